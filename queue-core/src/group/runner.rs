@@ -271,8 +271,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
             let reached = row.reached(&options);
-            let remainder =
-                Remainder::FindOut(Box::new(InDoubt { settled: row.settled, reached, cause, change: None }));
+            let (settled, since) = (row.settled, Instant::now());
+            let remainder = Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
             // Its end is told with that of the others.
             matches!(self.runner.conclude(holder, row.unsettled(), remainder, &Watch::default()), Turn::Settled(_))
         });
