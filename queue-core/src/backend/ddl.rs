@@ -10,6 +10,7 @@ use super::live_table::until_done;
 use super::schema::{NeededColumn, Types, column_steps, compare, missing, needed_columns, present, tell_of_unmarked};
 use super::target::{Step, Target, finding};
 use super::trigger::{self, Triggers};
+use super::unknown_columns;
 use crate::error::{Finding, refused};
 
 /// A database's words for columns and indexes.
@@ -121,6 +122,7 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
     }
     tell_of_unmarked(target, &needed, &live);
     let mut findings = check_indexes(connection, target)?;
+    findings.extend(unknown_columns::check(connection, target, &needed, &live)?);
     if findings.is_empty() {
         findings = trigger::check(connection, target)?;
     }

@@ -45,6 +45,7 @@ mod table_name;
 mod target;
 mod transactions;
 mod trigger;
+mod unknown_columns;
 
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
