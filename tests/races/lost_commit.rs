@@ -8,7 +8,7 @@ use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
 use fail::FailScenario;
 use queueable::internals::backend::SessionSetup;
-use queueable::{HandlerResult, Message, Outcome, Queueable, Status, Tally};
+use queueable::{CrashAccounting, HandlerResult, Message, Outcome, Queueable, Status, Tally};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
@@ -185,4 +185,39 @@ fn a_finished_row_that_own_sql_made_due_is_not_taken_for_its_next_success_after_
     scenario.teardown();
     assert_eq!((tally.succeeded, tally.interrupted), (1, 1), "{tally:?}");
     assert_eq!(bank.booked(), ids);
+}
+
+#[test]
+fn a_crash_mark_whose_commit_was_lost_is_removed_before_the_row_runs_again() {
+    let scenario = FailScenario::setup();
+    let bank = Arc::new(Bank::new());
+    let ids = bank.enqueue([1, 2]);
+    let (victim, mark) = (Victim::default(), Arc::new(Mutex::new(None::<String>)));
+    let (to_end, text, meanwhile, second) = (victim.clone(), mark.clone(), bank.clone(), ids[1]);
+    fail::cfg_callback("marking", move || {
+        let mut connection = meanwhile.connect();
+        if to_end.is_ended(&mut connection) {
+            // What the server has committed although its answer does not arrive.
+            let marked = (
+                payment_queue::next_attempt_time.eq(queueable::Instant::from(Utc::now() + TimeDelta::seconds(30))),
+                payment_queue::last_attempt_error_message.eq(text.lock().unwrap().clone()),
+            );
+            assert_eq!(diesel::update(payments::table.find(second)).set(marked).execute(&mut connection), Ok(1));
+        }
+    })
+    .unwrap();
+    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let row = payments::table.find(payment.id).select(Payment::queue_state());
+        let state: queueable::QueueState = row.get_result(message.connection())?;
+        if payment.id != second {
+            *mark.lock().unwrap() = state.last_attempt_error_message;
+            victim.is(message.connection());
+        }
+        book(payment, message)
+    };
+    let tally = bank.poller(handler).crash_accounting(CrashAccounting::Strict).run_until_idle().unwrap();
+    scenario.teardown();
+    assert_eq!((tally.succeeded, tally.interrupted), (2, 1), "{tally:?}");
+    assert_eq!(bank.booked(), ids);
+    assert_eq!(bank.state(second).last_attempt_error_message, None);
 }
