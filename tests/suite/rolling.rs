@@ -6,7 +6,7 @@ use diesel_migrations::MigrationHarness;
 use queueable::{Error, Message, Migrations, Outcome, Poller, QueueOn, Queueable, Stage, Status};
 
 use crate::db::Conn;
-use crate::suite::bank::{Bank, Payment, payment_queue, payments};
+use crate::suite::bank::{Bank, Payment, payments};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
 enum Step {

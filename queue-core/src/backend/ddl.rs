@@ -122,7 +122,8 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
     }
     tell_of_unmarked(target, &needed, &live);
     let mut findings = check_indexes(connection, target)?;
-    findings.extend(unknown_columns::check(connection, target, &needed, &live)?);
+    let drop = |names: &[&str]| D::drop_columns(target, names);
+    findings.extend(unknown_columns::check(connection, target, &needed, &live, drop)?);
     if findings.is_empty() {
         findings = trigger::check(connection, target)?;
     }

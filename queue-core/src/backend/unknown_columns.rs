@@ -6,11 +6,10 @@
 
 use diesel::result::QueryResult;
 
-use super::ddl::Ddl;
 use super::live_table::LiveColumn;
 use super::schema::NeededColumn;
 use super::target::{Target, finding};
-use super::trigger;
+use super::trigger::{self, Triggers};
 use crate::error::Finding;
 use crate::row::ColumnNames;
 
@@ -27,12 +26,13 @@ const GOVERNING: [(&str, &str); 7] = [
 ];
 
 /// Finds the marked columns of this queue that the entity does not ask for. Only columns with their default names are
-/// recognized: a table may have several queues, each with its own prefix.
-pub(crate) fn check<D: Ddl>(
-    connection: &mut D,
+/// recognized: a table may have several queues, each with its own prefix. `drop` writes the SQL that drops columns.
+pub(crate) fn check<T: Triggers>(
+    connection: &mut T,
     target: &Target,
     needed: &[NeededColumn],
     live: &[LiveColumn],
+    drop: impl FnOnce(&[&str]) -> Vec<String>,
 ) -> QueryResult<Option<Finding>> {
     let Some(prefix) = prefix(target.columns) else { return Ok(None) };
     let unknown = |(name, key): (&str, &'static str)| {
@@ -47,8 +47,8 @@ pub(crate) fn check<D: Ddl>(
     keys.dedup();
     let keys = keys.into_iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(" and ");
     let problem = format!(
-        "the table {} has columns that a migration has added for {keys}, which this struct does not have: {}; its poller \
-         would end rows that those with {keys} go on with",
+        "the table {} has columns that a migration has added for {keys}, and this struct does not ask for them: {}; a \
+         poller that does not know {keys} would end rows for good that have to go on",
         target.table,
         names.join(", ")
     );
@@ -57,7 +57,7 @@ pub(crate) fn check<D: Ddl>(
         true => trigger::stale_drops(connection, target)?,
         false => Vec::new(),
     };
-    drops.extend(D::drop_columns(target, &names));
+    drops.extend(drop(&names));
     let drops = drops.join("; ");
     let mend = format!("add {keys} to #[queue(..)]; or, if no program has it any more: {drops}");
     Ok(Some(finding(target, problem, mend)))
