@@ -114,12 +114,13 @@ pub mod internals {
             CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
             CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock,
             FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived,
-            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneOn, LanesOf, LeaseDue, LeaseDueRow, LeaseOn, LeasedAtOnce,
-            LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd, PendingRow,
-            PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn, ReadDetails,
-            ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
-            RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, SettleMany, SettleOn,
-            ShownFrom, StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
+            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneOn, LanesOf, LastAttempt, LeaseDue, LeaseDueRow, LeaseOn,
+            LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd,
+            PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn,
+            ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys,
+            Retake, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, SettleMany,
+            SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages, VersionedRow,
+            WithTexts,
         };
     }
 }

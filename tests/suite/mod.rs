@@ -53,6 +53,7 @@ mod reports;
 pub(crate) mod rerun_on_change;
 mod restore;
 mod retry;
+mod rolling;
 mod schema;
 mod scout;
 mod serde;

@@ -8,9 +8,9 @@ use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{ControlSchema, Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, Load, Next, OldestDue, PauseEnd, Present, ProbeDue,
-    ProbeOn, ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake, Sample,
-    SetAside, SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
+    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LastAttempt, Load, Next, OldestDue, PauseEnd,
+    Present, ProbeDue, ProbeOn, ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys,
+    Retake, Sample, SetAside, SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -89,6 +89,7 @@ fn the_sql_of_an_attempt() {
     listing.add("settle for a later time", &Settle::<Payment>::new(&7, fence, &again));
     listing.add("remove", &Remove::<Payment>::new(&7, fence));
     listing.add("recall", &Recall::<Payment>::new(&7));
+    listing.add("when its last attempt ended", &LastAttempt::<Payment>::new(&7));
     listing.matches("attempt");
 }
 

@@ -67,7 +67,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         for _ in 0..CONCLUSIONS {
             let concluded =
                 holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &row, &remainder, delay)?));
-            match concluded {
+            match concluded.map(|conclusion| self.unless_of_another(conclusion, &row, &remainder)) {
                 Ok(Conclusion::Settled(settled)) => {
                     match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
                         0 => self.due_rows.is_written(key),
@@ -126,6 +126,19 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         watch.is_interrupted("the end of the attempt cannot be recorded");
         self.due_rows.row_backoff.skip_for_a_while(key);
         Turn::Trouble
+    }
+
+    /// If the row has reached its new state after the answer to a COMMIT was lost: tells an attempt of this process that
+    /// has claimed the row in the same state since, and brought it there, from the one whose answer was lost.
+    fn unless_of_another(
+        &self,
+        conclusion: Conclusion,
+        row: &UnsettledRow<Q::Key>,
+        remainder: &Remainder,
+    ) -> Conclusion {
+        let is_found_out = matches!((conclusion, remainder), (Conclusion::Settled(_), Remainder::FindOut(_)));
+        let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.kept_rows.has_returned(claimed));
+        if is_found_out && is_of_another { Conclusion::Overtaken } else { conclusion }
     }
 
     /// Leaves a row alone for a while because it has come back so many times, although its new state was committed.

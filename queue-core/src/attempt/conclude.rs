@@ -1,7 +1,8 @@
 //! Writes what an attempt could not write in its own transaction: in another one, and under the same fence.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::result::QueryResult;
 
 use super::conclusion::Conclusion;
@@ -74,12 +75,19 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let InDoubt { settled, reached, .. } = *in_doubt;
+    fail_point("finding-out");
+    let InDoubt { settled, reached, since, .. } = *in_doubt;
     // Under the lock: the lost session may still be about to commit.
-    let now = in_transaction(connection, |connection| Q::recall(connection, key))?;
+    let (now, is_another) = in_transaction(connection, |connection| {
+        let now = Q::recall(connection, key)?;
+        let is_reached = now.zip(reached).is_some_and(|(now, reached)| now.reads_as(reached));
+        Ok((now, is_reached && is_of_another::<Q, C>(connection, key, fence, since)?))
+    })?;
     Ok(match now {
         None if reached.is_none() => Conclusion::Settled(settled),
-        Some(now) if reached.is_some_and(|reached| now.reads_as(reached)) => Conclusion::Settled(settled),
+        Some(now) if !is_another && reached.is_some_and(|reached| now.reads_as(reached)) => {
+            Conclusion::Settled(settled)
+        }
         Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
         // The row was to leave the table, and could not: see `statement/on_finish.rs`.
         Some(now) if reached.is_none() && settled == Settlement::Failed && now.status == Status::Failed => {
@@ -91,6 +99,28 @@ where
         }
         _ => Conclusion::Overtaken,
     })
+}
+
+/// Tells whether a row that is in the state that an attempt was to give it is in this state for another reason: it was
+/// there when it was claimed, as a finished row that own SQL has made due, or a later attempt of somebody else has
+/// brought it there.
+///
+/// An attempt that was committed ended before its answer was lost, `since`. A later one has ended after that. Both
+/// spans are durations by one clock each, so it does not matter whether the clocks agree. Only an end that is nearer to
+/// the present than to the loss is certainly a later one: after a failover another server's clock measures, and it may
+/// differ a little.
+fn is_of_another<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, since: Instant) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    if fence.due.is_some() && Q::is_still(connection, key, fence)? {
+        return Ok(true);
+    }
+    let Some(ended) = Q::last_attempt(connection, key)? else { return Ok(false) };
+    let lost_for = TimeDelta::from_std(since.elapsed()).unwrap_or(TimeDelta::MAX);
+    let present = DateTime::<Utc>::from(Q::present(connection)?);
+    Ok(present.signed_duration_since(DateTime::from(ended)) < lost_for / 2)
 }
 
 /// Records a failure. If the database cannot store the text, it is written as plain ASCII, then as a fixed text, and

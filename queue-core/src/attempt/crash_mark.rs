@@ -11,6 +11,7 @@ use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
 use crate::entity::{Entity, QueueTable};
+use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
 use crate::statement::{Change, Claimed, Next, QueueOn};
@@ -33,13 +34,19 @@ where
     let change =
         Change { next: Some(Next::In(plan.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fence = *claimed;
+    let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
+    let mark = CrashMark { text: text.clone(), before };
     match write::<Q, C>(connection, key, fence, &change) {
         Ok(()) => *claimed = fence.at_any_time(),
+        // The mark may be there. It would count as a crash, so it is removed before the row is given up.
+        Err(error) if C::leaves_commit_in_doubt(&error) => {
+            plan.slot.recorder().set_mark(mark);
+            return Err(NotHandled::Unsettled(Remainder::Postpone(Interruption::of::<C>(&error))));
+        }
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(NotHandled::Lost(error)),
         Err(error) => return Err(NotHandled::Unsettled(unmarkable(plan, fence, error, details))),
     }
-    let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
-    plan.slot.recorder().set_mark(CrashMark { text: text.clone(), before });
+    plan.slot.recorder().set_mark(mark);
     let retaken = connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, &plan.claim)? {
         true => Ok(marked_so(Q::retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
         false => Ok(None),
@@ -131,6 +138,7 @@ where
     if Q::settle(connection, key, fence, change)? != 1 {
         return Err(DieselError::NotFound);
     }
+    fail_point("marking");
     C::TransactionManager::commit_transaction(connection)
 }
 

@@ -1,6 +1,6 @@
 //! How an attempt ends: the worker settles its row and commits, in one round trip if possible.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
@@ -223,8 +223,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
                 Settlement::Deleted => None,
                 _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
             };
-            let (cause, change) = (error.to_string(), Some(change.clone()));
-            return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, change }));
+            let (cause, since, change) = (error.to_string(), Instant::now(), Some(change.clone()));
+            return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));
         }
         // A failure stays what it was, even if Diesel still counts an open transaction of the handler's, as after a
         // panic in one. Diesel then releases that transaction instead of committing ours.

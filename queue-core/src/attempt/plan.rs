@@ -1,6 +1,6 @@
 //! The plan of an attempt, its row, its decision, and what it leaves to do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant as LocalTime};
 
 use diesel::result::Error as DieselError;
 
@@ -104,6 +104,8 @@ pub(crate) struct InDoubt {
     pub(crate) reached: Option<Fence>,
     /// The error that came instead of the answer to COMMIT.
     pub(crate) cause: String,
+    /// When it came.
+    pub(crate) since: LocalTime,
     /// The change to log if it is committed. `None`: the caller logs it.
     pub(crate) change: Option<Change>,
 }

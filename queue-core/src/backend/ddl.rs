@@ -11,6 +11,7 @@ use super::live_table::until_done;
 use super::schema::{NeededColumn, Types, column_steps, compare, missing, needed_columns, present, tell_of_unmarked};
 use super::target::{Step, Target, finding};
 use super::trigger::{self, Triggers};
+use super::unknown_columns;
 use crate::error::{Finding, refused};
 
 /// A database's words for columns and indexes.
@@ -122,6 +123,8 @@ pub(crate) fn check<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<
     }
     tell_of_unmarked(target, &needed, &live);
     let mut findings = check_indexes(connection, target)?;
+    let drop = |names: &[&str]| D::drop_columns(target, names);
+    findings.extend(unknown_columns::check(connection, target, &needed, &live, drop)?);
     if findings.is_empty() {
         findings = trigger::check(connection, target)?;
     }

@@ -52,6 +52,7 @@ mod table_name;
 mod target;
 mod transactions;
 mod trigger;
+mod unknown_columns;
 
 #[cfg(feature = "_async")]
 pub use self::async_session::AsyncSession;

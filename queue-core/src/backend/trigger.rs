@@ -134,6 +134,12 @@ fn drop_at_once<T: Triggers>(target: &Target, name: &str) -> String {
     T::drop_trigger(target, name).join("; ")
 }
 
+/// Writes the statements that drop the live triggers that the entity does not ask for.
+pub(crate) fn stale_drops<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<Vec<String>> {
+    let stale = to_do(&T::wanted(target), &live(connection, target)?).map(|to_do| to_do.stale);
+    Ok(stale.iter().flatten().flat_map(|name| T::drop_trigger(target, name)).collect())
+}
+
 /// Returns the findings about the triggers, and about the default that writes the time of an insert.
 pub(crate) fn check<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<Vec<Finding>> {
     let unseen = connection.unseen(target)?.map(|(problem, mend)| finding(target, problem, mend));

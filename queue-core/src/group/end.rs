@@ -68,6 +68,8 @@ pub(crate) enum UndoReason {
     Conflict(String),
     /// One of the messages is to be identified, or judged, alone.
     Alone(String),
+    /// A row was not as it was claimed: a handler has changed it, perhaps the one of a neighbour.
+    RowsChanged(String),
     /// The poller shut down.
     Shutdown,
 }
@@ -76,7 +78,7 @@ impl UndoReason {
     /// Returns the reason as a text.
     pub(crate) fn text(&self) -> &str {
         match self {
-            UndoReason::Conflict(cause) | UndoReason::Alone(cause) => cause,
+            UndoReason::Conflict(cause) | UndoReason::Alone(cause) | UndoReason::RowsChanged(cause) => cause,
             UndoReason::Shutdown => "the poller shuts down",
         }
     }

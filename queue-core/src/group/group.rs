@@ -14,6 +14,7 @@ use diesel::result::QueryResult;
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::handle::Entities;
+use super::reread::Rereading;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
 use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
@@ -26,12 +27,13 @@ use crate::row::{OnFinish, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
 /// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
-/// between two messages.
+/// between two messages. `rereading` says whether the rows are read again.
 pub(crate) fn work_group<Q, C>(
     session: &mut Session<C>,
     plan: &Plan<'_, Q, C>,
     size: u32,
     worker: &dyn WorkerCalls,
+    rereading: &Rereading,
 ) -> WorkedGroup<Q::Key>
 where
     C: QueueConnection,
@@ -68,6 +70,7 @@ where
         plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
     plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }), &[]);
+    let stays = plan.rules.options.on_success == OnFinish::Keep;
     let mut work = OpenGroup {
         session,
         plan,
@@ -75,6 +78,8 @@ where
         started: Instant::now(),
         reservation: None,
         settles_in_turn: false,
+        // A row that leaves its table does so together with the others, if a handler might commit.
+        rereading: ((stays || C::Backend::REFUSES_COMMITS) && rereading.next()).then_some(rereading),
         begun: 0,
         decided: Vec::new(),
         session_is_sound: true,
@@ -178,10 +183,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             [] => {}
             [_] => self.handle_in_turn(entities, rows)?,
             _ => {
-                let optimistic = self.plan.rules.settings.optimistic;
+                let rereads = self.rereading.is_some();
+                let optimistic = self.plan.rules.settings.optimistic && !rereads;
                 // A row that leaves its table does so together with the others.
                 let stays = self.plan.rules.options.on_success == OnFinish::Keep;
-                self.settles_in_turn = !C::Backend::REFUSES_COMMITS && !optimistic && stays;
+                self.settles_in_turn = rereads || !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
                     self.reservation = Some(reserve::<Q, C>(self.session, rows, self.plan.timeout)?);
                 }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use super::end::{GroupEnd, GroupRow, Reservation, UndoReason};
+use super::reread::reread;
 use super::reserve::reserve;
 use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
 use super::work::{Handled, OpenGroup, conflict, undone};
@@ -69,13 +70,16 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     fn handle_each(&mut self, mut entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
         self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
-        if self.handle_at_once(&entities, rows)? {
+        if self.rereading.is_none() && self.handle_at_once(&entities, rows)? {
             return Ok(());
         }
         let mut left = rows.len();
         for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
             left -= 1;
             let _span = self.span(row);
+            let mut anew = None;
+            let Some(entity) = self.as_it_is_now(entity, row, &mut anew)? else { continue };
+            let row = anew.as_ref().unwrap_or(row);
             let (answer, panicked) = self.call(entity, row);
             if let Some(why) = self.plan.slot.revoked() {
                 drop_safely(answer);
@@ -92,6 +96,29 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             }
         }
         Ok(())
+    }
+
+    /// Reads a row again if a neighbour's handler may have changed it, and returns its entity. If the row is no longer
+    /// as it was claimed, it is left as it is.
+    fn as_it_is_now(
+        &mut self,
+        entity: Q,
+        row: &GroupRow<Q::Key>,
+        anew: &mut Option<GroupRow<Q::Key>>,
+    ) -> Result<Option<Q>, GroupEnd<Q::Key>> {
+        let Some(rereading) = self.rereading.filter(|_| self.begun > 0) else { return Ok(Some(entity)) };
+        drop_safely(entity);
+        match reread::<Q, C>(self.session, self.plan.key_prefix, row).map_err(undone::<Q, C>)? {
+            Some((entity, row)) => {
+                *anew = Some(row);
+                Ok(Some(entity))
+            }
+            None => {
+                rereading.is_needed();
+                self.begun += 1;
+                Ok(None)
+            }
+        }
     }
 
     /// Handles the messages under one savepoint. At the first failure the group is undone, and its messages run one by

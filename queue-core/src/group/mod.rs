@@ -6,6 +6,7 @@ mod end;
 mod group;
 mod handle;
 mod recover;
+mod reread;
 mod reserve;
 mod runner;
 mod savepoint;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
+use super::reread::Rereading;
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
     CONCLUSIONS, ErasedRow, InDoubt, QueueProbes, Remainder, Runner, RunnerInfo, Slot, Tally, TransactionRunner, Turn,
@@ -23,13 +24,14 @@ use crate::statement::{Next, QueueOn};
 pub(crate) struct GroupRunner<Q: QueueOn<C>, C: QueueConnection> {
     runner: TransactionRunner<Q, C>,
     size: Mutex<GroupSize>,
+    rereading: Rereading,
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     pub(crate) fn new(runner: TransactionRunner<Q, C>) -> Self {
         let settings = &runner.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
-        GroupRunner { size: Mutex::new(GroupSize::new(most)), runner }
+        GroupRunner { size: Mutex::new(GroupSize::new(most)), rereading: Rereading::new(), runner }
     }
 
     fn size(&self) -> MutexGuard<'_, GroupSize> {
@@ -71,7 +73,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let plan = self.runner.plan(slot, false, rows, places.as_ref());
         let grouped = match holder.session_as_it_is() {
             Ok(session) => {
-                let grouped = work_group::<Q, C>(session, &plan, size, worker);
+                let grouped = work_group::<Q, C>(session, &plan, size, worker, &self.rereading);
                 let is_left = places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
                 WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
             }
@@ -97,6 +99,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         }
         if let Some(remark) = &grouped.remark {
             self.runner.log.warn(Q::ENTITY, remark);
+        }
+        if matches!(grouped.end, GroupEnd::Undone(UndoReason::RowsChanged(_))) {
+            self.rereading.is_needed();
         }
         if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
             // Its rows run next, one by one.
@@ -131,7 +136,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 self.runner.log.warn(Q::ENTITY, &format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
-            GroupEnd::Undone(UndoReason::Alone(cause)) => {
+            GroupEnd::Undone(UndoReason::Alone(cause) | UndoReason::RowsChanged(cause)) => {
                 let cause = self.runner.log.redacted(&cause);
                 tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
             }
@@ -271,8 +276,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let options = Q::Queue::OPTIONS;
         let committed = witness(&rows, &options).is_some_and(|row| {
             let reached = row.reached(&options);
-            let remainder =
-                Remainder::FindOut(Box::new(InDoubt { settled: row.settled, reached, cause, change: None }));
+            let (settled, since) = (row.settled, Instant::now());
+            let remainder = Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
             // Its end is told with that of the others.
             matches!(self.runner.conclude(holder, row.unsettled(), remainder, &Watch::default()), Turn::Settled(_))
         });

@@ -6,10 +6,11 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
+use crate::entity::Entity;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
-use crate::statement::{Change, QueueOn};
+use crate::statement::{Change, PassOn, QueueOn};
 
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
 
@@ -22,10 +23,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// is not ours.
     pub(crate) fn release(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
         fail_point("releasing");
-        if self.settles_in_turn {
-            return self.release_and_settle(row, outcome, goes_on);
-        }
         let has_ended = self.session.is_in_no_transaction();
+        if self.settles_in_turn {
+            return self.release_and_settle(row, outcome, goes_on, has_ended);
+        }
         let released = match goes_on {
             true => self.session.end_handler(RELEASE, Some(SAVEPOINT)),
             false => self.session.control(RELEASE),
@@ -35,16 +36,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             self.decide(row, outcome);
             return Ok(());
         };
-        if has_ended && is_refusal::<C>(&error) {
-            let (settled, change) = self.after(row, AttemptError::GroupCommitRefused);
-            return Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))));
-        }
-        self.not_released(row, error)
+        self.not_released(row, error, has_ended)
     }
 
     /// The same, but settles the row before the next handler runs: a handler that commits then commits the row with its
     /// effects.
-    fn release_and_settle(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
+    fn release_and_settle(
+        &mut self,
+        row: &GroupRow<Q::Key>,
+        outcome: Outcome,
+        goes_on: bool,
+        has_ended: bool,
+    ) -> Handled<Q> {
         let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         let passed = match settled {
             Settlement::Deleted => None,
@@ -58,12 +61,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 fail_point("released");
             }
             Some(Err(error)) if is_interruption::<C>(&error) || says_of_savepoint(&error) => {
-                return self.not_released(row, error);
+                return self.not_released(row, error, has_ended);
+            }
+            Some(Err(error)) if says_of_row::<Q>(&error) => {
+                return Err(GroupEnd::Undone(UndoReason::RowsChanged(error.to_string())));
             }
             Some(Err(error)) => return Err(GroupEnd::Undone(UndoReason::Alone(error.to_string()))),
             None => {
                 if let Err(error) = self.session.control(RELEASE) {
-                    return self.not_released(row, error);
+                    return self.not_released(row, error, has_ended);
                 }
                 fail_point("released");
                 write::<Q, C>(self.session, &decided)?;
@@ -89,8 +95,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         Some(passed)
     }
 
-    /// Decides what becomes of a message whose savepoint could not be released.
-    pub(crate) fn not_released(&mut self, row: &GroupRow<Q::Key>, error: DieselError) -> Handled<Q> {
+    /// Decides what becomes of a message whose savepoint could not be released. `has_ended`: its handler has ended the
+    /// transaction, or has tried to.
+    fn not_released(&mut self, row: &GroupRow<Q::Key>, error: DieselError, has_ended: bool) -> Handled<Q> {
+        if has_ended && is_refusal::<C>(&error) {
+            let (settled, change) = self.after(row, AttemptError::GroupCommitRefused);
+            return Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))));
+        }
         if is_interruption::<C>(&error) {
             return Err(self.interrupted(row, Interruption::of::<C>(&error)));
         }
@@ -178,4 +189,10 @@ pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
 fn says_of_savepoint(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(_, information)
         if information.message() == "SAVEPOINT queueable_handler does not exist")
+}
+
+/// Tells whether it has failed because the row is not as it was claimed.
+fn says_of_row<Q: Entity>(error: &DieselError) -> bool {
+    matches!(error, DieselError::DatabaseError(_, information)
+        if information.message() == PassOn::<Q>::NOT_ONE_ROW)
 }

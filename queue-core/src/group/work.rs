@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReason};
+use super::reread::Rereading;
 use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
@@ -34,6 +35,8 @@ pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
     pub(crate) reservation: Option<Reservation>,
     /// Whether each success is settled before the next handler runs.
     pub(crate) settles_in_turn: bool,
+    /// Set if each row is read again before its handler runs.
+    pub(crate) rereading: Option<&'a Rereading>,
     pub(crate) begun: usize,
     pub(crate) decided: Vec<DecidedRow<Q::Key>>,
     pub(crate) session_is_sound: bool,
@@ -154,7 +157,10 @@ pub(crate) fn expect_rows<Q: Entity, C: QueueConnection>(
 ) -> Result<(), GroupEnd<Q::Key>> {
     match written {
         Ok(rows) if rows == expected => Ok(()),
-        Ok(rows) => Err(GroupEnd::Undone(UndoReason::Alone(format!("{rows} rows were settled instead of {expected}")))),
+        Ok(rows) => {
+            let what = format!("{rows} rows were settled instead of {expected}");
+            Err(GroupEnd::Undone(UndoReason::RowsChanged(what)))
+        }
         Err(error) => Err(undone::<Q, C>(error)),
     }
 }

@@ -25,6 +25,7 @@ mod key_text;
 mod keys;
 mod lane;
 mod lane_on;
+mod last_attempt;
 mod lease_due;
 mod lease_on;
 mod limit;
@@ -82,6 +83,7 @@ pub use self::inspect::{Inspect, InspectedRow, InspectedRowType, IsArchived, IsS
 pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::lane::{DueLanes, LanesOf, LeasedIn};
 pub use self::lane_on::LaneOn;
+pub use self::last_attempt::LastAttempt;
 pub use self::lease_due::{LeaseDue, LeasedAtOnce};
 pub use self::lease_on::LeaseOn;
 pub use self::newer::EnqueueIfNewer;

@@ -1,16 +1,17 @@
 //! Reads claimed rows again, to see whether they are still as they were claimed.
 
-use diesel::result::QueryResult;
+use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{Integer, Nullable, Text};
 
 use super::claim::Claimed;
 use super::details::with_details;
+use super::last_attempt::LastAttempt;
 use super::recall::{Recall, state};
 use super::recall_reservation::RecallReservation;
 use super::retake::Retake;
 use super::rows::ReadFrom;
 use crate::backend::{QueueConnection, Statement, load_first};
-use crate::row::Fence;
+use crate::row::{Fence, Instant, TimestampUtc};
 
 /// Reads claimed rows again, to see whether they are still as they were claimed. See
 /// [`QueueOn`](super::queue_on::QueueOn).
@@ -23,6 +24,9 @@ pub trait RecallOn<C: QueueConnection>: ReadFrom<C::Backend> {
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
     fn recall_reservation(connection: &mut C, key: &Self::Key) -> QueryResult<Option<String>>;
+
+    /// Returns when the row's last attempt ended, or began under a lease. `None` also if the time is odd.
+    fn last_attempt(connection: &mut C, key: &Self::Key) -> QueryResult<Option<Instant>>;
 
     /// Locks the row, waiting for another session that holds it, and tells whether it is exactly in this state.
     fn is_still(connection: &mut C, key: &Self::Key, fence: Fence) -> QueryResult<bool>;
@@ -48,6 +52,14 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> RecallOn<C> for Q {
     fn recall_reservation(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
         let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &RecallReservation::<Q>::new(key))?;
         Ok(text.flatten())
+    }
+
+    fn last_attempt(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Instant>> {
+        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &LastAttempt::<Q>::new(key)) {
+            Ok(time) => Ok(time.flatten()),
+            Err(Error::DeserializationError(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn is_still(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<bool> {

@@ -1,5 +1,5 @@
 //! A state machine against a small model in memory: operations, the application's own SQL, and workers in each mode, in
-//! random order. Every disagreement is a bug in one of the two.
+//! random order, for several kinds of work. Every disagreement is a bug in one of the two.
 //!
 //! Nothing here depends on a clock: a time is none, past, or hours away. `QUEUEABLE_SEED` repeats a run, and
 //! `QUEUEABLE_MODEL_STEPS` makes it longer.
@@ -11,14 +11,14 @@ use std::env;
 
 use fastrand::Rng;
 
-use self::rows::{Deed, Plan, Rows};
-use self::table::{MODES, Table};
+use self::rows::{Deed, KINDS, Kind, Plan, Rows};
+use self::table::{Table, modes};
 use crate::db;
 
 /// How many rows there are at most: so few that every group has neighbours that operate on each other.
 const ROWS: i64 = 12;
 
-/// How many steps the quick run takes.
+/// How many steps the quick run takes, with all kinds of work together.
 const STEPS: usize = 10_000;
 
 /// The average number of deeds between two runs of the workers.
@@ -34,32 +34,35 @@ fn random_operations_own_sql_and_workers_come_to_what_the_model_says() {
     let steps = from_environment("QUEUEABLE_MODEL_STEPS").unwrap_or(STEPS);
     println!("QUEUEABLE_SEED={seed}");
     let mut random = Rng::with_seed(seed);
-    let mut table = Table::new();
+    KINDS.into_iter().for_each(|kind| walk(kind, seed, &mut random, steps / KINDS.len()));
+}
+
+/// Takes steps with one kind of work.
+fn walk(kind: Kind, seed: u64, random: &mut Rng, steps: usize) {
+    let mut table = Table::new(kind);
     let mut rows = Rows::default();
     for step in 0..steps {
+        let place = || format!("QUEUEABLE_SEED={seed} on {}, {kind:?}, step {step}", db::NAME);
         let what = if random.usize(..DEEDS_PER_RUN) == 0 {
-            let mode = MODES[random.usize(..MODES.len())];
+            let modes = modes(kind);
+            let mode = modes[random.usize(..modes.len())];
             let runs = table.run(mode);
-            if let Err(why) = rows.run(&runs) {
+            if let Err(why) = rows.run(kind, &runs) {
                 let found = table.read();
-                panic!(
-                    "QUEUEABLE_SEED={seed} on {}, step {step}, {mode:?}: {why}; the runs were {runs:?}, and the rows are \
-                     {found:#?}",
-                    db::NAME
-                );
+                panic!("{}, {mode:?}: {why}; the runs were {runs:?}, and the rows are {found:#?}", place());
             }
             format!("{mode:?}, which ran {runs:?}")
         } else {
-            let (id, deed) = (random.i64(1..=ROWS), Deed::any(&mut random));
-            let plan = Plan::any(&mut random, ROWS);
+            let (id, deed) = (random.i64(1..=ROWS), Deed::any(random, kind));
+            let plan = Plan::any(random, kind, ROWS);
             let expected = rows.apply(id, deed, plan);
             let changed = table.apply(id, deed, plan);
             let what = format!("{deed:?} of row {id}, planned {plan:?}");
-            assert_eq!(changed, expected, "QUEUEABLE_SEED={seed} on {}, step {step}: rows changed by {what}", db::NAME);
+            assert_eq!(changed, expected, "{}: rows changed by {what}", place());
             what
         };
         if let Err(why) = rows.compare(&table.read()) {
-            panic!("QUEUEABLE_SEED={seed} on {}, step {step}, after {what}: {why}", db::NAME);
+            panic!("{}, after {what}: {why}", place());
         }
     }
 }

@@ -8,6 +8,20 @@ use queueable::Status;
 /// How many tries a row has.
 pub(super) const MAX_TRIES: i32 = 3;
 
+/// The kinds of work, each with a table of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    /// In two stages, and enqueued by versions.
+    Staged,
+    /// Rows that succeed leave their table.
+    Leaving,
+    /// One row at a time, in the order of the keys: a row that waits holds up those behind it.
+    Exclusive,
+}
+
+pub(super) const KINDS: [Kind; 4] = [Kind::Plain, Kind::Staged, Kind::Leaving, Kind::Exclusive];
+
 /// When a row is due, as far as the model distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
@@ -43,9 +57,13 @@ pub(super) enum Deed {
     Rerun,
     Skip,
     Delete,
+    /// Enqueues the row for a newer version.
+    Newer,
+    /// Enqueues the row for the version that it has.
+    SameVersion,
 }
 
-const DEEDS: [Deed; 12] = [
+const DEEDS: [Deed; 14] = [
     Deed::Enqueue,
     Deed::EnqueueLater,
     Deed::SetNow,
@@ -58,12 +76,18 @@ const DEEDS: [Deed; 12] = [
     Deed::Rerun,
     Deed::Skip,
     Deed::Delete,
+    Deed::Newer,
+    Deed::SameVersion,
 ];
 
 impl Deed {
     /// Returns any deed. One in three enqueues, so that there is work.
-    pub(super) fn any(random: &mut Rng) -> Self {
-        if random.u8(..3) == 0 { Deed::Enqueue } else { DEEDS[random.usize(..DEEDS.len())] }
+    pub(super) fn any(random: &mut Rng, kind: Kind) -> Self {
+        let deed = if random.u8(..3) == 0 { Deed::Enqueue } else { DEEDS[random.usize(..DEEDS.len())] };
+        match deed {
+            Deed::Newer | Deed::SameVersion if kind != Kind::Staged => Deed::Enqueue,
+            deed => deed,
+        }
     }
 }
 
@@ -79,15 +103,25 @@ pub(super) enum Answer {
     Fatal,
     /// The handler makes its own row due at another time, and answers as if it had not.
     Meddle,
+    /// From the first stage on to the second, and done there.
+    Advance,
 }
 
-const ANSWERS: [Answer; 7] =
-    [Answer::Done, Answer::Again, Answer::Skip, Answer::Delete, Answer::Retry, Answer::Fatal, Answer::Meddle];
+const ANSWERS: [Answer; 8] = [
+    Answer::Done,
+    Answer::Again,
+    Answer::Skip,
+    Answer::Delete,
+    Answer::Retry,
+    Answer::Fatal,
+    Answer::Meddle,
+    Answer::Advance,
+];
 
 impl Answer {
     /// Tells whether the effects of the handler are committed, with a line in the log of runs.
     pub(super) fn is_logged(self) -> bool {
-        matches!(self, Answer::Done | Answer::Again | Answer::Skip | Answer::Delete)
+        matches!(self, Answer::Done | Answer::Again | Answer::Skip | Answer::Delete | Answer::Advance)
     }
 
     pub(super) fn number(self) -> i64 {
@@ -117,12 +151,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn any(random: &mut Rng, rows: i64) -> Self {
-        let answer = if random.bool() { Answer::Done } else { ANSWERS[random.usize(..ANSWERS.len())] };
-        let deed = random.bool().then(|| (Deed::any(random), random.i64(1..=rows)));
+    pub(super) fn any(random: &mut Rng, kind: Kind, rows: i64) -> Self {
+        let usual = if kind == Kind::Staged { Answer::Advance } else { Answer::Done };
+        let answer = if random.bool() { usual } else { ANSWERS[random.usize(..ANSWERS.len())] };
+        let answer = if answer == Answer::Advance { usual } else { answer };
+        let deed = random.bool().then(|| (Deed::any(random, kind), random.i64(1..=rows)));
         // If a group is settled as a whole, a handler sees the rows before its own as they were claimed. `rerun` leaves
-        // them alone, because they are not finished yet. All other deeds write on them, and the fence shows that.
-        Plan { answer, deed: deed.filter(|(deed, _)| answer.is_logged() && *deed != Deed::Rerun) }
+        // them alone, because they are not finished yet, and a newer version those that were skipped. All other deeds
+        // write on them, and the fence shows that.
+        let writes = |deed| !matches!(deed, Deed::Rerun | Deed::Newer | Deed::SameVersion);
+        Plan { answer, deed: deed.filter(|(deed, _)| answer.is_logged() && writes(*deed)) }
     }
 }
 
@@ -133,6 +171,8 @@ pub(super) struct Row {
     pub(super) due: Due,
     pub(super) tries: i32,
     pub(super) said: Said,
+    /// Whether the row has reached the second stage.
+    pub(super) is_advanced: bool,
     pub(super) plan: Plan,
 }
 
@@ -156,6 +196,8 @@ impl Row {
             Deed::Resume => !waits && self.said != Said::Nothing && is(&[Status::NotAttempted, Status::Error]),
             Deed::Rerun => is(&[Status::Success, Status::Failed]),
             Deed::Skip => waits || !is(&[Status::Success, Status::Skipped]),
+            Deed::Newer => !is(&[Status::Skipped]),
+            Deed::SameVersion => false,
         };
         if !concerns {
             return (Some(self), false);
@@ -172,7 +214,16 @@ impl Row {
             Deed::SetNow | Deed::PostponeIntoThePast | Deed::Resume => self.due = Due::Now,
             Deed::SetNever => self.due = Due::Never,
             Deed::RetryNow if waits => self.due = Due::Now,
-            Deed::RetryNow | Deed::Rerun => self.anew(Due::Now),
+            Deed::RetryNow => self.anew(Due::Now),
+            Deed::Rerun => {
+                self.anew(Due::Now);
+                self.is_advanced = false;
+            }
+            Deed::Newer => {
+                let is_stopped = !waits && self.said != Said::Nothing && !is(&[Status::Failed, Status::Skipped]);
+                self.anew(if is_stopped { Due::Never } else { Due::Now });
+                self.is_advanced = false;
+            }
             Deed::Postpone => self.due = Due::Later,
             Deed::Stop => {
                 if self.is_terminal() {
@@ -185,6 +236,7 @@ impl Row {
             }
             Deed::Skip => (self.status, self.due) = (Status::Skipped, Due::Never),
             Deed::Delete => return (None, true),
+            Deed::SameVersion => {}
         }
         (Some(self), true)
     }
@@ -194,11 +246,16 @@ impl Row {
     }
 
     /// Returns the row after an attempt, if it is due.
-    fn attempted(mut self) -> Option<Row> {
+    fn attempted(mut self, kind: Kind) -> Option<Row> {
         let tries = self.next_try();
         match self.plan.answer {
             Answer::Delete => return None,
-            Answer::Done => {
+            Answer::Advance if !self.is_advanced => {
+                self.anew(Due::Now);
+                (self.said, self.is_advanced) = (Said::Nothing, true);
+            }
+            Answer::Done | Answer::Advance if kind == Kind::Leaving => return None,
+            Answer::Done | Answer::Advance => {
                 (self.status, self.due, self.tries, self.said) = (Status::Success, Due::Never, tries, Said::Nothing)
             }
             Answer::Skip => {
@@ -237,7 +294,8 @@ impl Rows {
                 (Some(row), deed) => row.apply(deed, plan),
                 (None, Deed::Enqueue | Deed::EnqueueLater) => {
                     let due = if deed == Deed::Enqueue { Due::Now } else { Due::Later };
-                    let row = Row { status: Status::NotAttempted, due, tries: 0, said: Said::Nothing, plan };
+                    let (status, said) = (Status::NotAttempted, Said::Nothing);
+                    let row = Row { status, due, tries: 0, said, is_advanced: false, plan };
                     (Some(row), true)
                 }
                 (None, _) => (None, false),
@@ -248,9 +306,12 @@ impl Rows {
         changed
     }
 
-    /// Processes all due rows, as the log says.
-    pub(super) fn run(&mut self, runs: &[Run]) -> Result<(), String> {
-        self.fail();
+    /// Processes the due rows, as the log says.
+    pub(super) fn run(&mut self, kind: Kind, runs: &[Run]) -> Result<(), String> {
+        if kind == Kind::Exclusive {
+            return self.run_in_order(runs);
+        }
+        self.fail(kind);
         for (id, try_number) in runs {
             let states = self.0.entry(*id).or_default();
             states.retain(|state| {
@@ -261,15 +322,9 @@ impl Rows {
             let Some(Some(row)) = states.first().copied() else {
                 return Err(format!("row {id} ran as try {try_number}, and was not due for that"));
             };
-            states.iter_mut().for_each(|state| *state = state.and_then(Row::attempted));
-            if let Some((deed, other)) = row.plan.deed.filter(|(_, other)| other != id) {
-                // The deed is done once: two rows that enqueue each other would go on for ever.
-                for state in self.0.get_mut(id).into_iter().flatten().flatten() {
-                    state.plan.deed = None;
-                }
-                self.apply(other, deed, Plan { answer: Answer::Done, deed: None });
-            }
-            self.fail();
+            states.iter_mut().for_each(|state| *state = state.and_then(|row| row.attempted(kind)));
+            self.do_deed(*id, row);
+            self.fail(kind);
         }
         for (id, states) in &mut self.0 {
             states.retain(|state| state.is_none_or(|row| row.due != Due::Now));
@@ -280,12 +335,46 @@ impl Rows {
         Ok(())
     }
 
+    /// Processes the first pending row as long as it is due. It is known which one that is, so nothing is left open.
+    fn run_in_order(&mut self, runs: &[Run]) -> Result<(), String> {
+        let mut runs = runs.iter();
+        loop {
+            let pending =
+                |states: &[Option<Row>]| states.first().copied().flatten().filter(|row| row.due != Due::Never);
+            let first = self.0.iter().find_map(|(id, states)| Some((*id, pending(states)?)));
+            let Some((id, row)) = first.filter(|(_, row)| row.due == Due::Now) else { break };
+            if row.plan.answer.is_logged() {
+                let (run, expected) = (runs.next(), (id, row.next_try()));
+                if run != Some(&expected) {
+                    return Err(format!("{expected:?} had to run, and {run:?} ran"));
+                }
+            }
+            self.0.insert(id, vec![row.attempted(Kind::Exclusive)]);
+            if row.plan.answer.is_logged() {
+                self.do_deed(id, row);
+            }
+        }
+        match runs.next() {
+            Some(run) => Err(format!("{run:?} ran, and nothing had to")),
+            None => Ok(()),
+        }
+    }
+
+    /// Applies the deed of a row's handler, once: two rows that enqueue each other would go on for ever.
+    fn do_deed(&mut self, id: i64, row: Row) {
+        let Some((deed, other)) = row.plan.deed.filter(|(_, other)| *other != id) else { return };
+        for state in self.0.get_mut(&id).into_iter().flatten().flatten() {
+            state.plan.deed = None;
+        }
+        self.apply(other, deed, Plan { answer: Answer::Done, deed: None });
+    }
+
     /// Adds the states of rows that may have failed by now.
-    fn fail(&mut self) {
+    fn fail(&mut self, kind: Kind) {
         for states in self.0.values_mut() {
             let may_fail = |row: &Row| row.due == Due::Now && !row.plan.answer.is_logged();
             let failed: Vec<_> =
-                states.iter().flatten().filter(|row| may_fail(row)).map(|row| row.attempted()).collect();
+                states.iter().flatten().filter(|row| may_fail(row)).map(|row| row.attempted(kind)).collect();
             for state in failed {
                 if !states.contains(&state) {
                     states.push(state);

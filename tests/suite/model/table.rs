@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
-use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, QueueState, Queueable};
+use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, QueueState, Queueable, Stage};
 
-use super::rows::{Answer, Deed, Due, Plan, Row, Run, Said};
+use super::rows::{Answer, Deed, Due, Kind, Plan, Row, Run, Said};
 use crate::db::{AUTO_KEY, BIGINT, Conn, Database};
 
 diesel::table! {
@@ -18,6 +21,7 @@ diesel::table! {
         answer -> BigInt,
         deed -> Nullable<BigInt>,
         other -> BigInt,
+        version -> BigInt,
     }
 }
 
@@ -27,6 +31,13 @@ diesel::table! {
         task_id -> BigInt,
         try_number -> Integer,
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow, Stage)]
+#[diesel(sql_type = Text)]
+pub(super) enum Step {
+    First,
+    Second,
 }
 
 /// Entities on one queue, in each of the modes.
@@ -43,9 +54,19 @@ macro_rules! tasks {
 
 tasks! {
     Task, task_queue(timeout = "30s");
-    Grouped, grouped_task_queue(timeout = "30s", group = 8);
-    Optimistic, optimistic_task_queue(timeout = "30s", group(8, optimistic));
-    Leased, leased_task_queue(lease = "60s");
+    Grouped, grouped_queue(timeout = "30s", group = 8);
+    Optimistic, optimistic_queue(timeout = "30s", group(8, optimistic));
+    Leased, leased_queue(lease = "60s");
+    Staged, staged_queue(timeout = "30s", stage = Step, version = version);
+    StagedGrouped, staged_grouped_queue(timeout = "30s", group = 8, stage = Step, version = version);
+    StagedOptimistic, staged_optimistic_queue(timeout = "30s", group(8, optimistic), stage = Step, version = version);
+    StagedLeased, staged_leased_queue(lease = "60s", stage = Step, version = version);
+    Leaving, leaving_queue(timeout = "30s", on_success = delete);
+    LeavingGrouped, leaving_grouped_queue(timeout = "30s", group = 8, on_success = delete);
+    LeavingOptimistic, leaving_optimistic_queue(timeout = "30s", group(8, optimistic), on_success = delete);
+    LeavingLeased, leaving_leased_queue(lease = "60s", on_success = delete);
+    Exclusive, exclusive_queue(timeout = "30s", exclusive);
+    ExclusiveLeased, exclusive_leased_queue(lease = "60s", exclusive);
 }
 
 /// How workers work.
@@ -57,15 +78,23 @@ pub(super) enum Mode {
     Lease,
 }
 
-pub(super) const MODES: [Mode; 4] = [Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::Lease];
+/// The modes in which rows of this kind are processed.
+pub(super) fn modes(kind: Kind) -> &'static [Mode] {
+    match kind {
+        // A group would take several rows.
+        Kind::Exclusive => &[Mode::Transaction, Mode::Lease],
+        _ => &[Mode::Transaction, Mode::Group, Mode::Optimistic, Mode::Lease],
+    }
+}
 
 /// Further in the future than any test runs.
 fn hours() -> TimeDelta {
     TimeDelta::hours(3)
 }
 
-/// Answers for a task, logs the run, and applies its deed to another task, in one transaction.
-fn work(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
+/// Answers for a task, logs the run, and applies its deed to another task, in one transaction. `next` is the outcome of
+/// a task in its first stage that goes on to the second.
+fn work(kind: Kind, id: i64, next: Outcome, message: &mut Message<'_, Conn>) -> HandlerResult {
     let try_number = i32::try_from(message.try_number()).expect("there are few");
     let connection = message.connection();
     // Read from the table, because a neighbour may have enqueued it with another plan.
@@ -76,10 +105,11 @@ fn work(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
         .execute(connection)?;
     if let Some(deed) = deed.filter(|_| other != id) {
         diesel::update(tasks::table.find(id)).set(tasks::deed.eq(None::<i64>)).execute(connection)?;
-        apply(connection, other, Deed::of(deed), Plan { answer: Answer::Done, deed: None })?;
+        apply(kind, connection, other, Deed::of(deed), Plan { answer: Answer::Done, deed: None })?;
     }
     match Answer::of(answer) {
         Answer::Done => Ok(Outcome::Done),
+        Answer::Advance => Ok(next),
         Answer::Again => Ok(Outcome::again_in(Duration::from_secs(9000))),
         Answer::Skip => Ok(Outcome::Skip),
         Answer::Delete => Ok(Outcome::Delete),
@@ -93,53 +123,86 @@ fn work(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     }
 }
 
+/// The outcome of a task that goes on to the next stage, if it is in its first one.
+fn next(message: &Message<'_, Conn>) -> Outcome {
+    match message.stage() {
+        Step::First => Outcome::next(Step::Second),
+        Step::Second => Outcome::Done,
+    }
+}
+
+/// The same for tasks without stages.
+fn done(_: &Message<'_, Conn>) -> Outcome {
+    Outcome::Done
+}
+
 /// Applies a deed, and returns how many rows it applied to.
-fn apply(connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize, Failure> {
+fn apply(kind: Kind, connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize, Failure> {
+    // The operations depend on the keys of the entity.
+    macro_rules! operate {
+        ($entity:ident) => {{
+            let queue = $entity::queue().filter(tasks::id.eq(id));
+            match deed {
+                Deed::RetryNow => queue.retry_now(connection)?,
+                Deed::Postpone => queue.postpone_until(connection, Utc::now() + hours())?,
+                Deed::PostponeIntoThePast => queue.postpone_until(connection, Utc::now() - hours())?,
+                Deed::Stop => queue.stop(connection)?,
+                Deed::Resume => queue.resume(connection)?,
+                Deed::Rerun => queue.rerun(connection)?,
+                Deed::Skip => queue.skip(connection)?,
+                Deed::Delete => queue.delete(connection)?,
+                _ => write(connection, id, deed, plan)?,
+            }
+        }};
+    }
+    Ok(match kind {
+        Kind::Plain => operate!(Task),
+        Kind::Staged => operate!(Staged),
+        Kind::Leaving => operate!(Leaving),
+        Kind::Exclusive => operate!(Exclusive),
+    })
+}
+
+/// Applies a deed of the application's own: SQL, or a version. The five columns are the same for every kind of work.
+fn write(connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize, Failure> {
     let row = tasks::table.find(id);
-    let queue = Task::queue().filter(tasks::id.eq(id));
+    let there: Option<i64> = row.select(tasks::version).get_result(connection).optional()?;
     let planned = (
         tasks::answer.eq(plan.answer.number()),
         tasks::deed.eq(plan.deed.map(|(deed, _)| deed.number())),
         tasks::other.eq(plan.deed.map_or(0, |(_, other)| other)),
     );
-    let changed = match deed {
-        Deed::Enqueue | Deed::EnqueueLater => {
-            let there: i64 = row.count().get_result(connection)?;
-            match (there, deed) {
-                (0, Deed::Enqueue) => diesel::insert_into(tasks::table)
-                    .values((tasks::id.eq(id), planned, Task::due_now()))
-                    .execute(connection)?,
-                (0, _) => diesel::insert_into(tasks::table)
-                    .values((tasks::id.eq(id), planned, Task::due_at(Utc::now() + hours())))
-                    .execute(connection)?,
-                (_, Deed::Enqueue) => diesel::update(row).set((planned, Task::due_now())).execute(connection)?,
-                _ => diesel::update(row).set((planned, Task::due_at(Utc::now() + hours()))).execute(connection)?,
-            }
+    let new = (tasks::id.eq(id), tasks::version.eq(0), planned);
+    Ok(match (deed, there) {
+        (Deed::Enqueue, None) => {
+            diesel::insert_into(tasks::table).values((new, Task::due_now())).execute(connection)?
         }
-        Deed::SetNow => {
+        (Deed::EnqueueLater, None) => {
+            diesel::insert_into(tasks::table).values((new, Task::due_at(Utc::now() + hours()))).execute(connection)?
+        }
+        (_, None) => 0,
+        (Deed::Enqueue, _) => diesel::update(row).set((planned, Task::due_now())).execute(connection)?,
+        (Deed::EnqueueLater, _) => {
+            diesel::update(row).set((planned, Task::due_at(Utc::now() + hours()))).execute(connection)?
+        }
+        (Deed::SetNow, _) => {
             diesel::update(row).set(task_queue::next_attempt_time.eq(queueable::Now)).execute(connection)?
         }
-        Deed::SetNever => {
-            let there: i64 = row.count().get_result(connection)?;
+        (Deed::SetNever, _) => {
             let never = task_queue::next_attempt_time.eq(None::<queueable::Instant>);
             diesel::update(row).set(never).execute(connection)?;
             // MySQL counts only the rows whose values change.
-            usize::from(there == 1)
+            1
         }
-        Deed::RetryNow => queue.retry_now(connection)?,
-        Deed::Postpone => queue.postpone_until(connection, Utc::now() + hours())?,
-        Deed::PostponeIntoThePast => queue.postpone_until(connection, Utc::now() - hours())?,
-        Deed::Stop => queue.stop(connection)?,
-        Deed::Resume => queue.resume(connection)?,
-        Deed::Rerun => queue.rerun(connection)?,
-        Deed::Skip => queue.skip(connection)?,
-        Deed::Delete => queue.delete(connection)?,
-    };
-    Ok(changed)
+        (Deed::Newer, Some(version)) => usize::from(Staged::enqueue_if_newer(connection, &id, version + 1)?),
+        (Deed::SameVersion, Some(version)) => usize::from(Staged::enqueue_if_newer(connection, &id, version)?),
+        (operation, _) => unreachable!("{operation:?} is an operation"),
+    })
 }
 
 /// The table, and a session on it.
 pub(super) struct Table {
+    kind: Kind,
     database: Database,
     connection: Conn,
     /// The last run that was read.
@@ -147,51 +210,75 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(kind: Kind) -> Self {
         let database = Database::new();
         let mut connection = database.connect();
         connection
             .batch_execute(&format!(
                 "CREATE TABLE tasks (id {BIGINT} PRIMARY KEY NOT NULL, answer {BIGINT} NOT NULL, deed {BIGINT}, \
-                 other {BIGINT} NOT NULL); \
+                 other {BIGINT} NOT NULL, version {BIGINT} NOT NULL); \
                  CREATE TABLE runs (id {AUTO_KEY} NOT NULL, task_id {BIGINT} NOT NULL, try_number INTEGER NOT NULL)"
             ))
             .unwrap();
-        connection.run_pending_migrations(Migrations::new().entity::<Task>()).unwrap();
-        Table { database, connection, read: 0 }
+        let migrations = match kind {
+            Kind::Plain => Migrations::new().entity::<Task>(),
+            Kind::Staged => Migrations::new().entity::<Staged>(),
+            Kind::Leaving => Migrations::new().entity::<Leaving>(),
+            Kind::Exclusive => Migrations::new().entity::<Exclusive>(),
+        };
+        connection.run_pending_migrations(migrations).unwrap();
+        Table { kind, database, connection, read: 0 }
     }
 
     pub(super) fn apply(&mut self, id: i64, deed: Deed, plan: Plan) -> usize {
-        apply(&mut self.connection, id, deed, plan).unwrap_or_else(|failure| panic!("{deed:?} of {id}: {failure:?}"))
+        apply(self.kind, &mut self.connection, id, deed, plan)
+            .unwrap_or_else(|failure| panic!("{deed:?} of {id}: {failure:?}"))
     }
 
     /// Lets one worker process all due rows in this mode. Returns the runs whose effects are committed.
     pub(super) fn run(&mut self, mode: Mode) -> Vec<Run> {
-        let pool = self.database.pool(3);
-        let poller = match mode {
-            Mode::Transaction => {
-                Task::poller(pool, |task: &Task, message: &mut Message<'_, Conn>| work(task.id, message))
-            }
-            Mode::Group => {
-                Grouped::poller(pool, |task: &Grouped, message: &mut Message<'_, Conn>| work(task.id, message))
-            }
-            Mode::Optimistic => {
-                Optimistic::poller(pool, |task: &Optimistic, message: &mut Message<'_, Conn>| work(task.id, message))
-            }
-            Mode::Lease => {
-                let handler = (
-                    |_: &Leased, _: &Lease| Ok(()),
-                    |task: &Leased, _: &(), message: &mut Message<'_, Conn>| work(task.id, message),
-                );
-                // One row under a lease at a time: a deed to another leased row would take it from its worker.
-                Leased::poller(pool, handler).claim_batch(1)
-            }
-        };
-        poller.workers(1).run_until_idle().unwrap();
+        self.poller(mode).workers(1).run_until_idle().unwrap();
         let new: Vec<(i64, i64, i32)> =
             runs::table.filter(runs::id.gt(self.read)).order(runs::id).load(&mut self.connection).unwrap();
         self.read = new.last().map_or(self.read, |run| run.0);
         new.into_iter().map(|(_, task, try_number)| (task, try_number)).collect()
+    }
+
+    fn poller(&self, mode: Mode) -> Poller<Conn> {
+        let (kind, pool) = (self.kind, self.database.pool(3));
+        macro_rules! locked {
+            ($entity:ident, $next:ident) => {
+                $entity::poller(pool, move |task: &$entity, message: &mut Message<'_, Conn>| {
+                    work(kind, task.id, $next(message), message)
+                })
+            };
+        }
+        macro_rules! leased {
+            ($entity:ident, $next:ident) => {{
+                let call = |_: &$entity, _: &Lease| Ok(());
+                let apply = move |task: &$entity, _: &(), message: &mut Message<'_, Conn>| {
+                    work(kind, task.id, $next(message), message)
+                };
+                // One row under a lease at a time: a deed to another leased row would take it from its worker.
+                $entity::poller(pool, (call, apply)).claim_batch(1)
+            }};
+        }
+        match (kind, mode) {
+            (Kind::Plain, Mode::Transaction) => locked!(Task, done),
+            (Kind::Plain, Mode::Group) => locked!(Grouped, done),
+            (Kind::Plain, Mode::Optimistic) => locked!(Optimistic, done),
+            (Kind::Plain, Mode::Lease) => leased!(Leased, done),
+            (Kind::Staged, Mode::Transaction) => locked!(Staged, next),
+            (Kind::Staged, Mode::Group) => locked!(StagedGrouped, next),
+            (Kind::Staged, Mode::Optimistic) => locked!(StagedOptimistic, next),
+            (Kind::Staged, Mode::Lease) => leased!(StagedLeased, next),
+            (Kind::Leaving, Mode::Transaction) => locked!(Leaving, done),
+            (Kind::Leaving, Mode::Group) => locked!(LeavingGrouped, done),
+            (Kind::Leaving, Mode::Optimistic) => locked!(LeavingOptimistic, done),
+            (Kind::Leaving, Mode::Lease) => leased!(LeavingLeased, done),
+            (Kind::Exclusive, Mode::Lease) => leased!(ExclusiveLeased, done),
+            (Kind::Exclusive, _) => locked!(Exclusive, done),
+        }
     }
 
     /// Reads all rows.
@@ -200,7 +287,19 @@ impl Table {
             .select((tasks::id, tasks::answer, tasks::deed, tasks::other, Task::queue_state()))
             .load(&mut self.connection)
             .unwrap();
-        found.into_iter().map(|(id, answer, deed, other, state)| (id, row(answer, deed, other, &state))).collect()
+        let advanced: Vec<i64> = match self.kind {
+            Kind::Staged => tasks::table
+                .filter(staged_queue::stage.eq(Step::Second))
+                .select(tasks::id)
+                .load(&mut self.connection)
+                .unwrap(),
+            _ => Vec::new(),
+        };
+        let row = |id, answer, deed, other, state| Row {
+            is_advanced: advanced.contains(&id),
+            ..row(answer, deed, other, &state)
+        };
+        found.into_iter().map(|(id, answer, deed, other, state)| (id, row(id, answer, deed, other, state))).collect()
     }
 }
 
@@ -218,6 +317,7 @@ fn row(answer: i64, deed: Option<i64>, other: i64, state: &QueueState) -> Row {
             Some("queueable: stopped") => Said::Stopped,
             Some(_) => Said::Failure,
         },
+        is_advanced: false,
         plan: Plan { answer: Answer::of(answer), deed: deed.map(|deed| (Deed::of(deed), other)) },
     }
 }

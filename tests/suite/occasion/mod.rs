@@ -68,18 +68,27 @@ struct Till {
 
 impl Till {
     fn new() -> Self {
+        let till = Till::before_the_queue();
+        till.connect().run_pending_migrations(Migrations::new().entity::<Charge>()).unwrap();
+        till
+    }
+
+    fn before_the_queue() -> Self {
         let database = Database::new();
-        let mut connection = database.connect();
-        connection.batch_execute(&format!("CREATE TABLE charges (id {BIGINT} PRIMARY KEY NOT NULL)")).unwrap();
-        connection.run_pending_migrations(Migrations::new().entity::<Charge>()).unwrap();
+        let create = format!("CREATE TABLE charges (id {BIGINT} PRIMARY KEY NOT NULL)");
+        database.connect().batch_execute(&create).unwrap();
         Till { database }
     }
 
     fn with_charges(ids: impl IntoIterator<Item = i64>) -> Self {
         let till = Till::new();
-        let rows: Vec<_> = ids.into_iter().map(|id| (charges::id.eq(id), Charge::due_now())).collect();
-        diesel::insert_into(charges::table).values(rows).execute(&mut till.connect()).unwrap();
+        till.enqueue(ids);
         till
+    }
+
+    fn enqueue(&self, ids: impl IntoIterator<Item = i64>) {
+        let rows: Vec<_> = ids.into_iter().map(|id| (charges::id.eq(id), Charge::due_now())).collect();
+        diesel::insert_into(charges::table).values(rows).execute(&mut self.connect()).unwrap();
     }
 
     fn connect(&self) -> Conn {
@@ -254,7 +263,9 @@ fn a_failure_may_ask_for_a_new_key() {
 
 #[test]
 fn where_there_is_no_column_for_a_new_key_the_failure_says_so() {
-    let till = Till::with_charges([1, 2]);
+    let till = Till::before_the_queue();
+    till.connect().run_pending_migrations(Migrations::new().entity::<Plain>()).unwrap();
+    till.enqueue([1, 2]);
     let seen = Seen::default();
     let asks: Work = |_| Err(Failure::retry("the provider has stored a 500").with_new_key());
     let handler = told(&seen, asks, |row: &Plain| row.id);

@@ -1,7 +1,7 @@
 //! Handlers that operate on other rows of their queue, or on their own: a group has the same result as single messages.
 
 use std::collections::HashMap;
-
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
@@ -255,5 +255,87 @@ fn a_handler_that_makes_its_own_row_due_at_another_time_is_told_so() {
             let text = states[2].last_attempt_error_message.as_deref().unwrap();
             assert!(text.contains("changed its queue columns"), "{way}: {text}");
         });
+    }
+}
+
+/// Books payments. Every eighth one, from the fourth, changes the amount of the next one, and takes the one after that
+/// from the queue.
+#[derive(Clone)]
+struct Taker {
+    ids: Vec<i64>,
+    at_once: bool,
+    /// The calls, each with the amount that the handler has seen.
+    calls: Arc<Mutex<Vec<(i64, i64)>>>,
+}
+
+impl Taker {
+    fn work(&self, payment: &Payment, connection: &mut Conn) -> HandlerResult {
+        self.calls.lock().unwrap().push((payment.id, payment.amount_cents));
+        let place = self.ids.iter().position(|id| *id == payment.id);
+        if let Some(place) = place.filter(|place| place % 8 == 3) {
+            let (changed, taken) = (self.ids[place + 1], self.ids[place + 2]);
+            let amount = payments::amount_cents.eq(1000);
+            diesel::update(payments::table.find(changed)).set(amount).execute(connection)?;
+            Payment::queue().filter(payments::id.eq(taken)).skip(connection)?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl<Q: Clone + 'static> Handler<Q, Conn> for Taker
+where
+    Payment: From<Q>,
+{
+    fn handle(&self, entity: &Q, message: &mut Message<'_, Conn>) -> HandlerResult {
+        self.work(&Payment::from(entity.clone()), message.connection())
+    }
+
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, Conn>) -> Option<Vec<HandlerResult>> {
+        let work = |entity: &Q| self.work(&Payment::from(entity.clone()), group.connection());
+        self.at_once.then(|| entities.iter().map(work).collect())
+    }
+}
+
+#[test]
+fn a_handler_that_changes_its_neighbours_repeats_the_calls_of_one_group_and_then_of_none() {
+    for (way, optimistic, at_once) in [
+        ("in a group", false, false),
+        ("at once", false, true),
+        ("optimistic", true, false),
+        ("optimistic, at once", true, true),
+    ] {
+        let bank = Bank::new();
+        let ids = bank.enqueue([1; 96]);
+        let taker = Taker { ids: ids.clone(), at_once, calls: Arc::default() };
+        let calls = taker.calls.clone();
+        let tally = match optimistic {
+            false => Grouped::poller(bank.pool(1), taker).workers(1).run_until_idle().unwrap(),
+            true => Optimistic::poller(bank.pool(1), taker).workers(1).run_until_idle().unwrap(),
+        };
+        println!("{way}: {tally:?}");
+        let calls = calls.lock().unwrap();
+        let calls_of = |place: usize| -> Vec<(usize, i64)> {
+            let calls = calls.iter().enumerate().filter(|(_, call)| call.0 == ids[place]);
+            calls.map(|(when, call)| (when, call.1)).collect()
+        };
+        let (mut repeated, mut taken) = (0, 0);
+        for (place, id) in ids.iter().enumerate() {
+            let (status, seen) = (bank.state(*id).status, calls_of(place));
+            let is_skipped = status == Status::Skipped;
+            if seen.len() > usize::from(!is_skipped) {
+                repeated += 1;
+            } else if is_skipped {
+                assert_eq!(place % 8, 5, "{way}, row {place}");
+                taken += 1;
+            } else {
+                assert_eq!((status, seen.len()), (Status::Success, 1), "{way}, row {place}");
+                // Rows of one time may be processed in another order.
+                let is_changed = place % 8 == 4 && calls_of(place - 1).iter().all(|(when, _)| *when < seen[0].0);
+                assert_eq!(seen[0].1, if is_changed { 1000 } else { 1 }, "{way}, row {place}");
+            }
+        }
+        // The first group with such a row is undone, and shows that the next ones have to look.
+        assert!(repeated <= 16, "{way}: {repeated} rows are called again");
+        assert!(taken > 6, "{way}: {taken} rows are taken from the queue");
     }
 }

@@ -1,0 +1,105 @@
+//! Old processes beside new ones: a poller that does not know a key of its queue does not start.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use queueable::{Error, Message, Migrations, Outcome, Poller, QueueOn, Queueable, Stage, Status};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, Payment, payments};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum Step {
+    Charge,
+    Thank,
+}
+
+/// Payments as the next version of the application sees them.
+macro_rules! payments {
+    ($($name:ident($($settings:tt)*);)*) => {$(
+        #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
+        #[diesel(table_name = payments)]
+        #[queue($($settings)*)]
+        #[expect(dead_code, reason = "no handler looks at a row")]
+        struct $name {
+            id: i64,
+        }
+    )*};
+}
+
+payments! {
+    Staged(module = staged_queue, stage = Step);
+    Scheduled(module = scheduled_queue, periodic);
+    Rerun(module = rerun_queue, rerun_on_change(amount_cents));
+    Counted(module = counted_queue, occasion);
+    First(module = first_queue, priority, timestamps);
+    Mailed(module = mailed_queue, prefix = "mail_");
+    MailedInSteps(module = mailed_in_steps_queue, prefix = "mail_", stage = Step);
+}
+
+fn migrate<Q: QueueOn<Conn> + Queueable + 'static>(bank: &Bank) {
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Q>()).unwrap();
+}
+
+/// Returns what is wrong and how to mend it, if that is one thing.
+fn refusal(poller: Poller<Conn>) -> (String, String) {
+    let findings = match poller.run_until_idle() {
+        Err(Error::Unsafe(findings)) => findings,
+        other => panic!("it starts: {other:?}"),
+    };
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    (findings[0].problem.clone(), findings[0].mend.clone())
+}
+
+/// Adds a key to the queue of payments, and returns how a process without it is refused. After the mend it starts.
+fn is_refused<Q: QueueOn<Conn> + Queueable + 'static>(key: &str, columns: &[&str]) {
+    let bank = Bank::new();
+    migrate::<Q>(&bank);
+    let id = bank.enqueue([1])[0];
+    let (problem, mend) = refusal(bank.poller(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done)));
+    for word in columns.iter().chain([&key]) {
+        assert!(problem.contains(word), "{word}: {problem}");
+    }
+    assert_eq!(bank.state(id).status, Status::NotAttempted);
+    let drops = mend.split_once("if no program has it any more: ").expect(&mend).1;
+    bank.connect().batch_execute(drops).unwrap_or_else(|error| panic!("{drops}: {error}"));
+    bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    assert_eq!(bank.state(id).status, Status::Success);
+}
+
+#[test]
+fn a_poller_that_does_not_know_a_key_of_its_queue_does_not_start() {
+    is_refused::<Staged>("`stage`", &["stage"]);
+    is_refused::<Scheduled>("`periodic`", &["period", "cron", "time_zone", "scheduled_time"]);
+    is_refused::<Rerun>("`rerun_on_change`", &["change_count"]);
+    is_refused::<Counted>("`occasion`", &["occasion"]);
+}
+
+#[test]
+fn columns_that_change_nothing_for_those_who_do_not_know_them_are_left_alone() {
+    let bank = Bank::new();
+    migrate::<First>(&bank);
+    let id = bank.enqueue([1])[0];
+    bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    assert_eq!(bank.state(id).status, Status::Success);
+}
+
+#[test]
+fn the_keys_of_another_queue_on_the_table_are_its_own() {
+    let bank = Bank::new();
+    migrate::<MailedInSteps>(&bank);
+    bank.enqueue([1]);
+    bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    let (problem, _) =
+        refusal(Mailed::poller(bank.pool(1), |_: &Mailed, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).workers(1));
+    assert!(problem.contains("mail_stage"), "{problem}");
+}
+
+#[test]
+fn an_applications_own_column_of_such_a_name_is_none_of_the_queues() {
+    let bank = Bank::new();
+    bank.connect().batch_execute("ALTER TABLE payments ADD COLUMN stage VARCHAR(20)").unwrap();
+    let id = bank.enqueue([1])[0];
+    bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    assert_eq!(bank.state(id).status, Status::Success);
+}
