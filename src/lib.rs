@@ -81,8 +81,9 @@
 //! # Features
 //!
 //! `postgres`, `mysql` (MariaDB too) and `sqlite` switch on a database; `bundled` builds SQLite from source. None is on by
-//! default. `async-postgres` switches on PostgreSQL through diesel-async, without libpq. `time` reads queue columns as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and
-//! `SystemTime` need no feature. `metrics` adds `Poller::metrics`, which counts through the facade of that name.
+//! default. `async-postgres` switches on PostgreSQL through diesel-async, without libpq. `tokio` adds `AsyncCalls`: calls of lease
+//! mode that wait on the application's tokio runtime. `time` reads queue columns as, and compares them with, the `OffsetDateTime`
+//! of the crate `time`; chrono's `DateTime` and `SystemTime` need no feature. `metrics` adds `Poller::metrics`, which counts through the facade of that name.
 
 pub use queue_core::*;
 pub use queue_derive::{Queueable, Stage};

@@ -54,6 +54,8 @@ pub use self::entity::{
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::event::{AttemptEvent, Event};
+#[cfg(feature = "tokio")]
+pub use self::handler::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };

@@ -51,6 +51,14 @@ impl LeaseClock {
         self.state().deadline = far_from(Instant::now(), timeout);
     }
 
+    /// Ends the handler's time, because it has answered, while its answer waits for a worker that writes it. The heartbeat
+    /// goes on extending the lease.
+    pub(crate) fn awaits_writing(&self) {
+        if self.ended() != Some(LeaseEnd::TimedOut) {
+            self.state().deadline = far_from(Instant::now(), Duration::MAX);
+        }
+    }
+
     /// Ends the handler's time, because it has answered. Returns why the lease has ended, if it has.
     pub(crate) fn answered(&self) -> Option<LeaseEnd> {
         let ended = self.ended();

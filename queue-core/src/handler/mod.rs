@@ -2,15 +2,27 @@
 //!
 //! Also the wrapper for users' values whose `Drop` may panic.
 
+#[cfg(feature = "tokio")]
+mod async_calls;
+#[cfg(feature = "tokio")]
+mod async_lease_handler;
+mod background;
 mod handler;
+mod lease;
 mod lease_clock;
 mod lease_handler;
 mod panic_safe;
 mod shared_handler;
 
+#[cfg(feature = "tokio")]
+pub use self::async_calls::AsyncCalls;
+#[cfg(feature = "tokio")]
+pub use self::async_lease_handler::{AsyncLeaseHandler, CallFuture};
 pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
-pub use self::lease_handler::{Lease, LeaseHandler, LeaseLost};
+pub use self::lease::{Lease, LeaseLost};
+pub use self::lease_handler::LeaseHandler;
 
+pub(crate) use self::background::{AbortCall, Answered, ApplyAnswer, Background, BeginCall, Called};
 pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
 pub(crate) use self::lease_clock::{LeaseClock, LeaseEnd};
 pub(crate) use self::panic_safe::{PanicSafeDrop, drop_safely};
