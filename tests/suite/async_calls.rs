@@ -49,6 +49,15 @@ struct Alone {
     amount_cents: i64,
 }
 
+/// Payments that are called one at a time for each company.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = serial_queue, serial_by = company_id, lease = "60s", retry = fixed("1h"))]
+struct Serial {
+    id: i64,
+    company_id: i64,
+}
+
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -296,8 +305,21 @@ fn a_call_past_its_timeout_is_dropped_and_recorded_also_if_it_never_yields() {
             Ok(hurried.amount_cents)
         })
     });
-    let tally = Hurried::poller(bank.pool(2), calls).workers(2).run_until_idle().unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = told.clone();
+    let listener = move |event: &Event| match event {
+        Event::Begun(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "begun")),
+        Event::OverBudget(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "over budget")),
+        Event::WillRetry(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "will retry")),
+        _ => {}
+    };
+    let tally = Hurried::poller(bank.pool(2), calls).workers(2).on_event(listener).run_until_idle().unwrap();
     assert_eq!((tally.retried, tally.succeeded), (2, 0));
+    for id in &ids {
+        let told = told.lock().unwrap();
+        let of_row: Vec<_> = told.iter().filter(|(key, _)| *key == id.to_string()).map(|(_, what)| *what).collect();
+        assert_eq!(of_row, ["begun", "over budget", "will retry"]);
+    }
     until("the future that waits is dropped", || inside.now.load(Ordering::SeqCst) == 1);
     let_go.store(true, Ordering::SeqCst);
     until("the other one has ended", || inside.now.load(Ordering::SeqCst) == 0);
@@ -423,23 +445,61 @@ fn a_paused_queue_begins_no_call_and_its_running_calls_end_as_ever() {
     assert_eq!(with_status(&bank, Status::NotAttempted), 3);
 }
 
-#[test]
-fn a_queue_that_processes_one_row_at_a_time_has_one_call_in_flight() {
-    let (bank, runtime) = (Bank::new(), runtime());
-    bank.connect().run_pending_migrations(Migrations::new().entity::<Alone>()).unwrap();
-    let ids = bank.enqueue(1..=6);
-    let inside = Arc::<Inside>::default();
-    let counts = inside.clone();
-    let calls = calls!(Alone, runtime, move |alone: &Alone, _: &Lease| {
-        let counted = Counted::new(&counts);
+/// Returns what a call does that others may not overlap.
+fn counting(inside: &Arc<Inside>) -> impl Fn(i64) -> CallFuture<'static, i64> + Send + Sync + 'static {
+    let inside = inside.clone();
+    move |answer| {
+        let counted = Counted::new(&inside);
         Box::pin(async move {
             let _counted = counted;
             tokio::task::yield_now().await;
-            Ok(alone.amount_cents)
+            Ok(answer)
         })
-    });
+    }
+}
+
+#[test]
+fn a_queue_that_processes_one_row_at_a_time_has_one_call_in_flight() {
+    let (bank, runtime, inside) = (Bank::new(), runtime(), Arc::<Inside>::default());
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Alone>()).unwrap();
+    let ids = bank.enqueue(1..=6);
+    let count = counting(&inside);
+    let calls = calls!(Alone, runtime, move |alone: &Alone, _: &Lease| count(alone.amount_cents));
     assert_eq!(Alone::poller(bank.pool(2), calls).workers(2).run_until_idle().unwrap().succeeded, 6);
     assert_eq!(inside.most.load(Ordering::SeqCst), 1);
+    assert_eq!(bank.booked(), ids);
+}
+
+#[test]
+fn the_rows_of_one_lane_are_called_one_after_the_other() {
+    let (bank, runtime, inside) = (Bank::new(), runtime(), Arc::<Inside>::default());
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Serial>()).unwrap();
+    let ids = bank.enqueue(1..=6);
+    let count = counting(&inside);
+    let calls = calls!(Serial, runtime, move |serial: &Serial, _: &Lease| count(serial.company_id));
+    assert_eq!(Serial::poller(bank.pool(2), calls).workers(2).run_until_idle().unwrap().succeeded, 6);
+    assert_eq!(inside.most.load(Ordering::SeqCst), 1);
+    assert_eq!(bank.booked(), ids);
+}
+
+#[test]
+fn a_runtime_of_one_thread_runs_the_calls_while_a_task_awaits_the_poller() {
+    let bank = Bank::new();
+    let ids = bank.enqueue(1..=20);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let barrier = Arc::new(Barrier::new(20));
+    let tally = runtime.block_on(async {
+        let call = move |id| -> CallFuture<'static, i64> {
+            let barrier = barrier.clone();
+            Box::pin(async move {
+                barrier.wait().await;
+                Ok(id)
+            })
+        };
+        let calls = AsyncCalls::of(move |charge: &Charge, _: &Lease| call(charge.id), apply);
+        poller(&bank, calls).run_until_idle_async().await.unwrap()
+    });
+    assert_eq!(tally.succeeded, 20);
     assert_eq!(bank.booked(), ids);
 }
 

@@ -169,6 +169,22 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_waits_to_be_written_is_not_late_and_its_lease_is_extended() {
+        let lease = Duration::from_secs(60);
+        let claimed = Instant::now().checked_sub(lease / 4).expect("the machine has run for a minute");
+        let clock = LeaseClock::new(claimed, lease);
+        clock.begin(lease);
+        clock.awaits_writing();
+        assert!(clock.deadline() > Instant::now() + 2 * lease);
+        assert!(clock.is_due_for_renewal());
+        assert_eq!(clock.answered(), None);
+        let late = LeaseClock::new(Instant::now(), lease);
+        late.begin(Duration::ZERO);
+        late.awaits_writing();
+        assert_eq!(late.answered(), Some(LeaseEnd::TimedOut));
+    }
+
+    #[test]
     fn a_handler_past_its_timeout_loses_the_lease_unless_it_asked_for_more_or_has_answered() {
         let clock = || LeaseClock::new(Instant::now(), Duration::from_secs(60));
         let late = clock();

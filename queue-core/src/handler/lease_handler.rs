@@ -31,6 +31,9 @@ use crate::error::Error;
 /// ```
 ///
 /// So is a handler in an [`Arc`](std::sync::Arc) or a [`Box`].
+///
+/// Each running call keeps a worker. With the feature `tokio`, `AsyncCalls` is a handler whose calls are futures, a thousand of
+/// them on a few workers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle `{Q}` under a lease on `{C}`",
     note = "implement `LeaseHandler<{Q}, {C}>` for it, or pass two closures: `(|entity: &{Q}, lease: &Lease| Ok(answer), \

@@ -133,7 +133,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             CallEnd::Dropped => {
                 self.log.warn(Q::ENTITY, "the runtime has dropped a call: its row is given back");
                 self.give_back(holder, &row.held);
-                Turn::Trouble
+                // The worker rests before it begins more calls there, and not before it has given all of them back.
+                let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());
+                if has_others { Turn::Interrupted } else { Turn::Trouble }
             }
         })
     }
