@@ -46,7 +46,7 @@ step() {
 # Each alone, as an application would choose it, and only the libraries: the tests' own needs would add features.
 lint_each_feature() {
     local feature
-    for feature in '' postgres async-postgres mysql async-mysql sqlite bundled time metrics; do
+    for feature in '' postgres async-postgres mysql async-mysql sqlite bundled tokio time metrics; do
         echo "--- ${feature:-no feature}"
         cargo clippy --quiet -p queueable -p queueable-core --lib --no-default-features --features "$feature" -- -D warnings ||
             return

@@ -83,8 +83,9 @@
 //!
 //! `postgres`, `mysql` (MariaDB too) and `sqlite` switch on a database; `bundled` builds SQLite from source. None is on by
 //! default. `async-postgres` and `async-mysql` switch on a database through diesel-async, without its client library, and async
-//! handlers. `time` reads queue columns as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and
-//! `SystemTime` need no feature. `metrics` adds `Poller::metrics`, which counts through the facade of that name.
+//! handlers. `tokio` adds `AsyncCalls`: calls of lease mode that wait on the application's tokio runtime. `time` reads queue columns
+//! as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and `SystemTime` need no feature.
+//! `metrics` adds `Poller::metrics`, which counts through the facade of that name.
 
 pub use queue_core::*;
 pub use queue_derive::{Queueable, Stage};

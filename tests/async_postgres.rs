@@ -9,6 +9,7 @@ mod linked;
 
 /// The part of the suite that runs on these connections.
 mod suite {
+    mod async_calls;
     pub(crate) mod attempt;
     pub(crate) mod bank;
     pub(crate) mod events;

@@ -60,6 +60,8 @@ pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::event::{AttemptEvent, Event};
 #[cfg(feature = "_async")]
 pub use self::handler::{Async, AsyncHandler};
+#[cfg(feature = "tokio")]
+pub use self::handler::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };

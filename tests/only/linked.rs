@@ -41,3 +41,12 @@ fn the_synchronous_connections_need_no_tokio() {
         assert!(!has(&packages, name), "{name} is among {packages}");
     }
 }
+
+#[test]
+fn async_calls_on_a_synchronous_connection_need_tokios_tasks_and_nothing_else() {
+    let packages = packages("bundled,tokio");
+    assert!(has(&packages, "tokio"));
+    for name in ["tokio-postgres", "diesel-async", "futures-util", "mio", "socket2", "pq-sys"] {
+        assert!(!has(&packages, name), "{name} is among {packages}");
+    }
+}

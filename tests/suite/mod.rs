@@ -2,6 +2,7 @@
 //! runs on every backend.
 
 mod adopted;
+mod async_calls;
 pub(crate) mod attempt;
 pub(crate) mod bank;
 mod check;

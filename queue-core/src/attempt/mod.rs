@@ -11,6 +11,7 @@ mod conclusion;
 mod crash_check;
 mod crash_mark;
 mod end;
+mod in_flight;
 mod in_transaction;
 mod plan;
 mod preflight;
@@ -33,6 +34,7 @@ pub(crate) use self::attempt::{SettledRow, settle_claimed};
 pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::conclude::{find_out, record};
 pub(crate) use self::conclusion::Conclusion;
+pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{
     AttemptBody, ClaimPlan, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
@@ -40,7 +42,8 @@ pub(crate) use self::plan::{
 pub(crate) use self::preflight::{channel, check_leased, key_prefix};
 pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};
 pub(crate) use self::runner::{
-    BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls, describe_way,
+    BackgroundCalls, BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
+    describe_way,
 };
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};

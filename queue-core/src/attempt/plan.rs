@@ -12,7 +12,7 @@ use crate::claim::{
 };
 use crate::entity::Entity;
 use crate::event::Watch;
-use crate::handler::{Group, Handler, HandlerResult, Message};
+use crate::handler::{ApplyAnswer, Group, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
 
@@ -32,6 +32,12 @@ impl<Q, C> AttemptBody<Q, C> for Box<dyn Handler<Q, C>> {
 
     fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
         (**self).handle_group(entities, group)
+    }
+}
+
+impl<Q, C> AttemptBody<Q, C> for Box<dyn ApplyAnswer<Q, C>> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self.apply(entity, message)
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::any::TypeId;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
+use super::in_flight::InFlight;
 use super::slot::{ErasedRow, Slot};
 use super::teller::Teller;
 use super::turn::Turn;
@@ -28,6 +29,11 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
 
     /// Returns the leases that it holds, in lease mode.
     fn leases(&self) -> Option<&dyn HeldLeases<C>> {
+        None
+    }
+
+    /// Returns its calls that run beside the workers, if there are any.
+    fn calls(&self) -> Option<&dyn BackgroundCalls> {
         None
     }
 
@@ -134,17 +140,36 @@ pub(crate) trait HeldLeases<C: QueueConnection> {
     /// Extends the leases of this process. `is_stopping`: it also gives back rows that no worker has begun.
     fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool);
 
-    /// Ends the leases of all running handlers, for shutdown.
-    fn revoke(&self);
+    /// Ends the leases of all running handlers, for shutdown. Returns how many calls beside the workers lose theirs.
+    fn revoke(&self) -> usize;
 
     /// Gives back the rows whose leases a shutdown has ended.
     fn give_back_revoked(&self, holder: &mut SessionHolder<C>);
+}
+
+/// The calls of a runner that run beside the workers.
+pub(crate) trait BackgroundCalls {
+    /// Returns their counts.
+    fn counts(&self) -> &Arc<InFlight>;
+
+    /// Returns when the time of the next call is over.
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// Aborts the calls whose leases have ended, so that a worker settles their rows. Returns how many are past their
+    /// timeout.
+    fn abort_ended(&self) -> usize;
 }
 
 /// The worker, in the view of a turn.
 pub(crate) trait WorkerCalls {
     /// Notes that a row is locked: there may be work for others too.
     fn has_claimed(&self);
+
+    /// Tells whether rows may be due, as far as the poller knows.
+    fn may_find_rows(&self) -> bool;
+
+    /// Notes that a row was settled that others may have waited for.
+    fn has_freed_others(&self);
 
     /// Tells whether the worker should process the claimed rows: the poller is running, the window is open, and no pause
     /// has begun or ended since the turn began.

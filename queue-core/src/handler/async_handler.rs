@@ -7,7 +7,8 @@ use std::task::Poll;
 
 use super::group_connection::GroupConnection;
 use super::handler::{Failure, Group, Handler, HandlerResult, Message};
-use super::lease_handler::{Lease, LeaseHandler};
+use super::lease::Lease;
+use super::lease_handler::LeaseHandler;
 use super::stop_signal::StopSignal;
 use crate::backend::{AsyncSession, ending_transactions, run_on};
 use crate::lock::unpoisoned;

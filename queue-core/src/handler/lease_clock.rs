@@ -51,6 +51,14 @@ impl LeaseClock {
         self.state().deadline = far_from(Instant::now(), timeout);
     }
 
+    /// Ends the handler's time, because it has answered, while its answer waits for a worker that writes it. The heartbeat
+    /// goes on extending the lease.
+    pub(crate) fn awaits_writing(&self) {
+        if self.ended() != Some(LeaseEnd::TimedOut) {
+            self.state().deadline = far_from(Instant::now(), Duration::MAX);
+        }
+    }
+
     /// Ends the handler's time, because it has answered. Returns why the lease has ended, if it has.
     pub(crate) fn answered(&self) -> Option<LeaseEnd> {
         let ended = self.ended();
@@ -158,6 +166,22 @@ mod tests {
         clock.begin(Duration::ZERO);
         assert_eq!(clock.ended(), Some(LeaseEnd::TimedOut));
         assert!(!clock.is_due_for_renewal());
+    }
+
+    #[test]
+    fn an_answer_that_waits_to_be_written_is_not_late_and_its_lease_is_extended() {
+        let lease = Duration::from_secs(60);
+        let claimed = Instant::now().checked_sub(lease / 4).expect("the machine has run for a minute");
+        let clock = LeaseClock::new(claimed, lease);
+        clock.begin(lease);
+        clock.awaits_writing();
+        assert!(clock.deadline() > Instant::now() + 2 * lease);
+        assert!(clock.is_due_for_renewal());
+        assert_eq!(clock.answered(), None);
+        let late = LeaseClock::new(Instant::now(), lease);
+        late.begin(Duration::ZERO);
+        late.awaits_writing();
+        assert_eq!(late.answered(), Some(LeaseEnd::TimedOut));
     }
 
     #[test]

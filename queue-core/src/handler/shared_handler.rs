@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use super::background::Background;
 use super::handler::{Failure, Group, Handler, HandlerResult, Message};
-use super::lease_handler::{Lease, LeaseHandler};
+use super::lease::Lease;
+use super::lease_handler::LeaseHandler;
+use crate::error::Error;
 
 impl<Q, C, H: Handler<Q, C> + ?Sized> Handler<Q, C> for Arc<H> {
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
@@ -36,6 +39,10 @@ impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Arc<H> {
     fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
         (**self).apply(entity, answer, message)
     }
+
+    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+        (**self).background()
+    }
 }
 
 impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Box<H> {
@@ -47,5 +54,9 @@ impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Box<H> {
 
     fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
         (**self).apply(entity, answer, message)
+    }
+
+    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+        (**self).background()
     }
 }

@@ -2,12 +2,16 @@
 //! entity, not once for each handler.
 
 use crate::attempt::AttemptBody;
-use crate::handler::{Failure, HandlerResult, Lease, LeaseHandler, Message};
+use crate::error::Error;
+use crate::handler::{Background, Failure, HandlerResult, Lease, LeaseHandler, Message};
 
 /// A handler whose answer can apply itself.
 pub(crate) trait AnyLeaseHandler<Q, C>: Send + Sync {
     /// Does the work, and returns the part that runs in the message's transaction.
     fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<Q, C> + 'a>, Failure>;
+
+    /// Returns how the calls run beside the workers, if they do.
+    fn background(&self) -> Result<Option<Background<Q, C>>, Error>;
 }
 
 impl<Q, C, H> AnyLeaseHandler<Q, C> for H
@@ -19,6 +23,10 @@ where
     fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<Q, C> + 'a>, Failure> {
         let answer = LeaseHandler::call(self, entity, lease)?;
         Ok(Box::new(Applying { handler: self, answer }))
+    }
+
+    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+        LeaseHandler::background(self)
     }
 }
 

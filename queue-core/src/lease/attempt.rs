@@ -1,9 +1,7 @@
 //! One leased message: call its handler without a transaction; then, in a short one, lock, compare, apply, settle,
 //! commit.
 
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use super::claim::{LeasedMessage, UncalledRow};
-use super::leased_rows::LeasedRow;
+use super::leased_rows::{LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner, leave};
 use crate::attempt::{
     AttemptBody, AttemptError, ClaimPlan, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, SettledRow, Slot,
@@ -21,10 +19,10 @@ use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Retry, RetryPolicy, jittered};
 use crate::error::Error;
-use crate::event::{Ending, Watch};
+use crate::event::Ending;
 use crate::fault::fail_point;
-use crate::handler::{Failure, Lease, LeaseEnd, PanicSafeDrop, Panicked};
-use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text, idempotency_key};
+use crate::handler::{Failure, LeaseEnd, PanicSafeDrop, Panicked};
+use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
 use crate::statement::{Change, Next, QueueOn, literal, time_literal};
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
@@ -54,19 +52,8 @@ enum Written {
     GivenUp,
 }
 
-/// A leased row, and what the listeners hear of its attempt.
-struct WatchedRow<K> {
-    held: Arc<LeasedRow<K>>,
-    watch: Watch,
-}
-
-impl<K> Deref for WatchedRow<K> {
-    type Target = LeasedRow<K>;
-
-    fn deref(&self) -> &LeasedRow<K> {
-        &self.held
-    }
-}
+/// The message of a call, and its answer.
+type AppliedTo<'a, Q, C> = (&'a (Q, QueueState), &'a dyn AttemptBody<Q, C>);
 
 /// Whether a transaction for the answer holds the row.
 enum Hold {
@@ -80,16 +67,25 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Processes a leased message to its end.
     pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<Q>) -> Turn {
         let LeasedMessage { held, message } = leased;
-        let _span =
-            tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?held.key, try_number = held.tries).entered();
         if held.clock.ended().is_some() {
             // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
             self.give_back(holder, &held);
             return Turn::Interrupted;
         }
-        let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
-        let row = WatchedRow { held: held.clone(), watch };
-        let turn = catch_unwind(AssertUnwindSafe(|| self.call_and_settle(holder, slot, &row, &message)));
+        let row = self.watch(held);
+        self.to_its_end(holder, slot, &row, |holder| self.call_and_settle(holder, slot, &row, &message))
+    }
+
+    /// Does the rest of an attempt, and tells how it has ended.
+    pub(crate) fn to_its_end(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        row: &WatchedRow<Q::Key>,
+        attempt: impl FnOnce(&mut SessionHolder<C>) -> Turn,
+    ) -> Turn {
+        let _span = self.span(row).entered();
+        let turn = catch_unwind(AssertUnwindSafe(|| attempt(holder)));
         let turn = turn.unwrap_or_else(|panic| {
             // A handler's panic is caught closer to the handler. This one comes from this library or from the driver.
             let given_up = slot.leave();
@@ -97,9 +93,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             if given_up {
                 return Turn::GivenUp;
             }
-            self.settle_failure(holder, &row, &Failure::retry(Panicked::new(panic)))
+            self.settle_failure(holder, row, &Failure::retry(Panicked::new(panic)))
         });
-        self.leased_rows.remove(&held);
+        self.leased_rows.remove(&row.held);
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
@@ -114,8 +110,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Settles a leased row without its handler.
     pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &UncalledRow<Q>) -> Turn {
         let UncalledRow { held, settled, change } = decided;
-        let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
-        let row = WatchedRow { held: held.clone(), watch };
+        let row = self.watch(held.clone());
         tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
         let mut record = || self.record(holder, &row, *settled, change).inspect_err(|_| holder.close());
         let turn = catch_unwind(AssertUnwindSafe(|| self.persist(&row, &mut record)));
@@ -135,20 +130,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         held: &WatchedRow<Q::Key>,
         message: &(Q, QueueState),
     ) -> Turn {
-        let lease = Lease {
-            clock: held.clock.clone(),
-            state: message.1.clone(),
-            details: held.details.clone(),
-            try_number: held.tries,
-            idempotency_key: idempotency_key(&self.info.key_prefix, &held.key, &held.details),
-        };
         // This session may have begun the transaction of a claim with the end of its last message, but another worker
         // has made the claim.
         holder.roll_back_idle();
-        held.clock.begin(self.time_to_call());
-        if let Some(claimed) = held.claimed_as {
-            self.due_rows.kept_rows.is_written(claimed);
-        }
+        let lease = self.begin(held, &message.1);
         let late = Box::new(late_row::<Q>(held, self.time_to_call()));
         slot.enter_leased(Q::ENTITY, held.clock.clone(), late, &held.watch);
         held.watch.begins();
@@ -156,26 +141,42 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         if slot.leave() {
             return Turn::GivenUp;
         }
+        let answer = answer.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
         // A panic in its `Drop` comes too late to belong to the attempt.
-        let answer = answer.map(PanicSafeDrop::new).map_err(Panicked::new);
+        let answer = PanicSafeDrop::new(answer);
+        self.settle_called(holder, slot, held, answer.as_ref().map(|answer| (message, &**answer)))
+    }
+
+    /// Settles a row after the end of its call.
+    pub(crate) fn settle_called(
+        &self,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        held: &WatchedRow<Q::Key>,
+        called: Result<AppliedTo<'_, Q, C>, &Failure>,
+    ) -> Turn {
         fail_point("lease-called");
-        match held.clock.answered() {
-            Some(LeaseEnd::Overtaken) => return Turn::Lost,
-            Some(LeaseEnd::Shutdown) => return Turn::Interrupted,
-            Some(LeaseEnd::TimedOut) => {
+        if let Some(turn) = self.settle_taken_away(holder, held) {
+            return turn;
+        }
+        match called {
+            Ok((message, answer)) => self.settle_answer(holder, slot, held, message, answer),
+            Err(failure) => self.settle_failure(holder, held, failure),
+        }
+    }
+
+    /// Ends the time of a call. If that was over before, does what is left to do, whatever the call has answered.
+    pub(crate) fn settle_taken_away(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<Q::Key>) -> Option<Turn> {
+        match held.clock.answered()? {
+            LeaseEnd::Overtaken => Some(Turn::Lost),
+            LeaseEnd::Shutdown => Some(Turn::Interrupted),
+            LeaseEnd::TimedOut => {
                 held.watch.is_over_budget();
                 let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
-                return self.settle_failure(holder, held, &failure);
+                Some(self.settle_failure(holder, held, &failure))
             }
             // The row may still be ours. Its state will show.
-            Some(LeaseEnd::Unconfirmed) | None => {}
-        }
-        match answer {
-            Ok(answer) => match &*answer {
-                Ok(answer) => self.settle_answer(holder, slot, held, message, &**answer),
-                Err(failure) => self.settle_failure(holder, held, failure),
-            },
-            Err(panicked) => self.settle_failure(holder, held, &Failure::retry(panicked)),
+            LeaseEnd::Unconfirmed => None,
         }
     }
 
@@ -280,8 +281,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         answer: &dyn AttemptBody<Q, C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
-        // If a row is claimed already, the next turn calls its handler, in no transaction.
-        session.begin_next(!self.has_more_claimed() && !self.claims_at_once());
+        // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
+        // settle another row.
+        session.begin_next(self.calls.is_none() && !self.has_more_claimed() && !self.claims_at_once());
         let is_under_savepoint = match self.hold(session, held, places)? {
             Hold::Held { is_under_savepoint } => is_under_savepoint,
             Hold::Hindered(written) => return Ok(written),

@@ -25,6 +25,8 @@ const FEW_TRIES: u32 = 10;
 /// it doubles while claims come back full.
 #[derive(Debug)]
 pub(crate) struct ClaimSize {
+    /// The size that the settings give.
+    asked: Option<u32>,
     fixed: Option<u32>,
     too_long: Duration,
     state: Mutex<State>,
@@ -43,17 +45,22 @@ impl ClaimSize {
     /// Takes the size from the settings, if they give one. Otherwise rows with few tries are claimed one by one.
     pub(crate) fn of(fixed: Option<u32>, settings: Settings) -> Self {
         let has_few_tries = settings.max_tries < FEW_TRIES;
-        ClaimSize::new(fixed.or_else(|| has_few_tries.then_some(1)), settings.lease)
+        ClaimSize { asked: fixed, ..ClaimSize::new(fixed.or_else(|| has_few_tries.then_some(1)), settings.lease) }
     }
 
     fn new(fixed: Option<u32>, lease: Duration) -> Self {
         let state = Mutex::new(State { size: 1, at_work: 0, turn: None });
-        ClaimSize { fixed, too_long: TOO_LONG.min(lease / 100), state }
+        ClaimSize { asked: fixed, fixed, too_long: TOO_LONG.min(lease / 100), state }
     }
 
     /// Tells whether the size follows the number of due rows.
     pub(crate) fn is_free(&self) -> bool {
         self.fixed.is_none()
+    }
+
+    /// Returns the size that the settings give, if they give one.
+    pub(crate) fn asked(&self) -> Option<u32> {
+        self.asked
     }
 
     /// Returns how many rows to claim now.

@@ -1,9 +1,11 @@
 //! The rows that this process has leased, shared by handlers, workers and the heartbeat.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::claim::ClaimedAs;
+use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseEnd};
 use crate::lock::unpoisoned;
 use crate::row::{Details, Fence, RowKey};
@@ -25,6 +27,20 @@ pub(crate) struct LeasedRow<K> {
     pub(crate) tries: u32,
     pub(crate) details: Details,
     pub(crate) clock: Arc<LeaseClock>,
+}
+
+/// A leased row, and what the listeners hear of its attempt.
+pub(crate) struct WatchedRow<K> {
+    pub(crate) held: Arc<LeasedRow<K>>,
+    pub(crate) watch: Watch,
+}
+
+impl<K> Deref for WatchedRow<K> {
+    type Target = LeasedRow<K>;
+
+    fn deref(&self) -> &LeasedRow<K> {
+        &self.held
+    }
 }
 
 /// The rows of one entity that this process has leased, by the text of their keys.

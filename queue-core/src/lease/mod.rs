@@ -4,10 +4,13 @@
 
 mod any_handler;
 mod attempt;
+mod call_turns;
+mod calls;
 mod claim;
 mod claim_size;
 mod claim_style;
 mod claim_way;
+mod give_back;
 mod heartbeat;
 mod leased_rows;
 mod runner;

@@ -8,22 +8,23 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::any_handler::AnyLeaseHandler;
+use super::calls::Calls;
 use super::claim::{LeasedMessage, UncalledRow, leases_at_once};
 use super::claim_size::ClaimSize;
 use super::claim_style::ClaimStyle;
 use super::claim_way::ClaimWay;
-use super::leased_rows::{LeasedRow, LeasedRows};
-use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, describe_way, in_transaction, key_prefix};
-use crate::backend::{LockSql, QueueBackend, QueueConnection, SessionHolder};
+use super::leased_rows::{LeasedRow, LeasedRows, WatchedRow};
+use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, describe_way, key_prefix};
+use crate::backend::{LockSql, QueueBackend, QueueConnection};
 use crate::claim::{DueRows, HeldPlaces, Places, Standing};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::event::Watch;
-use crate::handler::LeaseEnd;
+use crate::handler::Lease;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
-use crate::row::{Settlement, failure_text};
-use crate::statement::{Change, Next, QueueOn, Scope};
+use crate::row::{QueueState, Settlement, idempotency_key};
+use crate::statement::{QueueOn, Scope};
 
 /// A leased row, for the thread that records that its handler is late.
 pub(crate) struct LateRow<Q: Entity> {
@@ -41,6 +42,8 @@ pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 pub(crate) struct LeaseRunner<Q: Entity, C> {
     pub(crate) info: RunnerInfo,
     pub(crate) handler: Box<dyn AnyLeaseHandler<Q, C>>,
+    /// The handler's calls, if they run beside the workers.
+    pub(crate) calls: Option<Arc<Calls<Q, C>>>,
     pub(crate) rules: SettleRules,
     pub(crate) leased_rows: LeasedRows<Q::Key>,
     pub(crate) due_rows: DueRows<Q::Key>,
@@ -59,11 +62,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         style: ClaimStyle,
     ) -> Result<Self, Error> {
         let options = Q::Queue::OPTIONS;
+        let calls = handler.background()?.map(|background| Calls::new(background, options.exclusive));
+        let mut way = describe_way::<Q>(Q::SETTINGS.timeout.unwrap_or(Q::SETTINGS.lease));
+        if let Some(calls) = &calls {
+            way.push_str(&format!(", up to {} calls in flight", calls.counts.most()));
+        }
         Ok(LeaseRunner {
             info: RunnerInfo {
                 entity: Q::ENTITY,
                 queue: TypeId::of::<Q::Queue>(),
-                way: describe_way::<Q>(Q::SETTINGS.timeout.unwrap_or(Q::SETTINGS.lease)),
+                way,
                 key_prefix: key_prefix::<Q, C>()?,
                 is_recorded: false,
                 is_exclusive: options.exclusive,
@@ -74,6 +82,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 heartbeat_interval: Some(Q::SETTINGS.lease / HEARTBEATS_PER_LEASE),
             },
             handler,
+            calls,
             leased_rows: LeasedRows::new(),
             due_rows: DueRows::of::<Q, C>(settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
@@ -147,36 +156,31 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         places.standing::<Q, C>(connection, held.details.lane.as_ref(), &held.key)
     }
 
-    /// Gives a row back as it was before its claim: due, with no try used. Returns whether the database has answered.
-    pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<Q::Key>>) -> bool {
-        if held.clock.ended() == Some(LeaseEnd::Overtaken) {
-            // The row belongs to another attempt.
-            self.leased_rows.remove(held);
-            return true;
-        }
-        let change = Change {
-            status: Some(held.before.status),
-            next: Some(held.due.map_or(Next::In(Duration::ZERO), Next::At)),
-            try_count: Some(held.before.try_count),
-            unless_stopped: true,
-            ..Change::default()
+    /// Watches the attempt on a leased row.
+    pub(crate) fn watch(&self, held: Arc<LeasedRow<Q::Key>>) -> WatchedRow<Q::Key> {
+        let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
+        WatchedRow { held, watch }
+    }
+
+    /// Returns the span of an attempt.
+    pub(crate) fn span(&self, row: &LeasedRow<Q::Key>) -> tracing::Span {
+        tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries)
+    }
+
+    /// Begins the time of a call, and returns the lease that it holds.
+    pub(crate) fn begin(&self, held: &LeasedRow<Q::Key>, state: &QueueState) -> Lease {
+        let lease = Lease {
+            clock: held.clock.clone(),
+            state: state.clone(),
+            details: held.details.clone(),
+            try_number: held.tries,
+            idempotency_key: idempotency_key(&self.info.key_prefix, &held.key, &held.details),
         };
-        let _writing = self.turn_to_write();
-        let given = holder.session().and_then(|session| {
-            let settle = |connection: &mut C| Q::settle(connection, &held.key, held.fence, &change);
-            Ok(in_transaction(&mut **session, settle)?)
-        });
-        if let (Ok(_), Some(due)) = (&given, held.due) {
-            // The row may have been due below the low-water mark.
-            self.due_rows.low_water.fall(due);
+        held.clock.begin(self.time_to_call());
+        if let Some(claimed) = held.claimed_as {
+            self.due_rows.kept_rows.is_written(claimed);
         }
-        if let Err(error) = &given {
-            // The row becomes due when its lease ends.
-            self.log.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
-            holder.close();
-        }
-        self.leased_rows.remove(held);
-        given.is_ok()
+        lease
     }
 }
 

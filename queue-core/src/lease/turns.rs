@@ -10,8 +10,9 @@ use super::claim::{ClaimedBatch, LeaseClaim, LeasedMessage, UncalledRow, claim_l
 use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
 use crate::attempt::{
-    AttemptError, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot, Turn, UnsettledRow,
-    WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone, note_refusal, set_aside,
+    AttemptError, BackgroundCalls, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot,
+    Turn, UnsettledRow, WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone,
+    note_refusal, set_aside,
 };
 use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
 use crate::claim::{PickedRows, Places};
@@ -25,7 +26,7 @@ use crate::statement::QueueOn;
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Gives back the rows that no worker has begun for this long.
-    fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, since: Duration) {
+    pub(crate) fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, since: Duration) {
         // If the database refuses one now, the rest has to wait, because the leases of running calls cannot.
         while let Some(held) = self.take_unstarted(since)
             && self.give_back(holder, &held)
@@ -46,13 +47,18 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Returns the next claimed row, and claims more rows if none is left. An error is the end of the turn.
-    fn next(&self, holder: &mut SessionHolder<C>) -> Result<Ready<Q>, Turn> {
-        if let Some((claimed, ready)) = unpoisoned(self.ready.lock()).pop_front() {
-            self.size.has_waited(claimed.elapsed());
+    /// Takes a claimed row that no worker has begun.
+    pub(crate) fn take_ready(&self) -> Option<Ready<Q>> {
+        let (claimed, ready) = unpoisoned(self.ready.lock()).pop_front()?;
+        self.size.has_waited(claimed.elapsed());
+        Some(ready)
+    }
+
+    /// Returns the next claimed row, and claims up to `limit` rows if none is left. An error is the end of the turn.
+    pub(crate) fn next(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Ready<Q>, Turn> {
+        if let Some(ready) = self.take_ready() {
             return Ok(ready);
         }
-        let limit = if self.info.is_exclusive { 1 } else { self.size.next() };
         loop {
             let picked =
                 self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
@@ -209,21 +215,26 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
         Some(self)
     }
 
+    fn calls(&self) -> Option<&dyn BackgroundCalls> {
+        self.calls.as_ref().map(|calls| calls as &dyn BackgroundCalls)
+    }
+
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
-        let ready = match self.next(holder) {
+        if let Some(calls) = &self.calls {
+            return self.turn_beside(calls, holder, slot, worker);
+        }
+        let ready = match self.next(holder, if self.info.is_exclusive { 1 } else { self.size.next() }) {
             Ok(ready) => ready,
             Err(turn) => return turn,
         };
         worker.has_claimed();
-        // A row that was claimed ahead may be in a stage that is paused meanwhile.
-        let may_begin = |held: &LeasedRow<Q::Key>| self.due_rows.serves(held.details.stage.as_deref());
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
-            Ready::LeasedMessage(leased) if worker.goes_on() && may_begin(&leased.held) => {
+            Ready::LeasedMessage(leased) if worker.goes_on() && self.may_begin(&leased.held) => {
                 let _at_work = self.size.begins();
                 self.work(holder, slot, leased)
             }
-            Ready::UncalledRow(decided) if worker.goes_on() && may_begin(&decided.held) => {
+            Ready::UncalledRow(decided) if worker.goes_on() && self.may_begin(&decided.held) => {
                 self.settle_decided(holder, &decided)
             }
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
@@ -301,6 +312,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for LeaseRunner<Q,
 impl<Q: QueueOn<C> + Send, C: QueueConnection> HeldLeases<C> for LeaseRunner<Q, C> {
     fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool) {
         self.extend_leases(holder);
+        if let Some(calls) = &self.calls {
+            // The heartbeat may have found that rows are lost.
+            calls.abort_ended();
+        }
         if is_stopping {
             self.give_back_unstarted(holder, Duration::ZERO);
         } else if self.size.is_free() {
@@ -309,15 +324,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> HeldLeases<C> for LeaseRunner<Q, 
         }
     }
 
-    fn revoke(&self) {
+    fn revoke(&self) -> usize {
         for held in self.leased_rows.all() {
             held.clock.end(LeaseEnd::Shutdown);
         }
+        self.calls.as_ref().map_or(0, |calls| calls.close())
     }
 
     fn give_back_revoked(&self, holder: &mut SessionHolder<C>) {
-        for held in self.leased_rows.all() {
-            self.give_back(holder, &held);
-        }
+        self.give_back_all(holder, &self.leased_rows.all());
     }
 }

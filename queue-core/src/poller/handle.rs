@@ -210,18 +210,27 @@ impl<C: QueueConnection> Controls for Control<C> {
         }
         let (workers, stuck_workers) = (shared.slots(), shared.board.stuck());
         let running: Vec<_> = workers.iter().filter_map(|slot| slot.entity()).collect();
-        let entities = shared.runners.iter().map(|runner| runner.info().entity).enumerate().map(|(number, entity)| {
-            let running = running.iter().filter(|running| **running == entity).count();
-            shared.health.entity(number, entity, running)
-        });
+        let mut calls = 0;
+        let entities: Vec<_> = shared
+            .runners
+            .iter()
+            .enumerate()
+            .map(|(number, runner)| {
+                let entity = runner.info().entity;
+                let in_flight = runner.calls().map_or(0, |calls| calls.counts().unsettled());
+                calls += in_flight;
+                let running = running.iter().filter(|running| **running == entity).count();
+                shared.health.entity(number, entity, running + in_flight)
+            })
+            .collect();
         Health {
             alive: !shared.board.is_stopping() && workers.len() > stuck_workers,
             threads_without_connection: shared.sessions.connectivity.threads_without(),
             last_look: shared.health.last_look(),
             workers: workers.len(),
             stuck_workers,
-            running: running.len(),
-            entities: entities.collect(),
+            running: running.len() + calls,
+            entities,
         }
     }
 

@@ -43,7 +43,8 @@ pub struct Health {
     /// How many workers' handlers have not returned after their timeout. Other threads have taken their places, up to
     /// [`PollerSettings::max_stuck_workers`](crate::PollerSettings::max_stuck_workers).
     pub stuck_workers: usize,
-    /// How many workers are processing a message, or a group of messages. Stuck ones do not count.
+    /// How many workers are processing a message, or a group of messages, and how many async calls are in flight. Stuck
+    /// workers do not count.
     pub running: usize,
     /// The entities that the poller serves.
     pub entities: Vec<EntityHealth>,
@@ -55,7 +56,8 @@ pub struct Health {
 pub struct EntityHealth {
     /// The entity's name.
     pub entity: String,
-    /// How many workers are processing a message of it, or a group of messages.
+    /// How many workers are processing a message of it, or a group of messages, and how many of its async calls are in
+    /// flight.
     pub running: usize,
     /// How long its oldest due row has been due, by the database's clock. In transaction and group mode this includes rows
     /// that are being processed. `None`: no row was due, or `read` is `None`.

@@ -324,6 +324,12 @@ impl<C: QueueConnection> Scout<C> {
     /// Takes the transaction away from handlers that are past their timeout.
     fn enforce_timeouts(&self, holder: &mut SessionHolder<C>) {
         let now = Instant::now();
+        for runner in &self.shared.runners {
+            let late = runner.calls().map_or(0, |calls| calls.abort_ended());
+            if late > 0 {
+                self.shared.log.warn(runner.info().entity, "calls are past their timeout and are dropped");
+            }
+        }
         for slot in self.shared.slots() {
             let Some((entity, session)) = slot.revoke_if_timed_out(now) else { continue };
             self.shared.log.warn(entity, "a handler is past its timeout and loses its transaction");
@@ -342,6 +348,7 @@ impl<C: QueueConnection> Scout<C> {
 
     fn next_event(&self, timers: &[PollTimer]) -> Instant {
         let deadlines = self.shared.slots().into_iter().filter_map(|slot| slot.deadline());
+        let calls = self.shared.runners.iter().filter_map(|runner| runner.calls()?.next_deadline());
         let probes = timers.iter().map(|timer| timer.next_probe);
         // A worker that takes a row wakes nobody. While one may do so, the scout sleeps no longer than the shortest
         // timeout, so that it is late by one timeout at most. In a quiet poller nothing begins before the scout signals
@@ -350,6 +357,6 @@ impl<C: QueueConnection> Scout<C> {
         let interval = self.shared.settings.poll_interval;
         let longest = if self.shared.board.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
         let latest = Instant::now() + longest;
-        probes.chain(deadlines).chain(self.control.next_read()).min().unwrap_or(latest).min(latest)
+        probes.chain(deadlines).chain(calls).chain(self.control.next_read()).min().unwrap_or(latest).min(latest)
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) runners: Vec<Box<dyn Runner<C>>>,
     /// Whether the messages of each runner may be processed.
     pub(crate) gates: Vec<Gate>,
-    pub(crate) board: WorkBoard,
+    pub(crate) board: Arc<WorkBoard>,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that have replaced stuck ones.
     replacements: Mutex<Vec<JoinHandle<()>>>,
@@ -50,9 +50,8 @@ impl<C: QueueConnection> PollerShared<C> {
         let writer = Arc::default();
         runners.iter_mut().for_each(|runner| runner.take_turns_with(&writer));
         runners.iter_mut().for_each(|runner| runner.tell_to(&events));
-        let exclusive = runners.iter().map(|runner| runner.info().is_exclusive);
         PollerShared {
-            board: WorkBoard::new(shares.into_iter().zip(exclusive)),
+            board: board_for(&runners, shares),
             slots: Mutex::default(),
             replacements: Mutex::default(),
             crashes: Arc::new(crashes),
@@ -104,7 +103,8 @@ impl<C: QueueConnection> PollerShared<C> {
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
     pub(crate) fn revoke_all(&self) -> usize {
         // First the leases: an attempt that is about to write its answer sees this, or is found in its slot.
-        self.runners.iter().for_each(|runner| runner.leases().into_iter().for_each(HeldLeases::revoke));
+        let calls = self.runners.iter().filter_map(|runner| runner.leases()).map(HeldLeases::revoke).sum();
+        self.board.count_interrupted(calls);
         self.board.revoke();
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
@@ -123,7 +123,7 @@ impl<C: QueueConnection> PollerShared<C> {
                 }
             }
         }
-        revoked.len()
+        revoked.len() + calls
     }
 
     /// Ends the session of an attempt that lost its transaction.
@@ -132,6 +132,23 @@ impl<C: QueueConnection> PollerShared<C> {
             self.log.warn(entity, &format!("a session cannot be ended: {error}"));
         }
     }
+}
+
+/// Makes the board of a poller. `shares`: how many workers may work for each runner at the same time.
+fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shares: Vec<usize>) -> Arc<WorkBoard> {
+    let counts = |runner: &dyn Runner<C>| runner.calls().map(|calls| calls.counts().clone());
+    let work = runners.iter().zip(shares).map(|(runner, share)| (share, runner.info().is_exclusive, counts(&**runner)));
+    let board = Arc::new(WorkBoard::new(work));
+    for calls in runners.iter().filter_map(|runner| counts(&**runner)) {
+        // The board has the counts, and a call may outlive the poller.
+        let board = Arc::downgrade(&board);
+        calls.wakes(move || {
+            if let Some(board) = board.upgrade() {
+                board.calls_have_changed();
+            }
+        });
+    }
+    board
 }
 
 /// A running thread of the poller. The board notices its end, however it ends.

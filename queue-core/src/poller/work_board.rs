@@ -2,10 +2,10 @@
 //! numbers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::attempt::{Tally, Turn};
+use crate::attempt::{InFlight, Tally, Turn};
 use crate::crash::exclusive_run;
 use crate::lock::unpoisoned;
 
@@ -35,13 +35,19 @@ struct Board {
 
 impl Board {
     /// Permits a turn for the next runner that has work.
-    fn permit(&mut self) -> Option<TurnPermit> {
+    fn permit(&mut self, is_stopping: bool) -> Option<TurnPermit> {
         let runners = self.runners.len();
-        let runner = (0..runners).map(|i| (self.next + i) % runners).find(|runner| self.runners[*runner].is_open())?;
+        let is_open = |runner: &usize| self.runners[*runner].is_open(is_stopping);
+        let runner = (0..runners).map(|i| (self.next + i) % runners).find(is_open)?;
         self.next = (runner + 1) % runners;
         self.running += 1;
         self.runners[runner].working += 1;
         Some(TurnPermit { runner, generation: self.runners[runner].generation })
+    }
+
+    /// Tells whether rows are left whose calls have begun beside the workers.
+    fn has_calls(&self) -> bool {
+        self.runners.iter().any(RunnerWork::has_calls)
     }
 }
 
@@ -57,12 +63,27 @@ struct RunnerWork {
     generation: u64,
     /// How many turns in a row found nothing although there seemed to be work.
     empty_turns: u32,
+    /// The counts of its calls beside the workers, if there are any.
+    calls: Option<Arc<InFlight>>,
 }
 
 impl RunnerWork {
-    /// Tells whether one more worker may take a turn.
-    fn is_open(&self) -> bool {
-        self.has_work && self.working < self.most
+    /// Tells whether one more worker may take a turn. While the poller stops, it settles rows whose calls have ended, and
+    /// does nothing else.
+    fn is_open(&self, is_stopping: bool) -> bool {
+        let has_room = self.calls.as_ref().is_none_or(|calls| calls.has_room());
+        let may_claim = self.has_work && has_room && !is_stopping;
+        self.working < self.most && (may_claim || self.has_answers())
+    }
+
+    /// Tells whether calls have ended whose rows are to be settled.
+    fn has_answers(&self) -> bool {
+        self.calls.as_ref().is_some_and(|calls| calls.has_answers())
+    }
+
+    /// Tells whether rows are left whose calls have begun beside the workers.
+    fn has_calls(&self) -> bool {
+        self.calls.as_ref().is_some_and(|calls| calls.unsettled() > 0)
     }
 
     /// Notes that there may be work.
@@ -80,11 +101,13 @@ pub(crate) struct TurnPermit {
 }
 
 impl WorkBoard {
-    /// Makes a board for runners, each with its largest number of workers, and with whether it is exclusive.
-    pub(crate) fn new(runners: impl IntoIterator<Item = (usize, bool)>) -> Self {
-        let work = |(most, is_exclusive)| RunnerWork {
+    /// Makes a board for runners, each with its largest number of workers, with whether it is exclusive, and with the
+    /// counts of its calls beside the workers.
+    pub(crate) fn new(runners: impl IntoIterator<Item = (usize, bool, Option<Arc<InFlight>>)>) -> Self {
+        let work = |(most, is_exclusive, calls)| RunnerWork {
             most: isize::try_from(most).unwrap_or(isize::MAX),
             is_exclusive,
+            calls,
             ..RunnerWork::default()
         };
         WorkBoard {
@@ -132,19 +155,27 @@ impl WorkBoard {
         self.work.notify_one();
     }
 
-    /// Finds a runner that has work. `None`: there is none, or the poller stops.
-    pub(crate) fn find_work(&self) -> Option<TurnPermit> {
-        if self.is_stopping() { None } else { unpoisoned(self.board.lock()).permit() }
+    /// Wakes a waiting worker, because a call beside the workers has ended, or one more may begin.
+    pub(crate) fn calls_have_changed(&self) {
+        // A worker that has just found nothing waits before this notifies it.
+        drop(unpoisoned(self.board.lock()));
+        self.work.notify_one();
     }
 
-    /// Waits for a runner that has work. `None`: the poller stops.
+    /// Finds a runner that has work. `None`: there is none, or the poller stops.
+    pub(crate) fn find_work(&self) -> Option<TurnPermit> {
+        if self.has_revoked() { None } else { unpoisoned(self.board.lock()).permit(self.is_stopping()) }
+    }
+
+    /// Waits for a runner that has work. `None`: the poller stops, and no calls are left whose rows workers settle.
     pub(crate) fn wait_for_work(&self) -> Option<TurnPermit> {
         let mut board = unpoisoned(self.board.lock());
         loop {
-            if self.is_stopping() {
+            let is_stopping = self.is_stopping();
+            if self.has_revoked() || (is_stopping && !board.has_calls()) {
                 return None;
             }
-            let found = board.permit();
+            let found = board.permit(is_stopping);
             if found.is_some() {
                 return found;
             }
@@ -190,9 +221,15 @@ impl WorkBoard {
             work.empty_turns = work.empty_turns.saturating_add(1);
             drained = true;
         }
-        if work.is_open() && work.working + 1 == work.most {
+        if work.is_open(false) && work.working + 1 == work.most {
             // Other workers may have found it closed.
             self.work.notify_one();
+        }
+        // The scout is to look, although no worker has: with the last call the last work may be done.
+        drained |= turn != Turn::Idle && work.calls.is_some() && !work.has_work && !work.has_calls();
+        if self.is_stopping() && !board.has_calls() {
+            // The other workers wait for the last of the calls.
+            self.work.notify_all();
         }
         drained
     }
@@ -224,13 +261,20 @@ impl WorkBoard {
     /// Tells whether no other runner has work, as far as is known.
     pub(crate) fn is_only_work(&self, runner: usize) -> bool {
         let board = unpoisoned(self.board.lock());
-        board.runners.iter().enumerate().all(|(other, work)| other == runner || !work.has_work)
+        let is_at_rest = |work: &RunnerWork| !work.has_work && !work.has_answers();
+        board.runners.iter().enumerate().all(|(other, work)| other == runner || is_at_rest(work))
     }
 
-    /// Tells whether no runner has work and no turn is taken.
+    /// Tells whether no runner has work, no turn is taken and no call is in flight.
     pub(crate) fn is_quiet(&self) -> bool {
         let board = unpoisoned(self.board.lock());
-        board.running == board.stuck && board.runners.iter().all(|runner| !runner.has_work)
+        board.running == board.stuck && !board.has_calls() && board.runners.iter().all(|runner| !runner.has_work)
+    }
+
+    /// Counts rows that a shutdown has taken from their calls.
+    pub(crate) fn count_interrupted(&self, rows: usize) {
+        let interrupted = u64::try_from(rows).unwrap_or(u64::MAX);
+        unpoisoned(self.counts.lock()).count(Turn::Group(Tally { interrupted, ..Tally::default() }));
     }
 
     /// Returns how many turns have ended.

@@ -95,6 +95,16 @@ impl<C: QueueConnection> Worker<C> {
         self.shared.board.wait_for_work()
     }
 
+    /// Tells whether there is anything to do in a turn for a runner.
+    fn has_to_take_turn(&self, number: usize) -> bool {
+        let (shared, runner) = (&*self.shared, &*self.shared.runners[number]);
+        // Calls that have ended are settled also while nothing new may begin.
+        let has_answers = runner.calls().is_some_and(|calls| calls.counts().has_answers());
+        // If a lease's claim has taken rows already, the turn gives them back.
+        let may_claim = || shared.gates[number].is_open() || runner.has_more_claimed();
+        has_answers || (!shared.board.is_stopping() && may_claim())
+    }
+
     /// Takes one turn for a runner, `alone` in the process if that is asked for.
     fn take_turn(&self, holder: &mut SessionHolder<C>, permit: &mut TurnPermit, alone: bool) -> Turn {
         let (shared, slot, number) = (&*self.shared, &*self.slot, permit.runner);
@@ -113,9 +123,8 @@ impl<C: QueueConnection> Worker<C> {
         } else {
             None
         };
-        // If a lease's claim has taken rows already, the turn gives them back.
         let changes = shared.gates[number].changes();
-        if shared.board.is_stopping() || (!shared.gates[number].is_open() && !runner.has_more_claimed()) {
+        if !self.has_to_take_turn(number) {
             return Turn::Idle;
         }
         holder.move_to_file(shared.sessions.files());
@@ -149,6 +158,14 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     fn has_claimed(&self) {
         let runner = self.permit.get().runner;
         self.shared.board.found_work(runner, self.shared.runners[runner].has_more_claimed());
+    }
+
+    fn may_find_rows(&self) -> bool {
+        self.shared.board.work_of(self.permit.get().runner).0
+    }
+
+    fn has_freed_others(&self) {
+        self.shared.board.signal_work(self.permit.get().runner);
     }
 
     fn goes_on(&self) -> bool {

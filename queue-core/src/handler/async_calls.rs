@@ -1,0 +1,271 @@
+//! Runs the calls of lease mode on a tokio runtime of the application.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tracing::Span;
+
+use super::async_lease_handler::{AsyncLeaseHandler, CallFuture};
+use super::background::{AbortCall, Answered, ApplyAnswer, Background, BeginCall, Called, Done, OwnedMessage};
+use super::handler::{Failure, HandlerResult, Message, Panicked};
+use super::lease::Lease;
+use super::lease_handler::LeaseHandler;
+use super::panic_safe::{PanicSafeDrop, drop_safely};
+use crate::error::Error;
+
+/// How many calls are in flight unless the application says otherwise: as many as an ordinary service answers at the same
+/// time, and few enough that nobody needs to think of sockets or memory.
+const IN_FLIGHT: usize = 100;
+
+/// The handler of a lease queue whose calls run on a tokio runtime of the application, many at the same time.
+///
+/// The poller claims rows in batches and begins the call of each at once. A call waits on the runtime, without a thread
+/// and without a connection. Once it has answered, a worker applies the answer and settles the row in one transaction, as
+/// in [`LeaseHandler`]. So a few workers serve a thousand calls that wait. `workers` says how many answers are written
+/// at the same time; [`in_flight`](AsyncCalls::in_flight) says how many calls wait.
+///
+/// The poller has threads of its own and works on every kind of connection. It needs the feature `tokio`.
+///
+/// - No row is claimed whose call cannot begin at once: never are more rows `IN_PROGRESS` in this process than
+///   `in_flight`, the answers that wait to be written included. This also bounds the memory.
+/// - One heartbeat extends all leases.
+/// - While the queue is paused or its window is closed, no call begins, and the answers of running calls are written.
+/// - A shutdown claims nothing more and waits for the running calls, up to its grace. Then it drops their futures and gives
+///   their rows back, with no try used.
+/// - A call past the entity's `timeout` is dropped, and recorded as a failure. So is one that panics.
+/// - A call whose row somebody else has changed is dropped, and nothing is written.
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use diesel::r2d2::{ConnectionManager, Pool};
+/// # use queueable::{AsyncCalls, Failure, Lease, Message, Outcome, Queueable};
+/// # diesel::table! { webhooks (id) { id -> BigInt, url -> Text, answer -> Nullable<Integer>, } }
+/// # #[derive(Queryable, Selectable, Queueable)] #[queue(lease = "60s")] struct Webhook { id: i64, url: String }
+/// # #[derive(Clone)] struct Client;
+/// # impl Client { async fn post(&self, _: &str) -> Result<i32, std::io::Error> { Ok(200) } }
+/// # async fn serve(pool: Pool<ConnectionManager<SqliteConnection>>, client: Client) -> Result<(), queueable::Error> {
+/// let calls = AsyncCalls::of(
+///     move |webhook: &Webhook, _: &Lease| {
+///         let client = client.clone();
+///         Box::pin(async move { Ok(client.post(&webhook.url).await?) })
+///     },
+///     |webhook: &Webhook, status: &i32, message: &mut Message<'_, SqliteConnection>| {
+///         diesel::update(webhooks::table.find(webhook.id))
+///             .set(webhooks::answer.eq(status))
+///             .execute(message.connection())?;
+///         Ok(Outcome::Done)
+///     },
+/// );
+/// let handle = Webhook::poller(pool, calls.in_flight(1000)).workers(2).start_async().await?;
+/// # Ok(()) }
+/// ```
+pub struct AsyncCalls<H> {
+    handler: Arc<H>,
+    in_flight: usize,
+    runtime: Option<Handle>,
+}
+
+impl<H> AsyncCalls<H> {
+    /// Takes an [`AsyncLeaseHandler`]. Its calls run on the runtime in which `new` is called, unless
+    /// [`runtime`](AsyncCalls::runtime) names another.
+    ///
+    /// ```no_run
+    /// # use queueable::{AsyncCalls, AsyncLeaseHandler};
+    /// # struct Webhook;
+    /// # fn calls<H: AsyncLeaseHandler<Webhook, diesel::SqliteConnection>>(deliver: H) -> AsyncCalls<H> {
+    /// AsyncCalls::new(deliver)
+    /// # }
+    /// ```
+    pub fn new(handler: H) -> Self {
+        AsyncCalls { handler: Arc::new(handler), in_flight: IN_FLIGHT, runtime: Handle::try_current().ok() }
+    }
+
+    /// Sets how many calls may be in flight at the same time: rows that are claimed and not settled yet. It does not
+    /// depend on the number of workers. The default is 100, as many as an ordinary service answers at the same time.
+    ///
+    /// If the process is killed, so many rows wait for the end of their lease, and each has used a try.
+    ///
+    /// ```no_run
+    /// # use queueable::{AsyncCalls, AsyncLeaseHandler};
+    /// # struct Webhook;
+    /// # fn calls<H: AsyncLeaseHandler<Webhook, diesel::SqliteConnection>>(deliver: H) -> AsyncCalls<H> {
+    /// AsyncCalls::new(deliver).in_flight(1000)
+    /// # }
+    /// ```
+    pub fn in_flight(mut self, most: usize) -> Self {
+        self.in_flight = most;
+        self
+    }
+
+    /// Sets the runtime on which the calls run. Somebody has to drive it for as long as the poller runs. A runtime with
+    /// one thread, whose thread is blocked meanwhile, as in [`run_until_idle`](crate::Poller::run_until_idle), runs no
+    /// call: there, await [`run_until_idle_async`](crate::Poller::run_until_idle_async).
+    ///
+    /// ```no_run
+    /// # use queueable::{AsyncCalls, AsyncLeaseHandler};
+    /// # struct Webhook;
+    /// # fn calls<H: AsyncLeaseHandler<Webhook, diesel::SqliteConnection>>(
+    /// #     deliver: H,
+    /// #     runtime: &tokio::runtime::Runtime,
+    /// # ) -> AsyncCalls<H> {
+    /// AsyncCalls::new(deliver).runtime(runtime.handle().clone())
+    /// # }
+    /// ```
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    fn chosen_runtime(&self) -> Result<&Handle, Error> {
+        self.runtime.as_ref().ok_or_else(|| Error::Setting {
+            setting: "the runtime of async calls",
+            found: "none".to_owned(),
+            expected: "`AsyncCalls::new` inside a tokio runtime, or its handle: `.runtime(Handle::current())`",
+        })
+    }
+}
+
+impl<Call, Apply> AsyncCalls<(Call, Apply)> {
+    /// Takes two closures: the call, which returns a boxed future, and what writes its answer. Both borrow the entity.
+    ///
+    /// The compiler cannot say of an `async` closure yet that its future may move between threads. So the first closure
+    /// returns `Box::pin(async move { .. })`.
+    ///
+    /// ```no_run
+    /// # use queueable::{AsyncCalls, Failure, Lease, Message, Outcome};
+    /// # struct Webhook { id: i64, url: String }
+    /// # async fn post(_: &str, _: &str) -> Result<u16, std::io::Error> { Ok(200) }
+    /// # fn example() {
+    /// let calls = AsyncCalls::of(
+    ///     |webhook: &Webhook, lease: &Lease| {
+    ///         Box::pin(async move { Ok(post(&webhook.url, lease.idempotency_key()).await?) })
+    ///     },
+    ///     |webhook: &Webhook, status: &u16, message: &mut Message<'_, diesel::SqliteConnection>| {
+    ///         println!("webhook {} was answered {status}", webhook.id);
+    ///         Ok(Outcome::Done)
+    ///     },
+    /// );
+    /// # }
+    /// ```
+    pub fn of<Q, C, A>(call: Call, apply: Apply) -> Self
+    where
+        Call: for<'a> Fn(&'a Q, &'a Lease) -> CallFuture<'a, A>,
+        Apply: Fn(&Q, &A, &mut Message<'_, C>) -> HandlerResult,
+    {
+        AsyncCalls::new((call, apply))
+    }
+}
+
+impl<Q, C, H> LeaseHandler<Q, C> for AsyncCalls<H>
+where
+    Q: Send + Sync + 'static,
+    C: 'static,
+    H: AsyncLeaseHandler<Q, C> + 'static,
+{
+    type Answer = H::Answer;
+
+    /// Blocks on the future. The poller does not use it: a handler that passes its calls on to this one does.
+    fn call(&self, entity: &Q, lease: &Lease) -> Result<H::Answer, Failure> {
+        self.chosen_runtime()?.block_on(self.handler.call(entity, lease))
+    }
+
+    fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.apply(entity, answer, message)
+    }
+
+    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+        if self.in_flight == 0 {
+            let (setting, found) = ("the async calls in flight", self.in_flight.to_string());
+            return Err(Error::Setting { setting, found, expected: "at least 1" });
+        }
+        let (handler, runtime) = (self.handler.clone(), self.chosen_runtime()?.clone());
+        Ok(Some(Background { in_flight: self.in_flight, executor: Box::new(OnTokio { handler, runtime }) }))
+    }
+}
+
+impl<H> fmt::Debug for AsyncCalls<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncCalls").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+/// A handler whose calls are tasks of a tokio runtime.
+struct OnTokio<H> {
+    handler: Arc<H>,
+    runtime: Handle,
+}
+
+impl<Q, C, H> BeginCall<Q, C> for OnTokio<H>
+where
+    Q: Send + Sync + 'static,
+    C: 'static,
+    H: AsyncLeaseHandler<Q, C> + 'static,
+{
+    fn begin(&self, message: OwnedMessage<Q>, lease: Lease, done: Done<Q, C>) -> AbortCall {
+        let handler = self.handler.clone();
+        let call = async move {
+            let answer = handler.call(&message.0, &lease).await?;
+            let answer: Box<dyn ApplyAnswer<Q, C>> = Box::new(Applying { handler, answer });
+            Ok(Answered { message, answer })
+        };
+        let task = Task { call: Some(Box::pin(call)), done: Some(done), span: Span::current() };
+        let abort = self.runtime.spawn(task).abort_handle();
+        AbortCall(Box::new(move || abort.abort()))
+    }
+}
+
+/// An answer and the handler that applies it.
+struct Applying<H, A> {
+    handler: Arc<H>,
+    answer: A,
+}
+
+impl<Q, C, H: AsyncLeaseHandler<Q, C>> ApplyAnswer<Q, C> for Applying<H, H::Answer> {
+    fn apply(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.apply(entity, &self.answer, message)
+    }
+}
+
+/// A call on the runtime. Whatever becomes of it, `done` hears of that once, after the future is dropped.
+struct Task<F, Q, C> {
+    call: Option<Pin<Box<F>>>,
+    done: Option<Done<Q, C>>,
+    span: Span,
+}
+
+impl<F, Q, C> Future for Task<F, Q, C>
+where
+    F: Future<Output = Result<Answered<Q, C>, Failure>>,
+{
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let task = &mut *self;
+        let Some(call) = &mut task.call else { return Poll::Ready(()) };
+        let entered = task.span.enter();
+        let called: Called<Q, C> = match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(called)) => PanicSafeDrop::new(called),
+            Err(panic) => PanicSafeDrop::new(Err(Failure::retry(Panicked::new(panic)))),
+        };
+        drop(entered);
+        drop_safely(task.call.take());
+        if let Some(done) = task.done.take() {
+            done(Some(called));
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<F, Q, C> Drop for Task<F, Q, C> {
+    fn drop(&mut self) {
+        drop_safely(self.call.take());
+        if let Some(done) = self.done.take() {
+            done(None);
+        }
+    }
+}

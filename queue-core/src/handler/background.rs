@@ -1,0 +1,52 @@
+//! Calls that run beside the workers: what a lease runner and the executor of the calls tell each other. It knows no
+//! executor.
+
+use super::handler::{Failure, HandlerResult, Message};
+use super::lease::Lease;
+use super::panic_safe::PanicSafeDrop;
+use crate::row::QueueState;
+
+/// Calls that run beside the workers.
+#[doc(hidden)]
+pub struct Background<Q, C> {
+    /// How many rows of the entity are leased by this process at most.
+    pub(crate) in_flight: usize,
+    pub(crate) executor: Box<dyn BeginCall<Q, C>>,
+}
+
+/// Where the calls run.
+pub(crate) trait BeginCall<Q, C>: Send + Sync {
+    /// Begins a call, which does not block, and returns at once. `done` is called once, on any thread, after the call's
+    /// future is dropped.
+    fn begin(&self, message: OwnedMessage<Q>, lease: Lease, done: Done<Q, C>) -> AbortCall;
+}
+
+/// A message that its call owns, because it outlives the turn of the worker that has begun it.
+pub(crate) type OwnedMessage<Q> = PanicSafeDrop<(Q, QueueState)>;
+
+/// Hears of the end of a call. `None`: the executor has dropped the call before its end.
+pub(crate) type Done<Q, C> = Box<dyn FnOnce(Option<Called<Q, C>>) + Send>;
+
+/// The result of a call. A panic is a failure.
+pub(crate) type Called<Q, C> = PanicSafeDrop<Result<Answered<Q, C>, Failure>>;
+
+/// The answer of a call, with the message that it answers.
+pub(crate) struct Answered<Q, C> {
+    pub(crate) message: OwnedMessage<Q>,
+    pub(crate) answer: Box<dyn ApplyAnswer<Q, C>>,
+}
+
+/// An answer that knows its handler.
+pub(crate) trait ApplyAnswer<Q, C>: Send {
+    fn apply(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+}
+
+/// What ends a call from outside.
+pub(crate) struct AbortCall(pub(crate) Box<dyn Fn() + Send + Sync>);
+
+impl AbortCall {
+    /// Has the call's future dropped at the next point where it waits. A call that has ended already does not mind.
+    pub(crate) fn abort(&self) {
+        (self.0)();
+    }
+}

@@ -1,0 +1,161 @@
+//! A turn in lease mode whose calls run beside the workers: settle a row whose call has ended, or claim rows and begin
+//! their calls.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::calls::{CallEnd, Calls, EndedCall};
+use super::claim::{LeasedMessage, UncalledRow};
+use super::leased_rows::LeasedRow;
+use super::runner::{LeaseRunner, Ready};
+use crate::attempt::{BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
+use crate::backend::{QueueConnection, SessionHolder};
+use crate::entity::Entity;
+use crate::handler::Answered;
+use crate::statement::QueueOn;
+
+/// How many rows one claim takes at most, unless the settings say otherwise. They share its cost, and all of them wait
+/// until the last one is read.
+const MOST: u32 = 256;
+
+impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+    /// Takes a turn. Rows whose calls have ended go first, unless so many places are free that too few calls would run.
+    pub(crate) fn turn_beside(
+        &self,
+        calls: &Arc<Calls<Q, C>>,
+        holder: &mut SessionHolder<C>,
+        slot: &Slot,
+        worker: &dyn WorkerCalls,
+    ) -> Turn {
+        let goes_on = worker.goes_on();
+        let claims_fail = calls.claims_fail.load(Ordering::Relaxed);
+        let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.may_find_rows();
+        if !claims_first && let Some(ended) = calls.take_ended() {
+            let turn = self.settle_ended(holder, slot, ended);
+            if self.limits().is_some() {
+                // The row has left its lane, where others may have waited.
+                worker.has_freed_others();
+            }
+            return turn;
+        }
+        if !goes_on {
+            // The heartbeat may have passed already, or may have ended.
+            self.give_back_unstarted(holder, Duration::ZERO);
+            return Turn::Idle;
+        }
+        let most = usize::try_from(self.size.asked().unwrap_or(MOST)).unwrap_or(usize::MAX);
+        match calls.counts.reserve(most) {
+            Some(places) if worker.may_find_rows() => {
+                let turn = self.claim_and_begin(calls, holder, places, worker);
+                calls.claims_fail.store(turn == Turn::Trouble, Ordering::Relaxed);
+                turn
+            }
+            // Another worker was faster, and has found nothing, or has taken the last place.
+            _ => Turn::Group(Tally::default()),
+        }
+    }
+
+    /// Claims as many rows as there are places, and begins their calls.
+    fn claim_and_begin(
+        &self,
+        calls: &Arc<Calls<Q, C>>,
+        holder: &mut SessionHolder<C>,
+        mut places: Reserved,
+        worker: &dyn WorkerCalls,
+    ) -> Turn {
+        let limit = u32::try_from(places.places()).unwrap_or(u32::MAX);
+        let mut ready = match self.next(holder, limit) {
+            Ok(ready) => Some(ready),
+            Err(turn) => return turn,
+        };
+        worker.has_claimed();
+        // As in a turn without calls, a row that may not begin ends the claim: a pause or a shutdown is for all of them.
+        let may_begin = |held: &LeasedRow<Q::Key>| worker.goes_on() && self.may_begin(held);
+        let (mut tally, mut decided, mut goes_on) = (Tally::default(), Vec::new(), true);
+        while let Some(row) = ready.take() {
+            match row {
+                Ready::Settled(settled) => tally.count(Turn::Settled(settled)),
+                Ready::UncalledRow(row) if may_begin(&row.held) => decided.push(row),
+                Ready::LeasedMessage(leased) if may_begin(&leased.held) => {
+                    let held = leased.held.clone();
+                    let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());
+                    if !begun {
+                        self.give_back(holder, &held);
+                        tally.count(Turn::Interrupted);
+                    }
+                }
+                Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
+                    self.give_back(holder, &held);
+                    self.give_back_unstarted(holder, Duration::ZERO);
+                    goes_on = false;
+                }
+            }
+            // What another worker has claimed beyond these places is for that one.
+            ready = if goes_on && places.places() > 0 { self.take_ready() } else { None };
+        }
+        let mut last = Turn::Idle;
+        for row in decided {
+            last = self.settle_decided(holder, &row);
+            tally.count(last);
+        }
+        match last {
+            Turn::Trouble => last,
+            _ if goes_on || tally != Tally::default() => Turn::Group(tally),
+            _ => Turn::Idle,
+        }
+    }
+
+    /// Begins the call of a row, if there is a place. Returns whether it was begun: a poller that has shut down begins
+    /// none.
+    fn begin_call(&self, calls: &Arc<Calls<Q, C>>, leased: LeasedMessage<Q>, place: Option<Place>) -> bool {
+        let Some(place) = place else { return false };
+        let LeasedMessage { held, message } = leased;
+        let row = self.watch(held);
+        let _span = self.span(&row).entered();
+        let lease = self.begin(&row, &message.1);
+        row.watch.begins();
+        calls.begin(row, message, lease, place).is_ok()
+    }
+
+    /// Settles the row of a call that has ended beside the workers.
+    pub(crate) fn settle_ended(&self, holder: &mut SessionHolder<C>, slot: &Slot, ended: EndedCall<Q, C>) -> Turn {
+        let EndedCall { row, end, .. } = &ended;
+        self.to_its_end(holder, slot, row, |holder| match end {
+            CallEnd::Called(called) => match &**called {
+                Ok(Answered { message, answer }) => self.settle_called(holder, slot, row, Ok((message, answer))),
+                Err(failure) => self.settle_called(holder, slot, row, Err(failure)),
+            },
+            CallEnd::Aborted => self.settle_taken_away(holder, row).unwrap_or_else(|| {
+                row.watch.is_interrupted("the lease has ended");
+                Turn::Interrupted
+            }),
+            CallEnd::Dropped => {
+                self.log.warn(Q::ENTITY, "the runtime has dropped a call: its row is given back");
+                self.give_back(holder, &row.held);
+                // The worker rests before it begins more calls there, and not before it has given all of them back.
+                let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());
+                if has_others { Turn::Interrupted } else { Turn::Trouble }
+            }
+        })
+    }
+
+    /// Tells whether a claimed row may begin: its stage may be paused meanwhile.
+    pub(crate) fn may_begin(&self, held: &LeasedRow<Q::Key>) -> bool {
+        self.due_rows.serves(held.details.stage.as_deref())
+    }
+}
+
+impl<Q: Entity + Send + 'static, C: 'static> BackgroundCalls for Arc<Calls<Q, C>> {
+    fn counts(&self) -> &Arc<InFlight> {
+        &self.counts
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        Calls::next_deadline(self)
+    }
+
+    fn abort_ended(&self) -> usize {
+        Calls::abort_ended(self)
+    }
+}

@@ -1,0 +1,183 @@
+//! The calls of one entity that run beside the workers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use super::leased_rows::WatchedRow;
+use crate::attempt::{InFlight, Place};
+use crate::entity::Entity;
+use crate::handler::{AbortCall, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
+use crate::lock::unpoisoned;
+use crate::row::QueueState;
+
+/// The calls that are in flight, and those that have ended and wait for a worker.
+pub(crate) struct Calls<Q: Entity, C> {
+    pub(crate) counts: Arc<InFlight>,
+    /// Whether the last claim met an error of the database. Then the rows whose calls have ended go first.
+    pub(crate) claims_fail: AtomicBool,
+    executor: Box<dyn BeginCall<Q, C>>,
+    table: Mutex<Table<Q, C>>,
+}
+
+struct Table<Q: Entity, C> {
+    next: u64,
+    running: HashMap<u64, RunningCall<Q::Key>>,
+    ended: VecDeque<EndedCall<Q, C>>,
+    /// Whether the poller has shut down and no call begins any more.
+    is_closed: bool,
+}
+
+/// A call whose future has not ended.
+struct RunningCall<K> {
+    row: WatchedRow<K>,
+    /// `None`: the call is about to begin.
+    abort: Option<AbortCall>,
+    place: Arc<Place>,
+}
+
+/// A call that has ended, and whose row is to be settled.
+pub(crate) struct EndedCall<Q: Entity, C> {
+    pub(crate) row: WatchedRow<Q::Key>,
+    pub(crate) end: CallEnd<Q, C>,
+    /// The place is free when the row is settled and the future is dropped.
+    _place: Arc<Place>,
+}
+
+/// How a call has ended.
+pub(crate) enum CallEnd<Q, C> {
+    Called(Called<Q, C>),
+    /// It was aborted, because its lease has ended.
+    Aborted,
+    /// Its executor has dropped it.
+    Dropped,
+}
+
+impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
+    /// `is_exclusive`: whether one row is processed at a time.
+    pub(crate) fn new(background: Background<Q, C>, is_exclusive: bool) -> Arc<Self> {
+        let Background { in_flight, executor } = background;
+        let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
+        let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });
+        Arc::new(Calls { counts, claims_fail: AtomicBool::new(false), executor, table: Mutex::new(table) })
+    }
+
+    /// Begins a call. Returns the row if the poller has shut down.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        row: WatchedRow<Q::Key>,
+        message: PanicSafeDrop<(Q, QueueState)>,
+        lease: Lease,
+        place: Place,
+    ) -> Result<(), WatchedRow<Q::Key>> {
+        let place = Arc::new(place);
+        let (number, place_of_future) = {
+            let mut table = self.table();
+            if table.is_closed {
+                return Err(row);
+            }
+            table.next += 1;
+            let number = table.next;
+            let place_of_future = place.clone();
+            table.running.insert(number, RunningCall { row, abort: None, place });
+            self.count(&table);
+            (number, place_of_future)
+        };
+        let calls = self.clone();
+        let done = move |called| {
+            calls.has_ended(number, called);
+            drop(place_of_future);
+        };
+        let abort = self.executor.begin(message, lease, Box::new(done));
+        if let Some(abort) = self.keep(number, abort) {
+            abort.abort();
+        }
+        Ok(())
+    }
+
+    /// Keeps what aborts a call. Returns it if the call has ended already, or its lease before it could be aborted.
+    fn keep(&self, number: u64, abort: AbortCall) -> Option<AbortCall> {
+        match self.table().running.get_mut(&number) {
+            Some(call) => call.abort.replace(abort),
+            None => Some(abort),
+        }
+    }
+
+    /// Notes that a call has ended. If somebody else has ended it before, its answer is discarded.
+    fn has_ended(&self, number: u64, called: Option<Called<Q, C>>) {
+        let mut table = self.table();
+        let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };
+        row.clock.awaits_writing();
+        let end = called.map_or(CallEnd::Dropped, CallEnd::Called);
+        table.ended.push_back(EndedCall { row, end, _place: place });
+        self.count(&table);
+        drop(table);
+        drop(abort);
+        self.counts.wake();
+    }
+
+    /// Takes the call that has ended first.
+    pub(crate) fn take_ended(&self) -> Option<EndedCall<Q, C>> {
+        let mut table = self.table();
+        let ended = table.ended.pop_front()?;
+        self.count(&table);
+        Some(ended)
+    }
+
+    /// Aborts the calls whose leases have ended, for good or at this time by this process's clock. A lease that is only
+    /// unconfirmed may be extended yet. Returns how many calls are past their timeout.
+    pub(crate) fn abort_ended(&self) -> usize {
+        let mut table = self.table();
+        let now = Instant::now();
+        let has_ended = |call: &RunningCall<Q::Key>| match call.row.clock.ended() {
+            None => false,
+            Some(LeaseEnd::Unconfirmed) => now >= call.row.clock.holds_until(),
+            Some(LeaseEnd::Overtaken | LeaseEnd::TimedOut | LeaseEnd::Shutdown) => true,
+        };
+        let ended: Vec<_> = table.running.iter().filter(|(_, call)| has_ended(call)).map(|(n, _)| *n).collect();
+        let ended: Vec<_> = ended.iter().filter_map(|number| table.running.remove(number)).collect();
+        if ended.is_empty() {
+            return 0;
+        }
+        let (mut aborts, mut late) = (Vec::new(), 0);
+        for RunningCall { row, abort, place } in ended {
+            if row.clock.ended() == Some(LeaseEnd::TimedOut) {
+                late += 1;
+                row.watch.is_over_budget();
+            }
+            aborts.extend(abort);
+            table.ended.push_back(EndedCall { row, end: CallEnd::Aborted, _place: place });
+        }
+        self.count(&table);
+        drop(table);
+        // Without the table, which the end of a call locks.
+        aborts.iter().for_each(AbortCall::abort);
+        self.counts.wake();
+        late
+    }
+
+    /// Aborts all calls, for shutdown, and lets none begin any more. Returns how many rows were not settled.
+    pub(crate) fn close(&self) -> usize {
+        let mut table = self.table();
+        table.is_closed = true;
+        let (running, ended) = (std::mem::take(&mut table.running), std::mem::take(&mut table.ended));
+        self.count(&table);
+        drop(table);
+        running.values().filter_map(|call| call.abort.as_ref()).for_each(AbortCall::abort);
+        running.len() + ended.len()
+    }
+
+    /// Returns when the time of the next call is over.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.table().running.values().map(|call| call.row.clock.deadline()).min()
+    }
+
+    fn count(&self, table: &Table<Q, C>) {
+        self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table<Q, C>> {
+        unpoisoned(self.table.lock())
+    }
+}
