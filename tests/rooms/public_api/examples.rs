@@ -14,7 +14,7 @@ enum Why {
 use Why::{Because, ShownAt};
 
 #[rustfmt::skip]
-const WITHOUT_EXAMPLE: [(Why, &[&str]); 32] = [
+const WITHOUT_EXAMPLE: [(Why, &[&str]); 33] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
         "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "LaneValues", "Lanes", "Missed", "OnFinish", "Options", "Order",
         "OrderColumn", "Periodic", "QueueTable", "RerunOnChange", "Stages", "Timestamps", "ValueKind",
@@ -38,6 +38,7 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 32] = [
     (Because("a limit, which the calls name that cut at it"), &["MAX_DELAY"]),
     (Because("a text"), &["modes"]),
     (ShownAt("AsQueueConnection"), &["AllFilters", "ReadOn"]),
+    (ShownAt("AsyncPgSession"), &["DieselAsyncSession"]),
     (ShownAt("Error"), &["Finding"]),
     (ShownAt("Event"), &["AttemptEvent"]),
     (ShownAt("Handler"), &["HandlerResult"]),
