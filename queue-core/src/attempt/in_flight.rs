@@ -1,13 +1,16 @@
 //! How many calls of an entity run beside the workers, and when there is something to do for a worker.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The counts of calls that run beside the workers. The board of the poller reads them.
 pub(crate) struct InFlight {
     most: usize,
-    /// How many places are taken: by calls whose future exists or whose row is not settled, and by claims.
+    /// How many places are taken: by calls whose future exists or whose row is not settled, and by a claim.
     taken: AtomicUsize,
+    /// Whether a worker claims rows. The others write answers meanwhile, so that the next claim finds more places: a claim
+    /// for each place that becomes free would cost as much as the answer.
+    is_claiming: AtomicBool,
     /// How many rows were begun and not taken by a worker that settles them.
     unsettled: AtomicUsize,
     /// How many of these wait for such a worker.
@@ -19,8 +22,8 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// Counts calls that have this many places.
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        let (taken, unsettled, answered) = Default::default();
-        Arc::new(InFlight { most, taken, unsettled, answered, wakes: OnceLock::new() })
+        let (taken, is_claiming, unsettled, answered) = Default::default();
+        Arc::new(InFlight { most, taken, is_claiming, unsettled, answered, wakes: OnceLock::new() })
     }
 
     /// Returns how many calls have a place.
@@ -57,9 +60,9 @@ impl InFlight {
         self.answered.load(Ordering::SeqCst) > 0
     }
 
-    /// Tells whether one more call may begin.
+    /// Tells whether a worker may claim rows for free places.
     pub(crate) fn has_room(&self) -> bool {
-        self.taken.load(Ordering::SeqCst) < self.most
+        self.taken.load(Ordering::SeqCst) < self.most && !self.is_claiming.load(Ordering::SeqCst)
     }
 
     /// Tells whether so many places are free that a claim should go before the answers that wait: a quarter of all.
@@ -69,22 +72,21 @@ impl InFlight {
         free >= self.most.div_ceil(4)
     }
 
-    /// Takes free places: as many as the largest power of two that is not above their number, nor above `most`.
+    /// Takes free places for a claim, if no other worker claims: as many as the largest power of two that is not above
+    /// their number, nor above `most`.
     pub(crate) fn reserve(self: &Arc<Self>, most: usize) -> Option<Reserved> {
+        if self.is_claiming.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let mut claim = Reserved { in_flight: self.clone(), places: 0 };
         let places = |taken: usize| match self.most.saturating_sub(taken).min(most) {
             0 => None,
             free => Some(1 << free.ilog2()),
         };
         let take = |taken| Some(taken + places(taken)?);
         let before = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).ok()?;
-        Some(Reserved { in_flight: self.clone(), places: places(before)? })
-    }
-
-    fn release(&self, places: usize) {
-        let was_full = self.taken.fetch_sub(places, Ordering::SeqCst) >= self.most;
-        if was_full && places > 0 {
-            self.wake();
-        }
+        claim.places = places(before)?;
+        Some(claim)
     }
 }
 
@@ -109,7 +111,11 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.in_flight.release(self.places);
+        self.in_flight.taken.fetch_sub(self.places, Ordering::SeqCst);
+        self.in_flight.is_claiming.store(false, Ordering::SeqCst);
+        if self.in_flight.has_room() {
+            self.in_flight.wake();
+        }
     }
 }
 
@@ -120,7 +126,10 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.in_flight.release(1);
+        let was_full = self.in_flight.taken.fetch_sub(1, Ordering::SeqCst) >= self.in_flight.most;
+        if was_full {
+            self.in_flight.wake();
+        }
     }
 }
 
@@ -131,16 +140,22 @@ mod tests {
     #[test]
     fn a_claim_reserves_a_power_of_two_and_a_place_is_free_once_its_call_has_gone() {
         let in_flight = InFlight::new(100);
-        let mut first = in_flight.reserve(256).expect("all are free");
-        assert_eq!(first.places(), 64);
-        let place = first.take().expect("one of them");
-        drop(first);
+        let claim = || {
+            let mut reserved = in_flight.reserve(256)?;
+            assert!(!in_flight.has_room() && in_flight.reserve(1).is_none(), "one worker claims at a time");
+            Some(std::iter::from_fn(|| reserved.take()).collect::<Vec<_>>())
+        };
+        let mut first = claim().expect("all are free");
+        assert_eq!(first.len(), 64);
+        first.truncate(1);
         assert!(in_flight.has_room() && in_flight.has_much_room());
-        let rest: Vec<_> = std::iter::from_fn(|| in_flight.reserve(256)).collect();
-        assert_eq!(rest.iter().map(Reserved::places).collect::<Vec<_>>(), [64, 32, 2, 1]);
+        let rest: Vec<_> = std::iter::from_fn(claim).collect();
+        assert_eq!(rest.iter().map(Vec::len).collect::<Vec<_>>(), [64, 32, 2, 1]);
         assert!(!in_flight.has_room() && !in_flight.has_much_room());
-        drop(place);
+        drop(first);
         assert!(in_flight.has_room() && !in_flight.has_much_room());
+        drop((in_flight.reserve(1), rest));
+        assert_eq!(claim().map(|places| places.len()), Some(64), "what a claim does not take is free again");
     }
 
     #[test]

@@ -26,7 +26,7 @@ const IN_FLIGHT: usize = 100;
 /// The poller claims rows in batches and begins the call of each at once. A call waits on the runtime, without a thread
 /// and without a connection. Once it has answered, a worker applies the answer and settles the row in one transaction, as
 /// in [`LeaseHandler`]. So a few workers serve a thousand calls that wait. `workers` says how many answers are written
-/// at the same time; [`in_flight`](AsyncCalls::in_flight) says how many calls wait.
+/// at the same time, each in a transaction of its own; [`in_flight`](AsyncCalls::in_flight) says how many calls wait.
 ///
 /// The poller has threads of its own and works on every kind of connection. It needs the feature `tokio`.
 ///

@@ -36,7 +36,7 @@ pub struct Lease {
 
 impl Lease {
     /// Returns a key for external calls that is the same at every attempt of this message, see
-    /// [`Message::idempotency_key`].
+    /// [`Message::idempotency_key`](crate::Message::idempotency_key).
     pub fn idempotency_key(&self) -> &str {
         &self.idempotency_key
     }
@@ -52,12 +52,12 @@ impl Lease {
         &self.state
     }
 
-    /// Returns the row's stage, see [`Message::stage`].
+    /// Returns the row's stage, see [`Message::stage`](crate::Message::stage).
     pub fn stage<S: Stage>(&self) -> S {
         self.details.stage()
     }
 
-    /// Returns the scheduled time of this run, see [`Message::scheduled_for`].
+    /// Returns the scheduled time of this run, see [`Message::scheduled_for`](crate::Message::scheduled_for).
     pub fn scheduled_for(&self) -> Option<DateTime<Utc>> {
         self.details.scheduled_for()
     }
