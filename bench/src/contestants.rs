@@ -33,6 +33,7 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
         Mode::AtOnce,
         Mode::Lease,
         Mode::LeaseBatch,
+        Mode::Calls,
         Mode::Serial,
         Mode::Fair,
     ];

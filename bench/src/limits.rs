@@ -1,5 +1,6 @@
 //! The hand-written limits: plain SQL with prepared statements, by which everything else is measured.
 
+mod calls;
 mod libpq;
 mod mariadb;
 mod postgres;
@@ -86,6 +87,9 @@ impl Contestant for Limit {
         let scales = [Skill::Drain, Skill::Nothing, Skill::Finished, Skill::Wide, Skill::Scales];
         let waits = [Skill::Enqueue, Skill::Waits];
         let skills = match self.shape {
+            Shape::Naive if self.backend == Backend::Postgres => {
+                [&scales[..], &waits[..], &[Skill::Endures, Skill::Calls]].concat()
+            }
             Shape::Naive => [&scales[..], &waits[..], &[Skill::Endures]].concat(),
             Shape::Group => [&scales[..], &[Skill::Endures]].concat(),
             Shape::NaiveSavepoint | Shape::GroupSavepoint => scales.to_vec(),
@@ -121,6 +125,9 @@ impl Contestant for Limit {
     }
 
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
+        if let Handler::Call { port } = work.handler {
+            return Ok(Box::new(calls::start(url, work, port, meter)?));
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..work.workers)
             .map(|_| {

@@ -15,6 +15,7 @@ mod plot;
 mod process;
 mod program;
 mod results;
+mod service;
 mod sitting;
 mod table;
 mod workloads;

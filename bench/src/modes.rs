@@ -5,7 +5,7 @@ mod on_async_postgres;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use contestant::{
     Backend, Contestant, Description, Enqueue, Fill, Guarantee, Handler as Does, Kind, Meter, Pace, Running, Skill,
     Work,
@@ -13,7 +13,12 @@ use contestant::{
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
-use queueable::{Failure, Group, Handler, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle};
+use queueable::{
+    AsyncCalls, Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, Message, Outcome, Poller, PollerHandle,
+};
+use tokio::runtime::Runtime;
+
+use crate::service::{Client, IN_FLIGHT, runtime};
 
 use crate::table::{
     self, Fair, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Second, Serial, Single, Third, each_further,
@@ -31,6 +36,7 @@ pub(crate) enum Mode {
     AtOnce,
     Lease,
     LeaseBatch,
+    Calls,
     Notify,
     Serial,
     Fair,
@@ -56,6 +62,7 @@ impl Contestant for InMode {
             Mode::LeaseBatch => {
                 ("queueable-lease-batch", Pace::Single, "lease = 60s, claim_batch(32): one claim for up to 32 messages")
             }
+            Mode::Calls => ("queueable-calls", Pace::Single, "lease = 60s, AsyncCalls with in_flight(1000)"),
             Mode::Serial => {
                 ("queueable-serial", Pace::Single, "transaction mode, serial_by = company_id: a thousand companies")
             }
@@ -76,6 +83,9 @@ impl Contestant for InMode {
         }
         if matches!(self.mode, Mode::Serial | Mode::Fair | Mode::Async) {
             skills = vec![Skill::Drain, Skill::Nothing];
+        }
+        if self.mode == Mode::Calls {
+            skills = vec![Skill::Calls];
         }
         if matches!(self.mode, Mode::Transaction | Mode::Group) {
             skills.push(Skill::Endures);
@@ -116,6 +126,8 @@ impl Contestant for InMode {
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
         // For the workers, the scout, and the heartbeat of leases.
         let size = u32::try_from(work.workers + 2)?;
+        let runtime = runtime()?;
+        let inside = runtime.enter();
         let handle = match self.backend {
             Backend::Postgres if self.mode == Mode::Async => on_async_postgres::start(pool(url, size)?, work, meter)?,
             Backend::Postgres => on_postgres::start(self.mode, pool(url, size)?, work, meter)?,
@@ -129,7 +141,8 @@ impl Contestant for InMode {
                 on_sqlite::start(self.mode, pool, work, meter)?
             }
         };
-        Ok(Box::new(Polling(handle)))
+        drop(inside);
+        Ok(Box::new(Polling { handle, _runtime: runtime }))
     }
 }
 
@@ -148,11 +161,15 @@ impl CustomizeConnection<SqliteConnection, r2d2::Error> for Synchronous {
     }
 }
 
-struct Polling(PollerHandle);
+struct Polling {
+    handle: PollerHandle,
+    /// On which async calls run.
+    _runtime: Runtime,
+}
 
 impl Running for Polling {
     fn stop(self: Box<Self>) -> Result<()> {
-        self.0.shutdown(Duration::from_secs(30));
+        self.handle.shutdown(Duration::from_secs(30));
         Ok(())
     }
 }
@@ -216,6 +233,7 @@ macro_rules! handlers {
                             book(does, payment.id, payment.amount_cents, message.connection())
                         },
                     )),
+                    Mode::Calls => poller.serve::<Leased>(calls(work, &meter)?),
                 };
                 if work.entities > 1 {
                     macro_rules! serve {
@@ -227,6 +245,22 @@ macro_rules! handlers {
                     each_further!(serve);
                 }
                 Ok(poller.start()?)
+            }
+
+            fn calls(work: &Work, meter: &Arc<Meter>) -> Result<impl LeaseHandler<Leased, $Connection> + 'static> {
+                let Does::Call { port } = work.handler else { bail!("it only calls") };
+                let (client, meter) = (Arc::new(Client::new(port)), meter.clone());
+                let calls = AsyncCalls::of(
+                    move |payment: &Leased, _: &Lease| {
+                        let client = client.clone();
+                        Box::pin(async move { Ok(client.post(payment.number).await?) })
+                    },
+                    move |payment: &Leased, (): &(), message: &mut Message<'_, $Connection>| {
+                        meter.handled(payment.number);
+                        book(Does::Ledger, payment.id, payment.amount_cents, message.connection())
+                    },
+                );
+                Ok(calls.in_flight(IN_FLIGHT))
             }
 
             fn book(does: Does, payment: i64, amount: i64, connection: &mut $Connection) -> HandlerResult {

@@ -69,6 +69,8 @@ pub(crate) enum Workload {
     Memory,
     /// 1, 2 and 4 processes on one queue.
     Processes,
+    /// A thousand calls in flight to a service that answers after 200 ms.
+    Calls,
 }
 
 impl Options {

@@ -1,6 +1,7 @@
 //! The workloads, a file for each.
 
 mod backlog;
+mod calls;
 mod drain;
 mod enqueue;
 mod idle;
@@ -29,6 +30,7 @@ pub(crate) fn run(workload: Workload, sitting: &mut Sitting) -> Result<()> {
         Workload::Wide => wide::run(sitting)?,
         Workload::Memory => memory::run(sitting)?,
         Workload::Processes => processes::run(sitting)?,
+        Workload::Calls => calls::run(sitting)?,
     };
     let directory = &sitting.options.out;
     for backend in sitting.backends() {

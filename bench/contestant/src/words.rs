@@ -157,6 +157,8 @@ pub enum Skill {
     Scales,
     /// It takes part in what takes minutes: a million rows, an old snapshot.
     Endures,
+    /// Its handlers can wait for a service without a thread each.
+    Calls,
 }
 
 /// Rows to put into a queue.
@@ -207,4 +209,9 @@ pub enum Handler {
     Nothing,
     /// Nothing, but the time at which it begins is noted.
     Clock,
+    /// Calls the service on this port, and inserts one row into `ledger` when it has answered.
+    Call {
+        /// The port on this machine.
+        port: u16,
+    },
 }

@@ -58,7 +58,7 @@ pub(crate) fn rows(options: &Options, entry: &Entry) -> i64 {
 
 /// The share of the handled messages that are booked in the end. It is less than 1 if attempts were rolled back and repeated.
 pub(crate) fn honest(site: &Site<'_>, handled: u64, handler: Handler) -> Result<f64> {
-    if handler != Handler::Ledger {
+    if !matches!(handler, Handler::Ledger | Handler::Call { .. }) {
         return Ok(1.0);
     }
     let booked = u64::try_from(site.place.booked()?)?;
