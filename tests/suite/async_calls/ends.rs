@@ -1,0 +1,125 @@
+//! Async calls that end before their answer: past their timeout, without their lease, in a shutdown.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use diesel::prelude::*;
+use queueable::{AsyncCalls, Event, Lease, Message, Queueable, Status};
+
+use super::{Brief, Counted, Gate, Hurried, Inside, PATIENCE, book, poller, runtime, until, with_status};
+use crate::db::Conn;
+use crate::suite::bank::{Bank, payments};
+use crate::suite::lease::Charge;
+
+#[test]
+fn a_call_past_its_timeout_is_dropped_and_recorded_also_if_it_never_yields() {
+    let (bank, runtime) = (Bank::new(), runtime());
+    let ids = bank.enqueue([1, 2]);
+    let (inside, let_go) = (Arc::<Inside>::default(), Arc::new(AtomicBool::new(false)));
+    let (counts, may_go) = (inside.clone(), let_go.clone());
+    let calls = calls!(Hurried, runtime, move |hurried: &Hurried, _: &Lease| {
+        let (counted, may_go) = (Counted::new(&counts), may_go.clone());
+        Box::pin(async move {
+            let _counted = counted;
+            if hurried.amount_cents == 1 {
+                std::future::pending::<()>().await;
+            }
+            while !may_go.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok(hurried.amount_cents)
+        })
+    });
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = told.clone();
+    let listener = move |event: &Event| match event {
+        Event::Begun(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "begun")),
+        Event::OverBudget(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "over budget")),
+        Event::WillRetry(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "will retry")),
+        _ => {}
+    };
+    let tally = Hurried::poller(bank.pool(2), calls).workers(2).on_event(listener).run_until_idle().unwrap();
+    assert_eq!((tally.retried, tally.succeeded), (2, 0));
+    for id in &ids {
+        let told = told.lock().unwrap();
+        let of_row: Vec<_> = told.iter().filter(|(key, _)| *key == id.to_string()).map(|(_, what)| *what).collect();
+        assert_eq!(of_row, ["begun", "over budget", "will retry"]);
+    }
+    until("the future that waits is dropped", || inside.now.load(Ordering::SeqCst) == 1);
+    let_go.store(true, Ordering::SeqCst);
+    until("the other one has ended", || inside.now.load(Ordering::SeqCst) == 0);
+    for id in ids {
+        let state = bank.state(id);
+        assert_eq!((state.status, state.try_count), (Status::Error, 1));
+        let text = state.last_attempt_error_message.unwrap();
+        assert!(text.contains("100ms"), "{text}");
+    }
+    assert!(bank.booked().is_empty(), "a late answer is discarded");
+}
+
+#[test]
+fn a_call_whose_row_somebody_else_has_changed_is_dropped_and_writes_nothing() {
+    let (bank, runtime, gate) = (Bank::new(), runtime(), Gate::new());
+    let id = bank.enqueue([1])[0];
+    let pass = gate.pass();
+    let calls = calls!(Brief, runtime, move |brief: &Brief, _: &Lease| {
+        assert_eq!(brief.amount_cents, 1);
+        pass(brief.id)
+    });
+    let handle = Brief::poller(bank.pool(1), calls).workers(1).start().unwrap();
+    gate.entered(1);
+    assert_eq!(Brief::queue().filter(payments::id.eq(id)).skip(&mut bank.connect()).unwrap(), 1);
+    // The heartbeat finds it.
+    until("the future is dropped", || gate.inside() == 0);
+    until("the row is given up", || handle.tally().lost == 1);
+    assert_eq!(handle.shutdown(PATIENCE).rolled_back, 0);
+    assert!(bank.booked().is_empty());
+    assert_eq!(bank.state(id).status, Status::Skipped);
+}
+
+#[test]
+fn a_shutdown_waits_for_the_calls_in_flight_and_leaves_no_row_leased() {
+    let (bank, runtime, gate) = (Bank::new(), runtime(), Gate::new());
+    bank.enqueue(1..=20);
+    let pass = gate.pass();
+    let calls = calls!(Charge, runtime, move |charge: &Charge, _: &Lease| pass(charge.id));
+    let handle = poller(&bank, calls.in_flight(8)).start().unwrap();
+    let mut begun = gate.entered(8);
+    begun.sort_unstable();
+    let health = handle.health();
+    assert_eq!((health.running, health.entities[0].running), (8, 8));
+    let shutdown = std::thread::spawn(move || handle.shutdown(PATIENCE));
+    gate.let_go(4);
+    // These answers may be written before the shutdown has begun, and others begin then.
+    until("some answers are written", || with_status(&bank, Status::Success) >= 4);
+    gate.open();
+    let shutdown = shutdown.join().unwrap();
+    assert_eq!(shutdown.rolled_back, 0);
+    assert_eq!(with_status(&bank, Status::InProgress), 0);
+    let booked = bank.booked();
+    assert_eq!(booked.len(), usize::try_from(shutdown.tally.succeeded).unwrap());
+    assert!(begun.iter().all(|id| booked.contains(id)));
+    assert_eq!(gate.inside(), 0);
+}
+
+#[test]
+fn calls_that_outlast_the_grace_are_dropped_and_their_rows_given_back() {
+    let (bank, runtime, gate) = (Bank::new(), runtime(), Gate::new());
+    let ids = bank.enqueue(1..=150);
+    let pass = gate.pass();
+    let calls = calls!(Charge, runtime, move |charge: &Charge, _: &Lease| pass(charge.id));
+    let handle = poller(&bank, calls.in_flight(150)).start().unwrap();
+    gate.entered(150);
+    let shutdown = handle.shutdown(Duration::ZERO);
+    assert_eq!((shutdown.rolled_back, shutdown.tally.interrupted, shutdown.tally.succeeded), (150, 150, 0));
+    until("all rows are given back", || with_status(&bank, Status::NotAttempted) == 150);
+    assert!(ids.iter().all(|id| bank.state(*id).try_count == 0), "no try is used");
+    until("all futures are dropped", || gate.inside() == 0);
+    let calls = calls!(Charge, runtime, |charge: &Charge, _: &Lease| {
+        let id = charge.id;
+        Box::pin(async move { Ok(id) })
+    });
+    assert_eq!(poller(&bank, calls).run_until_idle().unwrap().succeeded, 150);
+    assert_eq!(bank.booked(), ids);
+}
