@@ -117,7 +117,7 @@ fn what_cannot_be_asked_for_is_refused_with_what_can() {
         (&["--bar", "99"][..], "there is no bar 99; there are 0 (no faults), 1 (kill -9"),
         (&["--bar", "0", "--backend", "galera"], "no faults is for [Postgres, Mariadb, Sqlite] in the modes"),
         (&["--bar", "0", "--count", "0"], "0 is not in 1.."),
-        (&["--backend", "oracle"], "possible values: postgres, mariadb, galera, sqlite"),
+        (&["--backend", "oracle"], "possible values: postgres, async-postgres, mariadb, galera, sqlite"),
         (&["--smoke", "--bar", "1"], "cannot be used with"),
         (&["--planted", "--bug", "no such bug"], "no bug of this name is planted: [\"no such bug\"]; there are: "),
         (
