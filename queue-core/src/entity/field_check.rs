@@ -219,7 +219,7 @@ pub trait NotQueryableOnFirst<E> {
     }
 }
 
-impl<E, T, S, A, B, C> NotQueryableOnFirst<E> for &&&Probe<OfEntity, E, T, S, A, B, C>
+impl<E, T, S, A, B, C> NotQueryableOnFirst<E> for &Probe<OfEntity, E, T, S, A, B, C>
 where
     A: Backend,
     E: Selectable<A>,
@@ -257,7 +257,7 @@ pub trait NotQueryableOnThird<E> {
     }
 }
 
-impl<E, T, S, A, B, C> NotQueryableOnThird<E> for &Probe<OfEntity, E, T, S, A, B, C>
+impl<E, T, S, A, B, C> NotQueryableOnThird<E> for &&&Probe<OfEntity, E, T, S, A, B, C>
 where
     C: Backend,
     E: Selectable<C>,
