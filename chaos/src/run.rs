@@ -145,7 +145,7 @@ impl Run {
     /// The settings with which a worker process of this run starts.
     pub(crate) fn recipe(&self) -> Recipe {
         let is_async = self.asked.backend == Backend::AsyncPostgres;
-        Recipe::new(self.url(), self.asked.mode, self.directory.path()).is_async(is_async)
+        Recipe::new(self.url(), self.asked.mode, self.directory.path()).client(is_async)
     }
 
     /// The file in which the workers note their calls of the outside world.

@@ -90,7 +90,7 @@ impl Recipe {
     }
 
     /// Reaches PostgreSQL through diesel-async, or by Diesel's own connection.
-    pub(crate) fn is_async(mut self, is_async: bool) -> Self {
+    pub(crate) fn client(mut self, is_async: bool) -> Self {
         self.options.is_async = is_async;
         self
     }
