@@ -59,8 +59,10 @@ build_tests() {
 }
 
 # All test programs run although one has failed: a promise that breaks on one database only is worth knowing as such.
+# Their tests mostly wait, for servers and for pollers, so there are twice as many threads as processors.
 test_programs() {
-    cargo test --quiet --workspace --all-features --no-fail-fast "$@"
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} \
+        cargo test --quiet --workspace --all-features --no-fail-fast "$@"
 }
 
 # Every test program but the longest, by cargo's own list, the examples of the documentation, and the planted bugs.
