@@ -31,6 +31,7 @@ mod suite {
     mod misconduct;
     pub(crate) mod modes;
     mod session_settings;
+    mod sessions;
     pub(crate) mod stages;
     #[allow(unused, reason = "the suite needs more of it")]
     pub(crate) mod warnings;

@@ -1,14 +1,17 @@
 //! Where the workers get their sessions, and how the work goes on while some have none.
 
-use std::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use diesel::Connection;
 use diesel::r2d2::{ConnectionManager, Pool};
 use queueable::{Error, HandlerResult, Message, Outcome, Poller, PollerSettings};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book};
 use crate::suite::lease::{self, Charge};
+use crate::suite::modes::Grouped;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,6 +49,35 @@ fn a_poller_works_on_connections_of_its_own() {
     let handler = (|charge: &Charge, _: &queueable::Lease| Ok(charge.amount_cents), lease::apply);
     let tally = Poller::with_own_connections(manager()).workers(2).serve::<Charge>(handler).run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 5);
+}
+
+#[test]
+fn a_worker_keeps_its_session_from_message_to_message() {
+    let bank = Bank::new();
+    let made = Arc::new(AtomicUsize::new(0));
+    let poller = || {
+        let (url, made) = (bank.database.url().to_owned(), made.clone());
+        Poller::with_own_connections(move || {
+            made.fetch_add(1, Ordering::SeqCst);
+            Conn::establish(&url)
+        })
+        .workers(1)
+    };
+    let group = |payment: &Grouped, _: &mut Message<'_, Conn>| -> HandlerResult {
+        assert!(payment.id > 0);
+        Ok(Outcome::Done)
+    };
+    let leased = (|charge: &Charge, _: &queueable::Lease| Ok(charge.amount_cents), lease::apply);
+    let pollers = [poller().serve::<Payment>(book), poller().serve::<Grouped>(group), poller().serve::<Charge>(leased)];
+    for poller in pollers {
+        bank.enqueue(1..=30);
+        made.store(0, Ordering::SeqCst);
+        assert_eq!(poller.run_until_idle().unwrap().succeeded, 30);
+        // That of the checks at the start, the worker's, the poller's own, and that of the leases. One that a busy server
+        // has ended may be among them, but not one for each message.
+        let made = made.load(Ordering::SeqCst);
+        assert!(made < 10, "{made} sessions were opened");
+    }
 }
 
 #[test]

@@ -57,7 +57,6 @@ pub(super) fn finish<C: PgSession>(
     next: AfterFinish<'_>,
     settings: &PgSettings,
 ) -> Result<bool, Unfinished> {
-    // If the next transaction does not begin, libpq tells Diesel that no transaction is left.
     let (commit, locks) = match next {
         AfterFinish::Nothing => ("COMMIT".to_owned(), None),
         AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
@@ -68,7 +67,12 @@ pub(super) fn finish<C: PgSession>(
     };
     let before = settings.before_settlement();
     let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
-    let Err(error) = connection.batch_execute(&text) else { return Ok(locks.is_some()) };
+    let Err(error) = connection.batch_execute(&text) else {
+        if matches!(next, AfterFinish::Nothing) {
+            connection.has_committed();
+        }
+        return Ok(locks.is_some());
+    };
     if C::classify(&error) == ErrorClass::ConnectionLost {
         return Err(Unfinished::NotCommitted(error));
     }

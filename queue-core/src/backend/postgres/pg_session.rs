@@ -15,6 +15,10 @@ pub trait PgSession: LoadConnection<Backend = Pg> + R2D2Connection + Send + 'sta
     /// `AlreadyInTransaction` if one is open; otherwise the server's error, and no transaction is counted.
     fn begin_with(&mut self, begin: &str) -> QueryResult<()>;
 
+    /// Notes that the last text has committed the transaction, for a client that does not see this in the server's answer:
+    /// it would count the transaction as open, and begin no other.
+    fn has_committed(&mut self);
+
     /// Returns the channels with notifications since the last call, each once, without asking the server.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use diesel_async::AsyncPgConnection;
 use futures_util::{FutureExt, StreamExt};
 
 use super::pg_session::PgSession;
+use crate::backend::async_session::AsyncSession;
 use crate::backend::connection::QueueConnection;
 use crate::backend::diesel_async_session::{AsyncClient, DieselAsyncSession};
 
@@ -43,6 +44,10 @@ impl AsyncClient for AsyncPgConnection {
 impl PgSession for AsyncPgSession {
     fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
         self.begin_by_text(begin)
+    }
+
+    fn has_committed(&mut self) {
+        self.forget_transactions_above(0);
     }
 
     fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
