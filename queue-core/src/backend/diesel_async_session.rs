@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{self, Future};
 use std::ops::DerefMut;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
 
 use diesel::connection::{
     CacheSize, Connection, ConnectionSealed, Instrumentation, LoadConnection, SimpleConnection, TransactionDepthChange,
@@ -306,8 +307,18 @@ impl<C: AsyncClient> LoadConnection for DieselAsyncSession<C> {
         C::Backend: QueryMetadata<T::SqlType>,
     {
         let (connection, runtime) = self.in_step()?;
-        let rows: Vec<_> =
-            runtime.block_on(async { Ok::<_, Error>(connection.load(source).await?.collect().await) })?;
+        let rows = runtime.block_on(async {
+            let (mut rows, mut answer) = (Vec::new(), pin!(connection.load(source).await?));
+            while let Some(row) = answer.next().await {
+                // After the connection was lost, the answer gives the same error again and again.
+                let is_last = row.is_err();
+                rows.push(row);
+                if is_last {
+                    break;
+                }
+            }
+            Ok::<_, Error>(rows)
+        })?;
         Ok(rows.into_iter())
     }
 }
