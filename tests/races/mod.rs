@@ -3,6 +3,8 @@
 //! Fail points apply to the whole process, so these tests have their own roots and run one after the other. The ledger has no
 //! unique key on the payment: a stale owner's write would show as a payment that is booked twice.
 
+mod answers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

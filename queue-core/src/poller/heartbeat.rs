@@ -46,8 +46,12 @@ impl<C: QueueConnection> Heartbeat<C> {
                 return for_all_leases(shared, &mut holder, |leases, holder| leases.give_back_revoked(holder));
             }
             if is_stopping && shared.board.is_last() {
-                // Once more, for the rows that the last of them has claimed.
-                return for_all_leases(shared, &mut holder, |leases, holder| leases.heartbeat(holder, true));
+                // Once more, for the rows that the last of them has claimed. If the grace is over, the rows of calls that
+                // nobody waits for were revoked, and the board may be about to say so.
+                return for_all_leases(shared, &mut holder, |leases, holder| {
+                    leases.heartbeat(holder, true);
+                    leases.give_back_revoked(holder);
+                });
             }
             shared.board.sleep_until_change(self.pause, STOPPING);
         }

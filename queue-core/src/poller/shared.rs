@@ -14,6 +14,7 @@ use crate::backend::{LockSql, QueueConnection};
 use crate::crash::{Crashes, Recorder, exclusive_run};
 use crate::error::Error;
 use crate::event::Events;
+use crate::fault::fail_point;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
@@ -105,6 +106,7 @@ impl<C: QueueConnection> PollerShared<C> {
         // First the leases: an attempt that is about to write its answer sees this, or is found in its slot.
         let calls = self.runners.iter().filter_map(|runner| runner.leases()).map(HeldLeases::revoke).sum();
         self.board.count_interrupted(calls);
+        fail_point("leases-revoked");
         self.board.revoke();
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
