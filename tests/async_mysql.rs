@@ -21,10 +21,12 @@ mod stuck;
 
 /// The part of the suite that runs on these connections.
 mod suite {
+    mod async_calls;
     pub(crate) mod attempt;
     pub(crate) mod bank;
     pub(crate) mod events;
     pub(crate) mod group;
+    mod group_end;
     pub(crate) mod health;
     pub(crate) mod lease;
     mod migration;

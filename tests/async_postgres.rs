@@ -4,6 +4,8 @@
 #[path = "db/async_postgres.rs"]
 mod db;
 
+#[path = "only/ended_group.rs"]
+mod ended_group;
 #[path = "only/ended_session.rs"]
 mod ended_session;
 #[path = "only/linked.rs"]

@@ -279,11 +279,21 @@ impl<C: PgSession> Transactions<Pg> for C {
     fn commit_group(&mut self, wait: Option<Duration>) -> QueryResult<bool> {
         let next = wait.map_or(String::new(), |wait| format!("; {}", begin_group(wait)));
         self.batch_execute(&format!("CLOSE queueable_group; COMMIT{next}"))?;
+        if wait.is_none() {
+            self.has_committed();
+        }
         Ok(wait.is_some())
     }
 
     fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
         Ok(())
+    }
+
+    fn check_savepoint(&mut self) -> QueryResult<()> {
+        match C::SEES_END_OF_TRANSACTION {
+            true => Ok(()),
+            false => self.batch_execute("RELEASE SAVEPOINT queueable_handler; SAVEPOINT queueable_handler"),
+        }
     }
 
     fn commit_and_begin(&mut self) -> QueryResult<()> {

@@ -15,6 +15,11 @@ use super::one_round_trip::{AfterFinish, Unfinished};
 use super::session_setup::SessionLimits;
 use crate::error::Error;
 
+/// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A
+/// group holds many locks for long, so if it has to wait, its messages had better run one by one. MySQL rounds this up
+/// to a second.
+const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the pool:
 /// the application would inherit its settings, and after a panic its state is unknown.
 pub(crate) struct Session<C: QueueConnection> {
@@ -197,9 +202,9 @@ impl<C: QueueConnection> Session<C> {
         self.put_settings_back().is_ok() && !self.handler_settings.is_spoilt
     }
 
-    /// Returns how long its statements wait for a lock by default.
-    pub(crate) fn lock_timeout(&self) -> Duration {
-        self.lock_timeout
+    /// Returns how long a group's statements wait for a lock.
+    fn group_lock_timeout(&self) -> Duration {
+        self.lock_timeout.min(GROUP_LOCK_TIMEOUT)
     }
 
     /// Begins a message's transaction, unless it has begun with the end of the last one. `finish` writes the statement
@@ -343,7 +348,8 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Begins a group's transaction in the same way, see [`QueueConnection::begin_impatiently`].
-    pub(crate) fn begin_group(&mut self, wait: Duration) -> QueryResult<()> {
+    pub(crate) fn begin_group(&mut self) -> QueryResult<()> {
+        let wait = self.group_lock_timeout();
         if self.continues(Begun::Group(wait))? {
             return Ok(());
         }
@@ -352,7 +358,8 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Commits a group. If it costs nothing, the next group's transaction begins with the commit.
-    pub(crate) fn commit_group(&mut self, wait: Duration) -> QueryResult<()> {
+    pub(crate) fn commit_group(&mut self) -> QueryResult<()> {
+        let wait = self.group_lock_timeout();
         if !self.is_in_our_transaction_alone() {
             // A handler has left its own transaction open, or has ended the group's. The commit reports which.
             return C::TransactionManager::commit_transaction(&mut *self.connection);
@@ -361,6 +368,14 @@ impl<C: QueueConnection> Session<C> {
             self.next.has_begun = Some(Begun::Group(wait));
         }
         Ok(())
+    }
+
+    /// Commits a group after which no other one is to begin.
+    pub(crate) fn commit_last_group(&mut self) -> QueryResult<()> {
+        match self.is_in_our_transaction_alone() {
+            true => self.connection.commit_group(None).map(drop),
+            false => C::TransactionManager::commit_transaction(&mut *self.connection),
+        }
     }
 
     /// Tells whether the wanted transaction has already begun. It ends another one that has.
@@ -382,6 +397,11 @@ impl<C: QueueConnection> Session<C> {
     pub(crate) fn is_in_no_transaction(&mut self) -> bool {
         let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
         matches!(status.transaction_depth(), Ok(None))
+    }
+
+    /// Tells whether a handler has ended the transaction with its savepoint, or has left it in error.
+    pub(crate) fn has_lost_savepoint(&mut self) -> bool {
+        self.is_in_no_transaction() || self.connection.check_savepoint().is_err()
     }
 
     /// Ends a transaction that has begun and in which no handler has run, and restores the session's lock wait.

@@ -35,6 +35,16 @@ pub trait Transactions<DB = <Self as Connection>::Backend>: Connection {
         self.batch_execute(statement)
     }
 
+    /// Checks that the handler's savepoint still exists, if the client does not see of itself that a statement has ended
+    /// the transaction.
+    ///
+    /// # Errors
+    ///
+    /// If the savepoint is gone, or cannot be released.
+    fn check_savepoint(&mut self) -> QueryResult<()> {
+        Ok(())
+    }
+
     /// Tells whether the server runs several statements as one outside of routines, as MariaDB does. `refused` is its
     /// error for such a text: `false` then means that the server did not understand it, and did nothing.
     fn has_compounds(_refused: Option<&Error>) -> bool {

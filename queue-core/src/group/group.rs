@@ -16,7 +16,7 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoRea
 use super::handle::Entities;
 use super::reread::Rereading;
 use super::reserve::reserve;
-use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, lock_timeout, undone, write};
+use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, undone, write};
 use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, LaneClaim, claim_some};
@@ -128,7 +128,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    session.begin_group(lock_timeout(session))?;
+    session.begin_group()?;
     let claim = &plan.claim;
     let rows = match (claim.places, claim.prefetched_keys) {
         (Some(places), _) => {
@@ -293,7 +293,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point("committing");
-        let Err(error) = self.session.commit_group(lock_timeout(self.session)) else {
+        let Err(error) = self.session.commit_group() else {
             fail_point("committed");
             return Ok(());
         };

@@ -145,7 +145,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 return Err(self.ended_by_unknown(rows, Some(why)));
             }
             // The next handler's writes would be committed by themselves, and any worker could claim its row.
-            if self.session.is_in_no_transaction() {
+            if self.session.has_lost_savepoint() {
                 match answer {
                     Ok(outcome) => self.release(row, outcome, false)?,
                     Err(failure) => self.undo(row, failure)?,

@@ -125,7 +125,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 self.push(row, settled, change);
                 Ok(())
             }
-            (Ok((settled, mut change)), Err(error)) if has_ended && is_refusal::<C>(&error) => {
+            (Ok((settled, mut change)), Err(error))
+                if is_refusal::<C>(&error) && (has_ended || says_refused(&change.error)) =>
+            {
                 if let ErrorText::Set(text) = change.error {
                     // The handler may have answered with the database's own message. Only the row's text depends on
                     // that.
@@ -182,6 +184,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 /// database then ends the session.
 pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     C::Backend::REFUSES_COMMITS && C::classify(error) == ErrorClass::ConnectionLost
+}
+
+/// Tells whether a handler has answered with the database's own refusal of its COMMIT. Not every client sees in an answer
+/// that the transaction is over.
+fn says_refused(error: &ErrorText) -> bool {
+    error.text().is_some_and(|text| text.contains(COMMIT_REFUSED))
 }
 
 /// Tells whether a compound statement, which only MariaDB runs, has failed because the savepoint is gone, and not

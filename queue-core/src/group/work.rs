@@ -1,7 +1,7 @@
 //! A group in its transaction, and how its writes are checked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -14,17 +14,8 @@ use crate::handler::{Failure, Outcome, Panicked};
 use crate::row::{Details, Settlement};
 use crate::statement::{Change, QueueOn};
 
-/// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A
-/// group holds many locks for long, so if it has to wait, its messages had better run one by one. MySQL rounds this up
-/// to a second.
-const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
-
 /// How many rows one statement settles: SQLite accepts expressions of up to 1000 levels, and every `OR` is one.
 pub(crate) const SETTLED_AT_ONCE: usize = 400;
-
-pub(crate) fn lock_timeout<C: QueueConnection>(session: &Session<C>) -> Duration {
-    session.lock_timeout().min(LOCK_TIMEOUT)
-}
 
 /// A group in its transaction.
 pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {

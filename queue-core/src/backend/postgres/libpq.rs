@@ -8,6 +8,8 @@ use super::pg_session::PgSession;
 use crate::backend::connection::QueueConnection;
 
 impl PgSession for PgConnection {
+    const SEES_END_OF_TRANSACTION: bool = true;
+
     fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
         AnsiTransactionManager::begin_transaction_sql(self, begin)
     }

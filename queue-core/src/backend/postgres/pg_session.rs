@@ -15,6 +15,9 @@ pub trait PgSession: LoadConnection<Backend = Pg> + R2D2Connection + Send + 'sta
     /// `AlreadyInTransaction` if one is open; otherwise the server's error, and no transaction is counted.
     fn begin_with(&mut self, begin: &str) -> QueryResult<()>;
 
+    /// Whether the client sees in each answer of the server whether a transaction is open.
+    const SEES_END_OF_TRANSACTION: bool;
+
     /// Notes that the last text has committed the transaction, for a client that does not see this in the server's answer:
     /// it would count the transaction as open, and begin no other.
     fn has_committed(&mut self);

@@ -42,6 +42,8 @@ impl AsyncClient for AsyncPgConnection {
 }
 
 impl PgSession for AsyncPgSession {
+    const SEES_END_OF_TRANSACTION: bool = false;
+
     fn begin_with(&mut self, begin: &str) -> QueryResult<()> {
         self.begin_by_text(begin)
     }
