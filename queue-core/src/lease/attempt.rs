@@ -35,7 +35,7 @@ const EXCLUDED_TRIES: u32 = 20;
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
 
 /// The result of one transaction for the answer.
-enum Written {
+pub(crate) enum Written {
     /// The row's new state is committed.
     Settled(Settlement),
     /// The row is in another state than the one in which this attempt left it: nothing was written.
@@ -214,12 +214,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
     /// written now, the end of the lease will show it.
     pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<Q>) -> Turn {
-        let LateRow { held, timeout, watch } = row;
+        let LateRow { held, timeout, watch, beside } = row;
         let row = WatchedRow { held: held.clone(), watch: watch.clone() };
         let (settled, change) =
             self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
         let recorded = self.record(holder, &row, settled, &change);
         self.leased_rows.remove(held);
+        // Their answers are in the hands of a thread that may never return. They become due when their leases end.
+        beside.iter().for_each(|held| self.leased_rows.remove(held));
         match recorded {
             Ok(Written::Settled(settled)) => Turn::Settled(settled),
             Ok(Written::Overtaken) => {
@@ -258,15 +260,38 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Err(error) => failure_text(&error, 500),
             };
             self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
-            let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
-            if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseEnd::Shutdown) {
+            if !rest(held, until, tries) {
                 held.watch.is_interrupted(&cause);
                 break;
             }
-            thread::sleep(pause);
         }
         // The row becomes due when its lease ends.
         Turn::Trouble
+    }
+
+    /// Finds out again and again what a transaction wrote whose answer to COMMIT was lost, until the row's lease may
+    /// have ended.
+    pub(crate) fn find_out(
+        &self,
+        holder: &mut SessionHolder<C>,
+        held: &WatchedRow<Q::Key>,
+        in_doubt: &InDoubt,
+    ) -> Option<Written> {
+        let until = held.clock.holds_until();
+        for tries in 1.. {
+            let found = holder.session().and_then(|session| Ok(self.written_in_doubt(session, held, in_doubt)?));
+            match found.inspect_err(|_| holder.close()) {
+                Ok(written) => return Some(written),
+                Err(error) => {
+                    let cause = failure_text(&error, 500);
+                    self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be found out yet: {cause}"));
+                    if !rest(held, until, tries) {
+                        break;
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Runs one transaction: it locks the row and checks that it is still ours, applies the answer, settles and
@@ -313,7 +338,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(Written::Failed(settled, *change))
             }
             Err(Remainder::Leave) => Ok(Written::Revoked),
-            Err(Remainder::FindOut(in_doubt)) => Ok(self.written_in_doubt(holder.session()?, held, *in_doubt)?),
+            Err(Remainder::FindOut(in_doubt)) => Ok(self.written_in_doubt(holder.session()?, held, &in_doubt)?),
         }
     }
 
@@ -368,16 +393,18 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         session: &mut Session<C>,
         held: &WatchedRow<Q::Key>,
-        in_doubt: InDoubt,
+        in_doubt: &InDoubt,
     ) -> QueryResult<Written> {
-        Ok(match find_out::<Q, C>(session, &held.key, held.fence, &in_doubt)? {
+        Ok(match find_out::<Q, C>(session, &held.key, held.fence, in_doubt)? {
             Conclusion::Settled(settled) => {
                 let change = in_doubt.change.iter();
                 change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
                 Written::Settled(settled)
             }
             Conclusion::Overtaken => Written::Overtaken,
-            Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => Written::NotYet(in_doubt.cause),
+            Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => {
+                Written::NotYet(in_doubt.cause.clone())
+            }
         })
     }
 
@@ -466,14 +493,24 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 }
 
+/// Waits before the next of so many tries to write the end of an attempt. Returns at once if it would come too late.
+fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
+    let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
+    if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseEnd::Shutdown) {
+        return false;
+    }
+    thread::sleep(pause);
+    true
+}
+
 /// Returns the row for the thread that records that its handler is late.
 fn late_row<Q: Entity>(row: &WatchedRow<Q::Key>, timeout: Duration) -> LateRow<Q> {
-    LateRow { held: row.held.clone(), timeout, watch: row.watch.clone() }
+    LateRow { held: row.held.clone(), timeout, watch: row.watch.clone(), beside: Vec::new() }
 }
 
 /// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the
 /// very state again in which the attempt left it.
-fn taken_away<K>(held: &LeasedRow<K>) -> Option<Written> {
+pub(crate) fn taken_away<K>(held: &LeasedRow<K>) -> Option<Written> {
     match held.clock.ended()? {
         LeaseEnd::Shutdown => Some(Written::Revoked),
         LeaseEnd::Overtaken => Some(Written::Overtaken),

@@ -32,7 +32,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let claims_fail = calls.claims_fail.load(Ordering::Relaxed);
         let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.may_find_rows();
         if !claims_first && let Some(ended) = calls.take_ended() {
-            let turn = self.settle_ended(holder, slot, ended);
+            let turn = match self.answers_together(calls, &ended) {
+                1 => self.settle_ended(holder, slot, ended),
+                most => self.settle_together(calls, holder, slot, ended, most),
+            };
             if self.limits().is_some() {
                 // The row has left its lane, where others may have waited.
                 worker.has_freed_others();
@@ -53,6 +56,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             }
             // Another worker was faster, and has found nothing, or has taken the last place.
             _ => Turn::Group(Tally::default()),
+        }
+    }
+
+    /// Returns how many answers may be applied in one transaction with this one, itself included. If no other answer
+    /// waits, it is applied alone, in fewer round trips.
+    fn answers_together(&self, calls: &Calls<Q, C>, ended: &EndedCall<Q, C>) -> u32 {
+        match ended.may_join() && calls.counts.has_answers() && !self.keeps_turns() {
+            true => calls.sizes().next(),
+            false => 1,
         }
     }
 

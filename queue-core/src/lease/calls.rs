@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use super::batch_size::BatchSize;
 use super::leased_rows::WatchedRow;
 use crate::attempt::{InFlight, Place};
 use crate::entity::Entity;
-use crate::handler::{AbortCall, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
+use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
 use crate::lock::unpoisoned;
 use crate::row::QueueState;
 
@@ -18,6 +19,7 @@ pub(crate) struct Calls<Q: Entity, C> {
     /// Whether the last claim met an error of the database. Then the rows whose calls have ended go first.
     pub(crate) claims_fail: AtomicBool,
     executor: Box<dyn BeginCall<Q, C>>,
+    sizes: Mutex<BatchSize>,
     table: Mutex<Table<Q, C>>,
 }
 
@@ -41,8 +43,25 @@ struct RunningCall<K> {
 pub(crate) struct EndedCall<Q: Entity, C> {
     pub(crate) row: WatchedRow<Q::Key>,
     pub(crate) end: CallEnd<Q, C>,
+    /// Whether its answer is to be applied in a transaction of its own.
+    pub(crate) is_alone: bool,
     /// The place is free when the row is settled and the future is dropped.
     _place: Arc<Place>,
+}
+
+impl<Q: Entity, C> EndedCall<Q, C> {
+    /// Returns the message and its answer, if there is one.
+    pub(crate) fn answer(&self) -> Option<&Answered<Q, C>> {
+        match &self.end {
+            CallEnd::Called(called) => (**called).as_ref().ok(),
+            CallEnd::Aborted | CallEnd::Dropped => None,
+        }
+    }
+
+    /// Tells whether its answer may be applied in one transaction with others.
+    pub(crate) fn may_join(&self) -> bool {
+        !self.is_alone && self.answer().is_some()
+    }
 }
 
 /// How a call has ended.
@@ -60,7 +79,8 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
         let Background { in_flight, executor } = background;
         let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
         let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });
-        Arc::new(Calls { counts, claims_fail: AtomicBool::new(false), executor, table: Mutex::new(table) })
+        let (claims_fail, sizes) = (AtomicBool::new(false), Mutex::new(BatchSize::new()));
+        Arc::new(Calls { counts, claims_fail, executor, sizes, table: Mutex::new(table) })
     }
 
     /// Begins a call. Returns the row if the poller has shut down.
@@ -110,7 +130,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
         let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };
         row.clock.awaits_writing();
         let end = called.map_or(CallEnd::Dropped, CallEnd::Called);
-        table.ended.push_back(EndedCall { row, end, _place: place });
+        table.ended.push_back(EndedCall { row, end, is_alone: false, _place: place });
         self.count(&table);
         drop(table);
         drop(abort);
@@ -123,6 +143,33 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
         let ended = table.ended.pop_front()?;
         self.count(&table);
         Some(ended)
+    }
+
+    /// Takes the call that has ended first, if its answer may be applied in one transaction with others.
+    pub(crate) fn take_answer(&self) -> Option<EndedCall<Q, C>> {
+        let mut table = self.table();
+        let answer = table.ended.front().is_some_and(EndedCall::may_join).then(|| table.ended.pop_front())??;
+        self.count(&table);
+        Some(answer)
+    }
+
+    /// Puts back calls that have ended, so that the answer of each is applied alone.
+    pub(crate) fn put_back(&self, ended: Vec<EndedCall<Q, C>>) {
+        let mut table = self.table();
+        if ended.is_empty() || table.is_closed {
+            return;
+        }
+        for ended in ended.into_iter().rev() {
+            table.ended.push_front(EndedCall { is_alone: true, ..ended });
+        }
+        self.count(&table);
+        drop(table);
+        self.counts.wake();
+    }
+
+    /// Returns how many answers one transaction applies.
+    pub(crate) fn sizes(&self) -> MutexGuard<'_, BatchSize> {
+        unpoisoned(self.sizes.lock())
     }
 
     /// Aborts the calls whose leases have ended, for good or at this time by this process's clock. A lease that is only
@@ -147,7 +194,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
                 row.watch.is_over_budget();
             }
             aborts.extend(abort);
-            table.ended.push_back(EndedCall { row, end: CallEnd::Aborted, _place: place });
+            table.ended.push_back(EndedCall { row, end: CallEnd::Aborted, is_alone: true, _place: place });
         }
         self.count(&table);
         drop(table);

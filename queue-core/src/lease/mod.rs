@@ -4,6 +4,7 @@
 
 mod any_handler;
 mod attempt;
+mod batch_size;
 mod call_turns;
 mod calls;
 mod claim;
@@ -14,6 +15,7 @@ mod give_back;
 mod heartbeat;
 mod leased_rows;
 mod runner;
+mod together;
 mod turns;
 
 pub use self::claim_style::ClaimStyle;

@@ -73,6 +73,7 @@ macro_rules! calls {
 
 // After the macro, which it uses.
 mod ends;
+mod together;
 
 fn book(id: i64, receipt: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     diesel::insert_into(ledger::table)
