@@ -28,7 +28,7 @@ mod redact;
 mod row;
 mod statement;
 
-pub use self::attempt::{SchemaOn, Tally};
+pub use self::attempt::{ComparesSchema, SchemaOn, Tally};
 #[cfg(feature = "async-mysql")]
 pub use self::backend::AsyncMysqlSession;
 #[cfg(feature = "async-postgres")]
@@ -74,9 +74,9 @@ pub use self::poller::{
 pub use self::queue::Tabular;
 pub use self::queue::{
     AllFilters, ArchiveOn, Backlog, BacklogOn, By, ChangeOn, Chosen, DryRun, EnqueueByVersion, EnqueueExisting,
-    ErrorGroup, ErrorReport, ErrorsOn, EveryRow, ExplainOn, Explanation, Filtered, Interval, LoadOn, NoFilter,
-    OddTimes, Part, PeriodCounts, Preview, PreviewErrorsOn, PreviewOn, PreviewedRow, PrioritizeOn, Progress, Queue,
-    ReadOn, Redriven, RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
+    ErrorGroup, ErrorReport, ErrorsOn, EveryRow, ExplainOn, Explains, Explanation, Filtered, Interval, LoadOn,
+    NoFilter, OddTimes, Part, PeriodCounts, Preview, PreviewErrorsOn, PreviewOn, PreviewedRow, PrioritizeOn, Progress,
+    Queue, ReadOn, Redriven, RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;

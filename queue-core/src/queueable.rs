@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
-use crate::attempt::SchemaOn;
+use crate::attempt::ComparesSchema;
 use crate::backend::{AsQueueConnection, Now, NowPlus};
 use crate::control::{self, Pause};
 use crate::entity::{
@@ -15,7 +15,7 @@ use crate::entity::{
 };
 use crate::error::{Error, Finding};
 use crate::poller::{HandlerFor, Poller};
-use crate::queue::{AllFilters, EnqueueByVersion, ExplainOn, Explanation, Queue};
+use crate::queue::{AllFilters, EnqueueByVersion, Explains, Explanation, Queue};
 use crate::row::{Instant, Stage, Status, TimestampUtc};
 
 /// The backend of a connection, or of the connection behind a pooled one.
@@ -157,9 +157,9 @@ pub trait Queueable: Entity {
     /// ```
     fn explain<C: AsQueueConnection>(connection: &mut C, key: &Self::Key) -> Result<Explanation, Error>
     where
-        Self: ExplainOn<C::Connection>,
+        C::Connection: Explains<Self>,
     {
-        Ok(Self::explain_row(connection.as_queue_connection(), key)?)
+        Ok(Explains::<Self>::explain_row_of(connection.as_queue_connection(), key)?)
     }
 
     /// Pauses the queue, or one of its stages, in all processes whose pollers take part in
@@ -253,9 +253,9 @@ pub trait Queueable: Entity {
     /// [`Error::Database`].
     fn check_schema<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Finding>, Error>
     where
-        Self: SchemaOn<C::Connection>,
+        C::Connection: ComparesSchema<Self>,
     {
-        Ok(Self::differences(connection.as_queue_connection())?)
+        Ok(ComparesSchema::<Self>::differences_of(connection.as_queue_connection())?)
     }
 
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.

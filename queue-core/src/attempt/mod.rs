@@ -26,7 +26,7 @@ mod transaction_runner;
 mod turn;
 mod undecodable;
 
-pub use self::schema_on::SchemaOn;
+pub use self::schema_on::{ComparesSchema, SchemaOn};
 pub use self::turn::Tally;
 
 pub(crate) use self::after_attempt::CONCLUSIONS;

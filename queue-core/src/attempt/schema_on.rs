@@ -21,6 +21,29 @@ pub trait SchemaOn<C>: Entity {
     fn differences(connection: &mut C) -> QueryResult<Vec<Finding>>;
 }
 
+/// A connection on which an entity is [`SchemaOn`].
+///
+/// [`Queueable::check_schema`](crate::Queueable::check_schema) asks for this one. At a call, the compiler does not know
+/// the connection's type at first. It leaves a bound on the connection alone until it does; a bound on the entity takes
+/// it half a second.
+#[diagnostic::on_unimplemented(
+    message = "the `table!` of `{Q}` cannot be compared with the live table on `{Self}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and every field can be read \
+            from it",
+    note = "generic code names the bound `Q: SchemaOn<C>`"
+)]
+pub trait ComparesSchema<Q: Entity> {
+    #[doc(hidden)]
+    fn differences_of(&mut self) -> QueryResult<Vec<Finding>>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<Q: SchemaOn<C>, C> ComparesSchema<Q> for C {
+    fn differences_of(&mut self) -> QueryResult<Vec<Finding>> {
+        Q::differences(self)
+    }
+}
+
 /// The columns of an entity's `table!`.
 type Columns<Q> = <<<Q as Entity>::Queue as QueueTable>::Table as Table>::AllColumns;
 

@@ -24,8 +24,8 @@ pub use self::enqueue_existing::{EnqueueExisting, Progress};
 pub use self::priority::PrioritizeOn;
 pub use self::queue::{LoadOn, Queue, ReadOn};
 pub use self::report::{
-    Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explanation, Interval, OddTimes, Part,
-    PeriodCounts, PreviewErrorsOn, RetryErrorsOn, Statistics, StatisticsOn, Tabular,
+    Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explains, Explanation, Interval, OddTimes,
+    Part, PeriodCounts, PreviewErrorsOn, RetryErrorsOn, Statistics, StatisticsOn, Tabular,
 };
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
 pub use self::sweep::SweepOn;

@@ -195,6 +195,29 @@ pub trait ExplainOn<C>: Entity {
     fn explain_row(connection: &mut C, key: &Self::Key) -> QueryResult<Explanation>;
 }
 
+/// A connection on which an entity is [`ExplainOn`].
+///
+/// [`Queueable::explain`](crate::Queueable::explain) asks for this one. At a call, the compiler does not know the
+/// connection's type at first. It leaves a bound on the connection alone until it does; a bound on the entity takes it
+/// half a second.
+#[diagnostic::on_unimplemented(
+    message = "rows of `{Q}` cannot be explained on `{Self}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and every field can be read \
+            from it",
+    note = "generic code names the bound `Q: ExplainOn<C>`"
+)]
+pub trait Explains<Q: Entity> {
+    #[doc(hidden)]
+    fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<Q: ExplainOn<C>, C> Explains<Q> for C {
+    fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
+        Q::explain_row(self, key)
+    }
+}
+
 #[diagnostic::do_not_recommend]
 impl<Q, C> ExplainOn<C> for Q
 where

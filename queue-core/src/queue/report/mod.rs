@@ -12,7 +12,7 @@ mod table;
 pub use self::backlog::{Backlog, BacklogOn};
 pub use self::by::{By, Part};
 pub use self::errors::{ErrorGroup, ErrorReport, ErrorsOn, PreviewErrorsOn, RetryErrorsOn};
-pub use self::explain::{ExplainOn, Explanation};
+pub use self::explain::{ExplainOn, Explains, Explanation};
 pub use self::odd_times::OddTimes;
 pub use self::statistics::{Interval, PeriodCounts, Statistics, StatisticsOn};
 pub use self::table::Tabular;
