@@ -2,10 +2,10 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{ErrorClass, LockSql, QueueConnection, RoundTrips, check_rights};
+use crate::backend::{ErrorClass, LockSql, QueueConnection, RoundTrips, TableName, Target, check_rights};
 use crate::entity::QueueTable;
 use crate::error::Finding;
-use crate::row::queue_name;
+use crate::row::{Stages, queue_name};
 use crate::statement::QueueOn;
 
 /// PostgreSQL's message about a statement that took longer than it may.
@@ -13,13 +13,17 @@ const TOO_SLOW: &str = "canceling statement due to statement timeout";
 
 /// Compares the live table with what a queue needs, and checks the account's rights.
 pub(crate) fn check_table<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
-    let target = Q::target()?;
-    let findings = connection.check(&target)?;
+    check_target(connection, &Q::target()?)
+}
+
+/// The same for a table that is known by its description.
+fn check_target<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Finding>> {
+    let findings = connection.check(target)?;
     if findings.is_empty() {
-        return Ok(check_rights(connection, &target)?.into_iter().map(|right| right.finding).collect());
+        return Ok(check_rights(connection, target)?.into_iter().map(|right| right.finding).collect());
     }
     // MySQL hides tables that the account may not use, so an archive that seems to be missing may well exist.
-    let rights = check_rights(connection, &target).unwrap_or_default();
+    let rights = check_rights(connection, target).unwrap_or_default();
     let denied: Vec<_> = rights.into_iter().filter(|right| right.is_denied).map(|right| right.finding).collect();
     Ok(if denied.is_empty() { findings } else { denied })
 }
@@ -79,11 +83,14 @@ pub(crate) fn check_leased<Q: QueueOn<C>, C: QueueConnection>(
 /// Finds the rows that are pending in a stage that the entity does not know: no worker would ever claim them.
 pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
     let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };
-    let (unknown, table) = (Q::unknown_stages(connection)?, Q::target()?.table);
+    Ok(unknown_stages(Q::ENTITY, Q::unknown_stages(connection)?, &Q::target()?.table, stages))
+}
+
+fn unknown_stages(entity: &str, unknown: Vec<String>, table: &TableName, stages: Stages) -> Vec<Finding> {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let column = table.quoted(stages.column);
     let findings = unknown.into_iter().map(|stage| Finding {
-        entity: Q::ENTITY.to_owned(),
+        entity: entity.to_owned(),
         problem: format!(
             "rows are pending in the stage `{stage}`, which is none of its stages {}: they would never be worked",
             stages.names.join(", "),
@@ -94,7 +101,7 @@ pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C
             quoted(&stage),
         ),
     });
-    Ok(findings.collect())
+    findings.collect()
 }
 
 /// Returns the beginning of an idempotency key, before the primary key: the table and the queue's status column.

@@ -88,9 +88,15 @@ where
     U: FromSqlRow<Rows, C::Backend>,
 {
     fn load<Id: QueryId>(&mut self, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>> {
-        LoadConnection::load(self, Sql::<_, Rows, Id>::typed(statement))?
-            .map(|row| U::build_from_row(&row?).map_err(Error::DeserializationError))
-            .collect()
+        // Loops, because Diesel's and the library's code is compiled anew for each type of row, and adapters double it.
+        let mut rows = Vec::new();
+        for row in LoadConnection::load(self, Sql::<_, Rows, Id>::typed(statement))? {
+            match U::build_from_row(&row?) {
+                Ok(row) => rows.push(row),
+                Err(error) => return Err(Error::DeserializationError(error)),
+            }
+        }
+        Ok(rows)
     }
 }
 
@@ -110,5 +116,6 @@ pub(crate) fn load_first<Rows, U, C>(
 where
     C: Loads<Rows, U>,
 {
-    Ok(connection.load::<ByText>(statement)?.into_iter().next())
+    let mut rows = connection.load::<ByText>(statement)?;
+    Ok(if rows.is_empty() { None } else { Some(rows.swap_remove(0)) })
 }

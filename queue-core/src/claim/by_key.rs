@@ -65,7 +65,8 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, []).only(RowKey::values(keys));
+    let claim =
+        Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, Vec::new()).only(RowKey::values(keys));
     let rows = Q::load_claimed(connection, &if locks { claim } else { claim.without_lock() })?;
     claimed_within(connection, scope, rows)
 }
@@ -97,23 +98,30 @@ where
 {
     let left_alone = u32::try_from(scope.except.len()).unwrap_or(u32::MAX);
     let mut number = limit.saturating_mul(2).max(CANDIDATES).saturating_add(left_alone);
-    let mut passed: HashSet<_> = scope.except.iter().map(|key| key.text().clone()).collect();
+    let mut passed = HashSet::new();
+    for key in scope.except {
+        passed.insert(key.text().clone());
+    }
     loop {
-        let mut keys = Q::due_keys(connection, number, scope.floor())?;
-        let are_all = keys.len() < number as usize;
-        keys.retain(|key| passed.insert(key.text().clone()));
+        let due = Q::due_keys(connection, number, scope.floor())?;
+        let are_all = due.len() < number as usize;
+        let mut keys = Vec::with_capacity(due.len());
+        for key in due {
+            if passed.insert(key.text().clone()) {
+                keys.push(key);
+            }
+        }
         // First the rows that have been due longest; if others hold them, any of the rest by one statement. But the
         // low-water mark follows the claimed rows, so a claim that uses the mark keeps the order in the rest too.
-        let first = keys.len().min(limit.max(1) as usize);
-        let (first, rest) = keys.split_at(first);
-        let many = if limit > 1 || scope.keeps_to_mark() { limit } else { CANDIDATES };
-        for keys in std::iter::once(first).chain(rest.chunks(many.max(1) as usize)).filter(|keys| !keys.is_empty()) {
-            let mut claimed = Q::claim_keys(connection, keys, limit, scope)?;
+        let (mut rest, mut many) = (&keys[..], limit);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(many.max(1) as usize));
+            let claimed = Q::claim_keys(connection, now, limit, scope)?;
             if !claimed.is_empty() {
-                put_in_order(&mut claimed, keys);
-                return Ok(claimed);
+                return Ok(in_order(claimed, now));
             }
             free(connection)?;
+            (rest, many) = (later, if limit > 1 || scope.keeps_to_mark() { limit } else { CANDIDATES });
         }
         if are_all {
             scope.claim_floor.inspect(|claim_floor| claim_floor.is_answered());
@@ -123,12 +131,31 @@ where
     }
 }
 
-/// Sorts rows into the order in which their keys were read.
-pub(crate) fn put_in_order<Q: Entity>(rows: &mut [Claimed<Q>], keys: &[RowKey<Q::Key>]) {
-    if rows.len() > 1 {
-        let places: HashMap<_, _> = keys.iter().enumerate().map(|(place, key)| (key, place)).collect();
-        rows.sort_by_cached_key(|row| places.get(&row.key).copied());
+/// Returns rows in the order in which their keys were read.
+pub(crate) fn in_order<Q: Entity>(rows: Vec<Claimed<Q>>, keys: &[RowKey<Q::Key>]) -> Vec<Claimed<Q>> {
+    if rows.len() < 2 {
+        return rows;
     }
+    // By the texts, and with loops: all of it is compiled anew for each entity.
+    let mut read = HashMap::new();
+    let mut rest = Vec::with_capacity(rows.len());
+    for row in rows {
+        read.insert(row.key.text().clone(), rest.len());
+        rest.push(Some(row));
+    }
+    let mut ordered = Vec::with_capacity(rest.len());
+    for key in keys {
+        if let Some(place) = read.remove(key.text())
+            && let Some(row) = rest[place].take()
+        {
+            ordered.push(row);
+        }
+    }
+    for row in rest {
+        let Some(row) = row else { continue };
+        ordered.push(row);
+    }
+    ordered
 }
 
 /// Releases a row that was found by its key and not claimed: InnoDB keeps its lock although the condition is false.

@@ -37,7 +37,7 @@ where
         }
         // By its key, so that no claim passes it. It may be locked, not due, or left alone by this process.
         return match Q::head(connection, scope.stages)? {
-            Some(head) => Q::load_claimed(connection, &claim(1).only([head.value()])),
+            Some(head) => Q::load_claimed(connection, &claim(1).only(vec![head.value()])),
             None => Ok(Vec::new()),
         };
     }
@@ -80,14 +80,17 @@ where
     let mut read = limit.saturating_mul(2).max(CANDIDATES);
     loop {
         let candidates = Q::load_claimed(connection, &claim(read).without_lock())?;
-        let keys: Vec<_> = candidates.iter().map(|row| &row.0).collect();
-        for keys in keys.chunks(limit.max(1) as usize) {
-            let claimed = Q::load_claimed(connection, &claim(limit).only(keys.iter().copied()))?;
+        for rows in candidates.chunks(limit.max(1) as usize) {
+            let mut keys = Vec::with_capacity(rows.len());
+            for row in rows {
+                keys.push(&row.0);
+            }
+            let claimed = Q::load_claimed(connection, &claim(limit).only(keys))?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
         }
-        if keys.len() < read as usize {
+        if candidates.len() < read as usize {
             return Ok(Vec::new());
         }
         // Others hold all of them.

@@ -50,12 +50,8 @@ impl HeldPlaces<'_> {
         C: QueueConnection,
         Q: QueueOn<C>,
     {
-        let Some(entry) = self.enter(connection, &Lane::Queue, |connection, limit| {
-            self.places.leased::<Q, C>(connection, &Lane::Queue, None, limit)
-        })?
-        else {
-            return Ok(Vec::new());
-        };
+        let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, &Lane::Queue, None, limit);
+        let Some(entry) = self.enter(connection, &Lane::Queue, &leased)? else { return Ok(Vec::new()) };
         let claim = LaneClaim { limit: claim.limit.min(entry.rows), ..claim };
         if self.places.lanes.is_none() {
             return match claim.locks {
@@ -102,11 +98,14 @@ impl HeldPlaces<'_> {
         Q: QueueOn<C>,
     {
         let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, lane, None, limit);
-        let Some(entry) = self.enter(connection, lane, leased)? else { return Ok(Some(Vec::new())) };
+        let Some(entry) = self.enter(connection, lane, &leased)? else { return Ok(Some(Vec::new())) };
         let room = claim.limit - u32::try_from(claimed.len()).unwrap_or(claim.limit);
         let most = entry.rows.min(self.places.turns.share(room));
         // A lane may have several turns in one claim, and on some databases a claim does not pass over its own rows.
-        let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
+        let mut except = scope.except.to_vec();
+        for row in claimed {
+            except.push(row.key.clone());
+        }
         let within = Scope { except: &except, ..scope };
         let is_sure = entry.place.is_none();
         let rows = match self.pick::<Q, C>(connection, lane)? {
@@ -126,7 +125,9 @@ impl HeldPlaces<'_> {
             self.forget_lane(lane);
         }
         let mut rows = claimed_within::<Q, C>(connection, scope, rows)?;
-        rows.iter_mut().for_each(|row| row.details.lane = Some(lane.clone()));
+        for row in &mut rows {
+            row.details.lane = Some(lane.clone());
+        }
         Ok(Some(rows))
     }
 }
@@ -206,7 +207,7 @@ where
         if rows.locks { claim } else { claim.without_lock() }
     };
     if let Some(key) = rows.key {
-        return Q::load_claimed(connection, &claim(1).only([key.value()]));
+        return Q::load_claimed(connection, &claim(1).only(vec![key.value()]));
     }
     match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<Q, C::Backend>(scope) {
         true => claim_candidates::<Q, C>(connection, rows.limit, claim),

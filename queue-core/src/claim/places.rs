@@ -199,7 +199,7 @@ impl HeldPlaces<'_> {
         &self,
         connection: &mut C,
         lane: &Lane,
-        leased: impl FnOnce(&mut C, u32) -> QueryResult<u32>,
+        leased: &dyn Fn(&mut C, u32) -> QueryResult<u32>,
     ) -> QueryResult<Option<Entry>> {
         let Some(limit) = self.places.limit_of(lane) else { return Ok(Some(Entry::of(u32::MAX))) };
         let is_leased = self.places.longest_lease.is_some();

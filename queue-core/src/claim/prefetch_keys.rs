@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::by_key::{claim_by_key, free_what_was_passed, put_in_order};
+use super::by_key::{claim_by_key, free_what_was_passed, in_order};
 use crate::backend::QueueConnection;
 use crate::entity::Entity;
 use crate::lock::unpoisoned;
@@ -121,8 +121,7 @@ impl<K: Clone> PrefetchedKeys<K> {
                     drop(reading);
                 }
                 Step::Lock(keys) => {
-                    let mut claimed = Q::claim_keys(connection, &keys, limit, scope)?;
-                    put_in_order(&mut claimed, &keys);
+                    let claimed = in_order(Q::claim_keys(connection, &keys, limit, scope)?, &keys);
                     if claimed.len() < keys.len() {
                         self.state().met = true;
                     }

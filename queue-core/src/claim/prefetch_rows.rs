@@ -166,8 +166,11 @@ impl<Q: Entity> PrefetchedRows<Q> {
         let rows = Q::prefetch_rows(connection, number, scope.floor());
         let read = match rows {
             Ok(rows) => {
-                let rows = rows.into_iter().map(|(row, version)| (PanicSafeDrop::new(row), version)).collect();
-                self.state().arrive(rows, Read { number, age, begun }, !scope.keeps_to_mark());
+                let mut safe = Vec::with_capacity(rows.len());
+                for (row, version) in rows {
+                    safe.push((PanicSafeDrop::new(row), version));
+                }
+                self.state().arrive(safe, Read { number, age, begun }, !scope.keeps_to_mark());
                 Ok(())
             }
             Err(error) => {
@@ -259,14 +262,18 @@ impl<Q: Entity> State<Q> {
         if read.age != self.age {
             return;
         }
-        let rows = rows.into_iter().map(|(row, version)| (row.key.text().clone(), row, version));
-        let is_known = |key: &Arc<str>| self.taken.contains_key(key) || self.at_work.values().any(|other| other == key);
-        // It ends before a row that no SQL text can lock: the plain claim takes that one, when no other row is left.
-        let rows = rows.filter(|(key, ..)| !is_known(key)).map_while(|(key, row, version)| {
-            let lock = format!("{}, {}", literal(&row.key)?, version.literals());
-            Some(ReadRow { row, key, lock })
-        });
-        self.rows = rows.collect();
+        self.rows.clear();
+        // A loop, because adapters are compiled anew for each entity.
+        for (row, version) in rows {
+            let key = row.key.text().clone();
+            if is_known(&self.taken, &self.at_work, &key) {
+                continue;
+            }
+            // It ends before a row that no SQL text can lock: the plain claim takes that one, when no other row is left.
+            let Some(literal) = literal(&row.key) else { break };
+            let lock = format!("{literal}, {}", version.literals());
+            self.rows.push_back(ReadRow { row, key, lock });
+        }
         if self.rows.len() * 4 < read.number as usize && !self.appetite.at_once {
             // The workers are as quick as the application enqueues: the next read would bring as few.
             self.refused = now.checked_add(AHEAD);
@@ -292,6 +299,11 @@ impl<Q: Entity> State<Q> {
         }
         self.taken.insert(key, Instant::now());
     }
+}
+
+/// Tells whether a row was taken lately, or is being processed.
+fn is_known(taken: &HashMap<Arc<str>, Instant>, at_work: &HashMap<ThreadId, Arc<str>>, key: &Arc<str>) -> bool {
+    taken.contains_key(key) || at_work.values().any(|other| other == key)
 }
 
 impl Appetite {

@@ -122,7 +122,7 @@ impl<K: Clone> RefusedRows<K> {
         let keys = if due_time_alone_decides::<Q>(scope) && Q::Queue::OPTIONS.stages.is_none() {
             Q::due_keys(connection, number, None)?
         } else {
-            let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, &[]).without_lock();
+            let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, Vec::new()).without_lock();
             let rows: Vec<ClaimedRow<Q>> = Q::load_claimed(connection, &claim)?;
             rows.into_iter().map(claimed_key::<Q, C::Backend>).collect()
         };

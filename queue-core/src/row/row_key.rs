@@ -34,8 +34,8 @@ impl<K> RowKey<K> {
     }
 
     /// Returns the values of some keys.
-    pub(crate) fn values(keys: &[Self]) -> impl Iterator<Item = &K> {
-        keys.iter().map(|key| &key.value)
+    pub(crate) fn values(keys: &[Self]) -> Vec<&K> {
+        keys.iter().map(|key| &key.value).collect()
     }
 }
 

@@ -32,13 +32,6 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ReadDetails<Q> {
             options.periodic.map(|periodic| periodic.cron),
             options.periodic.map(|periodic| periodic.time_zone),
         ];
-        let push_or_null = |out: &mut AstPass<'_, 'b, DB>, column: Option<&'static str>| {
-            match column {
-                Some(name) => out.push_identifier(name)?,
-                None => out.push_sql("NULL"),
-            }
-            QueryResult::Ok(())
-        };
         out.push_sql("SELECT ");
         out.push_sql(DB::NOW);
         for column in columns {
@@ -61,6 +54,16 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ReadDetails<Q> {
     }
 }
 
+fn push_or_null<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, column: Option<&str>) -> QueryResult<()> {
+    match column {
+        Some(name) => out.push_identifier(name),
+        None => {
+            out.push_sql("NULL");
+            Ok(())
+        }
+    }
+}
+
 /// Reports to the scope how far the claim has come, and reads the other columns that the rows' attempts need.
 pub(crate) fn claimed_within<Q, C>(
     connection: &mut C,
@@ -72,10 +75,16 @@ where
     C: QueueConnection,
 {
     if let Some(claim_floor) = scope.claim_floor {
-        // In no order: a claim by keys returns the rows in any order.
-        let due = || rows.iter().filter_map(|row| row.4.read().and_then(|(due, ..)| due.map(|due| due.time)));
+        // In no order: a claim by keys returns the rows in any order. Loops here and below, because adapters are
+        // compiled anew for each entity.
+        let mut due = Vec::with_capacity(rows.len());
+        for row in &rows {
+            if let Some((Some(time), ..)) = row.4.read() {
+                due.push(time.time);
+            }
+        }
         claim_floor.is_answered();
-        claim_floor.has_claimed(due().min(), due().max());
+        claim_floor.has_claimed(due.iter().min().copied(), due.iter().max().copied());
     }
     with_details(connection, rows)
 }
@@ -86,7 +95,10 @@ where
     Q: StoredIn<C::Backend>,
     C: QueueConnection,
 {
-    let mut claimed: Vec<_> = rows.into_iter().map(Claimed::read::<C::Backend>).collect();
+    let mut claimed = Vec::with_capacity(rows.len());
+    for row in rows {
+        claimed.push(Claimed::read::<C::Backend>(row));
+    }
     if Q::Queue::OPTIONS.needs_details() {
         for row in &mut claimed {
             match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::<Q>::new(&row.key)) {

@@ -73,7 +73,7 @@ impl<Q: Entity, DB: QueueBackend> LaneDueRows<Q, DB> {
         LaneDueRows {
             claim_if: Q::Queue::claim_condition(),
             stages: scope.stages.map(<[_]>::to_vec),
-            excepted: is_keys::<Q>(RowKey::values(scope.except).collect()),
+            excepted: is_keys::<Q>(RowKey::values(scope.except)),
             floor: scope.floor().filter(|_| Q::Queue::OPTIONS.order.is_none()),
             entity: PhantomData,
         }

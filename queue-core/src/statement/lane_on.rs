@@ -12,9 +12,9 @@ use super::next_lanes::NextLanes;
 use super::probe_on::ProbeOn;
 use super::rows::ReadFrom;
 use super::scope::Scope;
-use crate::backend::{LaneSql, QueueConnection, load, load_first};
+use crate::backend::{QueueBackend, QueueConnection, load, load_first};
 use crate::entity::QueueTable;
-use crate::row::{Lane, LaneValue, RowKey};
+use crate::row::{Lane, LaneValue, Lanes, RowKey};
 
 /// How many lanes a walk along their index reads at once.
 const LANES_AHEAD: u32 = 32;
@@ -63,7 +63,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
     fn due_lanes(connection: &mut C, scope: Scope<'_, Q::Key>, limit: u32) -> QueryResult<Vec<Lane>> {
         let due = DueLanes::<Q, C::Backend>::new(scope, limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
-        Ok(texts.into_iter().map(lane::<Q, C>).collect())
+        Ok(lanes_of::<C::Backend>(texts, Q::Queue::OPTIONS.lanes))
     }
 
     fn lanes_ahead(scope: Scope<'_, Q::Key>) -> u32 {
@@ -78,13 +78,12 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
     ) -> QueryResult<Vec<LaneValue>> {
         let next = NextLanes::<Q, C::Backend>::new(scope, after, limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
-        let lanes = texts.into_iter().map(lane::<Q, C>);
-        Ok(lanes.filter_map(|lane| lane.value().cloned()).collect())
+        Ok(values_of(lanes_of::<C::Backend>(texts, Q::Queue::OPTIONS.lanes)))
     }
 
     fn lane_of(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Lane>> {
         let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf::<Q>::new(key))?;
-        Ok(text.map(lane::<Q, C>))
+        Ok(text.map(|text| lane_of::<C::Backend>(text, Q::Queue::OPTIONS.lanes)))
     }
 
     fn ahead_due(connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
@@ -110,9 +109,17 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
 }
 
 /// Reads a lane as the statements select it.
-fn lane<Q: ReadFrom<C::Backend>, C: QueueConnection>(text: Option<String>) -> Lane {
-    match (text, Q::Queue::OPTIONS.lanes) {
-        (Some(text), Some(lanes)) => Lane::Value(LaneValue::read(lanes.of.kind, text, C::Backend::TEXT_HAS_IDENTITY)),
+fn lane_of<DB: QueueBackend>(text: Option<String>, lanes: Option<Lanes>) -> Lane {
+    match (text, lanes) {
+        (Some(text), Some(lanes)) => Lane::Value(LaneValue::read(lanes.of.kind, text, DB::TEXT_HAS_IDENTITY)),
         _ => Lane::NoValue,
     }
+}
+
+fn lanes_of<DB: QueueBackend>(texts: Vec<Option<String>>, lanes: Option<Lanes>) -> Vec<Lane> {
+    texts.into_iter().map(|text| lane_of::<DB>(text, lanes)).collect()
+}
+
+fn values_of(lanes: Vec<Lane>) -> Vec<LaneValue> {
+    lanes.iter().filter_map(|lane| lane.value().cloned()).collect()
 }

@@ -39,7 +39,13 @@ impl Limit {
 /// Returns the conditions that pick the rows with some keys. It repeats the last one, so that their number is a power
 /// of two.
 pub(crate) fn is_keys<Q: Entity>(keys: Vec<&Q::Key>) -> Vec<Q::IsKey> {
-    padded(keys).into_iter().map(|key| Q::is_key(key.clone())).collect()
+    // A loop, because adapters are compiled anew for each entity.
+    let keys = padded(keys);
+    let mut conditions = Vec::with_capacity(keys.len());
+    for key in keys {
+        conditions.push(Q::is_key(key.clone()));
+    }
+    conditions
 }
 
 /// Repeats the last item, so that the number of items is a power of two.

@@ -48,35 +48,23 @@ where
     Q: StoredIn<C::Backend>,
     C: QueueConnection,
 {
-    let write_as = |connection: &mut C, change: &Change| match rows {
-        [] => Ok(0),
-        [(key, fence)] if if_due => execute(connection, &Settle::<Q>::new(key, *fence, change).if_due()),
-        [(key, fence)] => execute(connection, &Settle::<Q>::new(key, *fence, change)),
-        rows => execute(connection, &SettleMany::<Q>::new(rows.iter().copied(), change)),
-    };
-    let write = |connection: &mut C| {
-        let written = write_as(connection, change)?;
-        if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
-            return Ok(written);
-        }
-        // Two statements, and not one with a CASE in every column: the row is locked, or the second statement is right
-        // in any case. Rows that the first has settled are in another state now.
-        Ok(written + write_as(connection, &change.after_new_content())?)
-    };
     let on_finish = change.on_finish(&Q::Queue::OPTIONS);
     if on_finish == OnFinish::Keep {
-        return write(connection);
+        return write::<Q, C>(connection, rows, change, if_due);
     }
     if let (OnFinish::Delete, Some(Status::Success), [(key, fence)]) = (on_finish, change.status, rows) {
         let remove = Remove::<Q>::new(key, *fence);
         let remove = if if_due { remove.if_due() } else { remove };
         return execute(connection, &remove);
     }
-    let written = write(connection)?;
+    let written = write::<Q, C>(connection, rows, change, if_due)?;
     if written == 0 || written != rows.len() {
         return Ok(written);
     }
-    let keys: Vec<_> = rows.iter().map(|(key, _)| (*key).clone()).collect();
+    let mut keys = Vec::with_capacity(rows.len());
+    for (key, _) in rows {
+        keys.push((*key).clone());
+    }
     if change.status == Some(Status::Success) {
         return let_go::<Q, C>(connection, &keys, on_finish).map(|()| written);
     }
@@ -96,6 +84,39 @@ where
         Err(error) => return Err(error),
     }
     Ok(written)
+}
+
+/// Changes rows that are still as they were claimed.
+fn write<Q, C>(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change, if_due: bool) -> QueryResult<usize>
+where
+    Q: StoredIn<C::Backend>,
+    C: QueueConnection,
+{
+    let written = write_as::<Q, C>(connection, rows, change, if_due)?;
+    if written >= rows.len() {
+        return Ok(written);
+    }
+    for (_, fence) in rows {
+        if !hangs_on_content(change, *fence) {
+            return Ok(written);
+        }
+    }
+    // Two statements, and not one with a CASE in every column: the row is locked, or the second statement is right in
+    // any case. Rows that the first has settled are in another state now.
+    Ok(written + write_as::<Q, C>(connection, rows, &change.after_new_content(), if_due)?)
+}
+
+fn write_as<Q, C>(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change, if_due: bool) -> QueryResult<usize>
+where
+    Q: StoredIn<C::Backend>,
+    C: QueueConnection,
+{
+    match rows {
+        [] => Ok(0),
+        [(key, fence)] if if_due => execute(connection, &Settle::<Q>::new(key, *fence, change).if_due()),
+        [(key, fence)] => execute(connection, &Settle::<Q>::new(key, *fence, change)),
+        rows => execute(connection, &SettleMany::<Q>::new(rows.iter().copied(), change)),
+    }
 }
 
 /// Removes a row that is still as it was claimed. If its content has changed, the row is made due instead.

@@ -122,7 +122,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
     fn try_claim(connection: &mut C) -> QueryResult<()> {
         // In a lane no row may overtake one that this try holds for a moment.
         if Q::Queue::OPTIONS.is_scheduled() {
-            let none = Claim::<Q, C::Backend>::new().some(0, []);
+            let none = Claim::<Q, C::Backend>::new().some(0, Vec::new());
             return execute(connection, &none).map(drop);
         }
         execute(connection, &Claim::<Q, C::Backend>::new()).map(drop)

@@ -63,8 +63,11 @@ impl<'a, Q: Entity> SettleMany<'a, Q> {
         Q::Key: 'k,
     {
         let rows = padded(rows.into_iter().collect());
-        let rows = rows.into_iter().map(|(key, fence)| (Q::is_key(key.clone()), fence)).collect();
-        SettleMany { rows, change }
+        let mut fenced = Vec::with_capacity(rows.len());
+        for (key, fence) in rows {
+            fenced.push((Q::is_key(key.clone()), fence));
+        }
+        SettleMany { rows: fenced, change }
     }
 }
 

@@ -64,8 +64,9 @@ impl UndecodableRow {
     /// Returns the row, if its key cannot be decoded.
     pub(crate) fn of<Q: Entity>(row: KeyTextRow<Q>) -> Option<Self> {
         let (identity, status, try_count, due, key) = row;
-        let due = due.ok().and_then(|(due,)| due);
-        Some(UndecodableRow::new(identity, due, Fence::new(status, try_count), key.0.err()?))
+        let Err(why) = key.0 else { return None };
+        let due = if let Ok((due,)) = due.0 { due } else { None };
+        Some(UndecodableRow::new(identity, due, Fence::new(status, try_count), why))
     }
 
     /// Returns the key in a form for people.
@@ -82,6 +83,11 @@ impl UndecodableRow {
 /// Returns the hexadecimal texts of a key's columns.
 fn parts_of(identity: &str) -> impl Iterator<Item = &str> {
     identity.split(',')
+}
+
+/// Returns the text of each of a key's columns, or its hexadecimal text.
+fn columns_of(identity: &str) -> Vec<Result<String, &str>> {
+    parts_of(identity).map(|hex| text_of(hex).ok_or(hex)).collect()
 }
 
 /// Returns the text that a hexadecimal one stands for, if it is UTF-8.
@@ -144,8 +150,14 @@ pub struct SetAside<'a, Q> {
 impl<'a, Q: Entity> SetAside<'a, Q> {
     /// Changes this row if it is still as it was found.
     pub fn new(row: &'a UndecodableRow, change: &'a Change) -> Self {
-        let columns = parts_of(&row.identity).map(|hex| text_of(hex).ok_or(hex)).collect();
-        SetAside { identity: &row.identity, columns, due: row.due, fence: row.fence, change, entity: PhantomData }
+        SetAside {
+            identity: &row.identity,
+            columns: columns_of(&row.identity),
+            due: row.due,
+            fence: row.fence,
+            change,
+            entity: PhantomData,
+        }
     }
 }
 
