@@ -18,6 +18,7 @@ mod suite {
     pub(crate) mod bank;
     pub(crate) mod events;
     pub(crate) mod group;
+    mod group_end;
     pub(crate) mod lease;
     mod migration;
     mod misconduct;

@@ -10,3 +10,6 @@ pub(crate) type Conn = queueable::AsyncMysqlSession;
 
 /// The connection that it lends to async code.
 pub(crate) type AsyncConn = diesel_async::AsyncMysqlConnection;
+
+/// Whether the worker sees that the database has refused a handler's COMMIT in a group, also if the handler ignores that.
+pub(crate) const SEES_REFUSED_COMMITS: bool = false;

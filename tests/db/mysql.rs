@@ -7,3 +7,6 @@ pub(crate) use self::mariadb::*;
 
 /// The connection that the tests of this root use.
 pub(crate) type Conn = diesel::mysql::MysqlConnection;
+
+/// Whether the worker sees that the database has refused a handler's COMMIT in a group, also if the handler ignores that.
+pub(crate) const SEES_REFUSED_COMMITS: bool = false;

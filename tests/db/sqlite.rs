@@ -20,6 +20,9 @@ pub(crate) const NAME: &str = "sqlite";
 /// Whether the database refuses a handler's COMMIT in a group.
 pub(crate) const REFUSES_COMMITS: bool = false;
 
+/// Whether the worker sees that the database has refused a handler's COMMIT in a group, also if the handler ignores that.
+pub(crate) const SEES_REFUSED_COMMITS: bool = false;
+
 /// The type of a key that the database counts up.
 pub(crate) const AUTO_KEY: &str = "INTEGER PRIMARY KEY AUTOINCREMENT";
 /// The type of 64-bit integers.

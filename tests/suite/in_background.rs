@@ -139,8 +139,9 @@ fn a_run_until_nothing_is_due_ends_by_itself_or_when_its_future_is_dropped() {
     runtime().block_on(async {
         let tally = Payment::poller(bank.pool(2), book).workers(2).run_until_idle_async().await.unwrap();
         assert_eq!(tally.succeeded, 5);
-
-        bank.enqueue([1]);
+    });
+    bank.enqueue([1]);
+    runtime().block_on(async {
         let (begin, mut begun) = unbounded_channel();
         let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
             let _ = begin.send(());

@@ -139,7 +139,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         most: u32,
     ) -> Result<(), Uncommitted> {
         let session = holder.session().map_err(|error| Uncommitted::Undone(failure_text(&error, 500)))?;
-        session.begin_group()?;
+        if let Err(error) = session.begin_group() {
+            holder.close();
+            return Err(error.into());
+        }
         slot.enter(Q::ENTITY, session.id(), self.info.timeout);
         let end = self
             .apply_each(calls, session, slot, batch, most)
@@ -147,7 +150,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             .and_then(|()| self.commit_together(session, slot));
         let is_over = match &end {
             Ok(()) => session.roll_back_idle().is_ok(),
-            Err(_) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
+            // A handler may have left a transaction of its own open, for example by a panic.
+            Err(_) => {
+                C::TransactionManager::rollback_transaction(&mut **session).is_ok() && session.is_in_no_transaction()
+            }
         };
         if !is_over || matches!(end, Err(Uncommitted::InDoubt(_))) {
             holder.close();
