@@ -1,17 +1,18 @@
 //! Handlers that do not return: the server ends their sessions, and the work goes on without their threads.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use queueable::{Event, HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable, Status};
+use queueable::{AsyncCalls, Event, HandlerResult, Lease, Message, Outcome, Poller, PollerSettings, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::events::{listener, name};
 use crate::suite::group::{booked, entity};
+use crate::suite::lease::{Charge, apply};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -171,4 +172,47 @@ fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on(
     assert_eq!(before.matches("Begun").count(), before.matches("Interrupted").count(), "{told}");
     ids.remove(199);
     assert_eq!(booked(&bank), ids);
+}
+
+/// How long the transactions of a queue in lease mode may take by default, and a slow machine's time on top.
+const TRANSACTION_PATIENCE: Duration = Duration::from_secs(180);
+
+#[test]
+fn an_answer_whose_handler_does_not_return_takes_no_other_answer_with_it() {
+    let bank = Bank::new();
+    let ids = bank.enqueue(1..=20);
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let barrier = Arc::new(tokio::sync::Barrier::new(20));
+    let calls = AsyncCalls::of(
+        move |_: &Charge, _: &Lease| {
+            let barrier = barrier.clone();
+            Box::pin(async move {
+                barrier.wait().await;
+                Ok(())
+            })
+        },
+        move |charge: &Charge, (): &(), message: &mut Message<'_, Conn>| {
+            if charge.amount_cents == ENDLESS {
+                let _ = released.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(TRANSACTION_PATIENCE);
+            }
+            apply(charge, &7, message)
+        },
+    );
+    let calls = calls.in_flight(20).runtime(runtime.handle().clone());
+    let handle = Charge::poller(bank.pool(2), calls).workers(1).start().unwrap();
+    let ended = || handle.tally().succeeded + handle.tally().retried;
+    let (_nobody, pace) = mpsc::channel::<()>();
+    let deadline = Instant::now() + TRANSACTION_PATIENCE;
+    while ended() < 20 {
+        assert!(Instant::now() < deadline, "not all rows are settled: {:?}", handle.tally());
+        let _ = pace.recv_timeout(Duration::from_millis(10));
+    }
+    drop(release);
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.succeeded, tally.retried, tally.lost, tally.interrupted), (19, 1, 0, 0));
+    assert_eq!(bank.booked(), ids[1..], "the others are booked once");
+    let state = bank.state(ids[0]);
+    assert_eq!((state.status, state.try_count), (Status::Error, 1));
 }

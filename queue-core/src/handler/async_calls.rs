@@ -21,12 +21,17 @@ use crate::error::Error;
 /// time, and few enough that nobody needs to think of sockets or memory.
 const IN_FLIGHT: usize = 100;
 
+/// How many answers one transaction applies at most unless the application says otherwise. With so many, a commit costs
+/// little for each.
+const ANSWERS_PER_TRANSACTION: u32 = 64;
+
 /// The handler of a lease queue whose calls run on a tokio runtime of the application, many at the same time.
 ///
 /// The poller claims rows in batches and begins the call of each at once. A call waits on the runtime, without a thread
 /// and without a connection. Once it has answered, a worker applies the answer and settles the row in one transaction, as
-/// in [`LeaseHandler`]. So a few workers serve a thousand calls that wait. `workers` says how many answers are written
-/// at the same time, each in a transaction of its own; [`in_flight`](AsyncCalls::in_flight) says how many calls wait.
+/// in [`LeaseHandler`]. So a few workers serve a thousand calls that wait. [`in_flight`](AsyncCalls::in_flight) says how
+/// many calls wait, `workers` how many transactions write answers at the same time, and
+/// [`answers_per_transaction`](AsyncCalls::answers_per_transaction) how many answers one of them writes.
 ///
 /// The poller has threads of its own and works on every kind of connection. It needs the feature `tokio`.
 ///
@@ -66,6 +71,7 @@ const IN_FLIGHT: usize = 100;
 pub struct AsyncCalls<H> {
     handler: Arc<H>,
     in_flight: usize,
+    answers_per_transaction: u32,
     runtime: Option<Handle>,
 }
 
@@ -81,7 +87,12 @@ impl<H> AsyncCalls<H> {
     /// # }
     /// ```
     pub fn new(handler: H) -> Self {
-        AsyncCalls { handler: Arc::new(handler), in_flight: IN_FLIGHT, runtime: Handle::try_current().ok() }
+        AsyncCalls {
+            handler: Arc::new(handler),
+            in_flight: IN_FLIGHT,
+            answers_per_transaction: ANSWERS_PER_TRANSACTION,
+            runtime: Handle::try_current().ok(),
+        }
     }
 
     /// Sets how many calls may be in flight at the same time: rows that are claimed and not settled yet. It does not
@@ -98,6 +109,26 @@ impl<H> AsyncCalls<H> {
     /// ```
     pub fn in_flight(mut self, most: usize) -> Self {
         self.in_flight = most;
+        self
+    }
+
+    /// Sets how many answers one transaction applies at most: those that wait for a worker at that moment. The default is
+    /// 64; with 1, each has a transaction of its own.
+    ///
+    /// If one of the answers cannot be committed, because its `apply` fails, for example, or its row has changed, the
+    /// transaction is undone, and each answer is applied in a transaction of its own. What one `apply` leaves behind in the
+    /// transaction beside its writes, the next one sees: a `SET LOCAL` of the application's own setting, an advisory lock,
+    /// a temporary table, the time of `now()`. If that matters, set 1.
+    ///
+    /// ```no_run
+    /// # use queueable::{AsyncCalls, AsyncLeaseHandler};
+    /// # struct Webhook;
+    /// # fn calls<H: AsyncLeaseHandler<Webhook, diesel::SqliteConnection>>(deliver: H) -> AsyncCalls<H> {
+    /// AsyncCalls::new(deliver).answers_per_transaction(1)
+    /// # }
+    /// ```
+    pub fn answers_per_transaction(mut self, most: u32) -> Self {
+        self.answers_per_transaction = most;
         self
     }
 
@@ -178,12 +209,16 @@ where
     }
 
     fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
-        if self.in_flight == 0 {
-            let (setting, found) = ("the async calls in flight", self.in_flight.to_string());
-            return Err(Error::Setting { setting, found, expected: "at least 1" });
+        let settings = [
+            ("the async calls in flight", self.in_flight == 0),
+            ("the answers per transaction", self.answers_per_transaction == 0),
+        ];
+        if let Some((setting, _)) = settings.into_iter().find(|(_, is_zero)| *is_zero) {
+            return Err(Error::Setting { setting, found: "0".to_owned(), expected: "at least 1" });
         }
         let (handler, runtime) = (self.handler.clone(), self.chosen_runtime()?.clone());
-        Ok(Some(Background { in_flight: self.in_flight, executor: Box::new(OnTokio { handler, runtime }) }))
+        let (in_flight, most_together) = (self.in_flight, self.answers_per_transaction);
+        Ok(Some(Background { in_flight, most_together, executor: Box::new(OnTokio { handler, runtime }) }))
     }
 }
 

@@ -79,7 +79,8 @@ pub trait AsyncLeaseHandler<Q, C>: Send + Sync {
 
     /// Writes the answer of `call` in the message's transaction, on a worker's thread, as
     /// [`LeaseHandler::apply`](crate::LeaseHandler::apply) does. It should be short, because all answers pass through the
-    /// few workers.
+    /// few workers. A transaction may hold [several answers](crate::AsyncCalls::answers_per_transaction), and may be undone
+    /// and repeated, so `apply` may run more than once for one answer; its writes are committed once.
     ///
     /// # Errors
     ///

@@ -11,6 +11,8 @@ use crate::row::QueueState;
 pub struct Background<Q, C> {
     /// How many rows of the entity are leased by this process at most.
     pub(crate) in_flight: usize,
+    /// How many answers one transaction applies at most.
+    pub(crate) most_together: u32,
     pub(crate) executor: Box<dyn BeginCall<Q, C>>,
 }
 

@@ -55,7 +55,8 @@ impl LeaseClock {
     /// goes on extending the lease.
     pub(crate) fn awaits_writing(&self) {
         if self.ended() != Some(LeaseEnd::TimedOut) {
-            self.state().deadline = far_from(Instant::now(), Duration::MAX);
+            let mut state = self.state();
+            (state.deadline, state.settling) = (far_from(Instant::now(), Duration::MAX), false);
         }
     }
 

@@ -208,20 +208,29 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Records a failure, again and again until it is written or the lease ends.
     fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<Q::Key>, failure: &Failure) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
-        self.persist(held, &mut || self.record(holder, held, settled, &change).inspect_err(|_| holder.close()))
+        self.settle_decided_failure(holder, held, settled, &change)
+    }
+
+    /// Records a failure that is decided already, again and again until it is written or the lease ends.
+    pub(crate) fn settle_decided_failure(
+        &self,
+        holder: &mut SessionHolder<C>,
+        held: &WatchedRow<Q::Key>,
+        settled: Settlement,
+        change: &Change,
+    ) -> Turn {
+        self.persist(held, &mut || self.record(holder, held, settled, change).inspect_err(|_| holder.close()))
     }
 
     /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
     /// written now, the end of the lease will show it.
     pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<Q>) -> Turn {
-        let LateRow { held, timeout, watch, beside } = row;
+        let LateRow { held, timeout, watch } = row;
         let row = WatchedRow { held: held.clone(), watch: watch.clone() };
         let (settled, change) =
             self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
         let recorded = self.record(holder, &row, settled, &change);
         self.leased_rows.remove(held);
-        // Their answers are in the hands of a thread that may never return. They become due when their leases end.
-        beside.iter().for_each(|held| self.leased_rows.remove(held));
         match recorded {
             Ok(Written::Settled(settled)) => Turn::Settled(settled),
             Ok(Written::Overtaken) => {
@@ -505,7 +514,7 @@ fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
 
 /// Returns the row for the thread that records that its handler is late.
 fn late_row<Q: Entity>(row: &WatchedRow<Q::Key>, timeout: Duration) -> LateRow<Q> {
-    LateRow { held: row.held.clone(), timeout, watch: row.watch.clone(), beside: Vec::new() }
+    LateRow { held: row.held.clone(), timeout, watch: row.watch.clone() }
 }
 
 /// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the

@@ -1,8 +1,5 @@
 //! How many answers one transaction applies.
 
-/// The most answers in one transaction. With so many, a commit costs little for each.
-const MOST: u32 = 64;
-
 /// How many answers are applied alone at most before several are tried together again.
 const MOST_ALONE: u32 = 512;
 
@@ -10,6 +7,7 @@ const MOST_ALONE: u32 = 512;
 /// committed, and doubles when all are committed.
 #[derive(Debug)]
 pub(crate) struct BatchSize {
+    most: u32,
     size: u32,
     /// How many answers are still to be applied alone.
     alone: u32,
@@ -19,8 +17,8 @@ pub(crate) struct BatchSize {
 
 impl BatchSize {
     /// Starts with the largest size: a transaction takes the answers that wait, and waits for none.
-    pub(crate) fn new() -> Self {
-        BatchSize { size: MOST, alone: 0, alone_next: 1 }
+    pub(crate) fn new(most: u32) -> Self {
+        BatchSize { most, size: most, alone: 0, alone_next: 1 }
     }
 
     /// Returns how many answers to apply now.
@@ -36,13 +34,13 @@ impl BatchSize {
 
     /// Notes that several answers were committed together.
     pub(crate) fn went_well(&mut self) {
-        (self.size, self.alone_next) = ((self.size * 2).min(MOST), 1);
+        (self.size, self.alone_next) = (self.size.saturating_mul(2).min(self.most), 1);
     }
 
-    /// Notes that a transaction with this many answers was undone. They are applied alone, and some more after them.
-    pub(crate) fn was_undone(&mut self, answers: u32) {
-        self.size = (self.size / 2).max(2);
-        self.alone = answers + self.alone_next;
+    /// Notes that a transaction was undone. Its answers are applied alone, and so are some after them.
+    pub(crate) fn was_undone(&mut self) {
+        self.size = (self.size / 2).max(2).min(self.most);
+        self.alone = self.alone_next;
         self.alone_next = (self.alone_next * 2).min(MOST_ALONE);
     }
 }
@@ -52,24 +50,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_undone_transaction_halves_the_next_and_its_answers_are_applied_alone_first() {
-        let mut size = BatchSize::new();
-        assert_eq!(size.next(), MOST);
-        size.was_undone(2);
-        assert_eq!([size.next(), size.next(), size.next(), size.next()], [1, 1, 1, MOST / 2]);
+    fn an_undone_transaction_halves_the_next_and_some_answers_are_applied_alone_first() {
+        let mut size = BatchSize::new(64);
+        assert_eq!(size.next(), 64);
+        size.was_undone();
+        assert_eq!([size.next(), size.next(), size.next()], [1, 32, 32]);
         size.went_well();
-        assert_eq!(size.next(), MOST);
+        assert_eq!(size.next(), 64);
     }
 
     #[test]
     fn a_handler_whose_answers_never_go_together_is_hardly_ever_asked_for_two() {
-        let (mut size, mut alone, mut undone) = (BatchSize::new(), 0, 0);
+        let (mut size, mut alone, mut undone) = (BatchSize::new(64), 0, 0);
         while alone < 10_000 {
             match size.next() {
                 1 => alone += 1,
-                several => {
+                _ => {
                     undone += 1;
-                    size.was_undone(several);
+                    size.was_undone();
                 }
             }
         }

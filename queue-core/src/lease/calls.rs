@@ -60,7 +60,9 @@ impl<Q: Entity, C> EndedCall<Q, C> {
 
     /// Tells whether its answer may be applied in one transaction with others.
     pub(crate) fn may_join(&self) -> bool {
-        !self.is_alone && self.answer().is_some()
+        !self.is_alone
+            && self.answer().is_some()
+            && matches!(self.row.clock.ended(), None | Some(LeaseEnd::Unconfirmed))
     }
 }
 
@@ -76,10 +78,10 @@ pub(crate) enum CallEnd<Q, C> {
 impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
     /// `is_exclusive`: whether one row is processed at a time.
     pub(crate) fn new(background: Background<Q, C>, is_exclusive: bool) -> Arc<Self> {
-        let Background { in_flight, executor } = background;
+        let Background { in_flight, most_together, executor } = background;
         let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
         let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });
-        let (claims_fail, sizes) = (AtomicBool::new(false), Mutex::new(BatchSize::new()));
+        let (claims_fail, sizes) = (AtomicBool::new(false), Mutex::new(BatchSize::new(most_together)));
         Arc::new(Calls { counts, claims_fail, executor, sizes, table: Mutex::new(table) })
     }
 
@@ -153,18 +155,24 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
         Some(answer)
     }
 
-    /// Puts back calls that have ended, so that the answer of each is applied alone.
-    pub(crate) fn put_back(&self, ended: Vec<EndedCall<Q, C>>) {
+    /// Puts back calls that have ended, so that the answer of each is applied alone. Returns them if the poller has shut
+    /// down.
+    pub(crate) fn put_back(&self, ended: Vec<EndedCall<Q, C>>) -> Vec<EndedCall<Q, C>> {
         let mut table = self.table();
-        if ended.is_empty() || table.is_closed {
-            return;
+        if table.is_closed {
+            return ended;
         }
+        let answers = ended.len();
         for ended in ended.into_iter().rev() {
+            // The heartbeat goes on extending its lease.
+            ended.row.clock.awaits_writing();
             table.ended.push_front(EndedCall { is_alone: true, ..ended });
         }
         self.count(&table);
         drop(table);
-        self.counts.wake();
+        // One wakes one worker.
+        (0..answers).for_each(|_| self.counts.wake());
+        Vec::new()
     }
 
     /// Returns how many answers one transaction applies.

@@ -32,8 +32,6 @@ pub(crate) struct LateRow<Q: Entity> {
     /// How long the handler was given.
     pub(crate) timeout: Duration,
     pub(crate) watch: Watch,
-    /// The rows whose answers the same transaction has applied before.
-    pub(crate) beside: Vec<Arc<LeasedRow<Q::Key>>>,
 }
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,

@@ -1,10 +1,10 @@
-//! The answers of several calls, one transaction: apply each, settle all rows, commit once.
+//! The answers of several calls, one transaction: lock each row and apply its answer, settle all rows, commit once.
 //!
-//! This saves commits, and nothing else: whatever keeps one answer from being applied and committed undoes the whole
-//! transaction. Its answers are then applied one by one, see [`settle_answer`](LeaseRunner::settle_called), as if they
-//! had never been together.
+//! This saves commits, and nothing else: whatever keeps one answer from success undoes the whole transaction. Its answers
+//! are then applied one by one, see [`settle_called`](LeaseRunner::settle_called), as if they had never been together.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
@@ -14,12 +14,13 @@ use super::attempt::{Written, taken_away};
 use super::calls::{Calls, EndedCall};
 use super::leased_rows::{LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
-use crate::attempt::{InDoubt, Slot, Tally, Turn};
+use crate::attempt::{AttemptError, InDoubt, Slot, Tally, Turn, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
-use crate::handler::{Answered, HandlerResult, Message, drop_safely};
-use crate::row::{Fence, Settlement, failure_text, idempotency_key};
+use crate::handler::{Answered, Failure, HandlerResult, LeaseEnd, Message, Panicked, drop_safely};
+use crate::lock::unpoisoned;
+use crate::row::{ErrorText, Fence, Settlement, failure_text, idempotency_key};
 use crate::statement::{Change, QueueOn};
 
 const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
@@ -31,14 +32,36 @@ const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
 /// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 
-/// Answers of one transaction.
+/// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
+/// them, so that other workers apply them anew.
 struct Batch<Q: Entity, C> {
-    ended: Vec<EndedCall<Q, C>>,
-    /// What becomes of their rows, in the same order.
-    decided: Vec<Decided>,
+    applied: Vec<EndedCall<Q, C>>,
+    /// The row of which that thread has recorded that its handler is late.
+    given_up: Option<Arc<LeasedRow<Q::Key>>>,
 }
 
-struct Decided {
+type SharedBatch<Q, C> = Arc<Mutex<Batch<Q, C>>>;
+
+/// A row whose answer is being applied after others, for the thread that records that its handler is late.
+pub(crate) struct LateBatch<Q: Entity, C> {
+    late: LateRow<Q>,
+    batch: SharedBatch<Q, C>,
+}
+
+/// What a worker has in its hands while it applies answers.
+struct InHand<Q: Entity, C> {
+    batch: SharedBatch<Q, C>,
+    /// What becomes of the rows whose answers are applied, in the same order.
+    decided: Vec<Decided<Q::Key>>,
+    /// The answer that is being applied.
+    current: Option<EndedCall<Q, C>>,
+    /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
+    aside: Vec<EndedCall<Q, C>>,
+}
+
+/// The new state of a row.
+struct Decided<K> {
+    held: Arc<LeasedRow<K>>,
     settled: Settlement,
     change: Change,
 }
@@ -50,22 +73,30 @@ struct Alike<'a, K> {
 }
 
 /// Why a transaction with several answers is over and not certainly committed.
-enum Uncommitted {
+enum Uncommitted<K> {
     /// It is rolled back, for this reason.
     Undone(String),
-    /// The answer to COMMIT was lost, or a handler has ended the transaction.
+    /// The answer to COMMIT was lost.
     InDoubt(String),
+    /// The handler of the current answer has ended it, which is a failure of its row.
+    EndedByHandler(String, Box<Decided<K>>),
 }
 
-impl From<DieselError> for Uncommitted {
+impl<K> Uncommitted<K> {
+    fn undone<T>(why: &str) -> Result<T, Self> {
+        Err(Uncommitted::Undone(why.to_owned()))
+    }
+}
+
+impl<K> From<DieselError> for Uncommitted<K> {
     fn from(error: DieselError) -> Self {
         Uncommitted::Undone(error.to_string())
     }
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
-    /// Applies this answer, and those of up to `most` calls that have ended, in one transaction. If that is impossible,
-    /// they are to be applied alone.
+    /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that
+    /// is impossible, they are to be applied alone.
     pub(crate) fn settle_together(
         &self,
         calls: &Calls<Q, C>,
@@ -74,9 +105,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         first: EndedCall<Q, C>,
         most: u32,
     ) -> Turn {
-        let mut batch = Batch { ended: vec![first], decided: Vec::new() };
+        let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), given_up: None }));
+        let mut hand = InHand { batch, decided: Vec::new(), current: Some(first), aside: Vec::new() };
         let writing = self.turn_to_write();
-        let tried = || self.try_together(calls, holder, slot, &mut batch, most);
+        let tried = || self.try_together(calls, holder, slot, &mut hand, most);
         let end = catch_unwind(AssertUnwindSafe(tried)).unwrap_or_else(|panic| {
             // Handlers' panics are caught closer to them. This one comes from this library or from the driver, at any time.
             std::mem::forget(panic);
@@ -84,49 +116,79 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Err(Uncommitted::InDoubt("a panic".to_owned()))
         });
         drop(writing);
-        if slot.leave() {
+        let is_given_up = slot.leave();
+        let InHand { batch, decided, current, aside: mut back } = hand;
+        let Batch { applied, given_up } = {
+            let mut batch = unpoisoned(batch.lock());
+            Batch { applied: std::mem::take(&mut batch.applied), given_up: batch.given_up.take() }
+        };
+        if is_given_up {
             holder.close();
-            // Another thread has recorded that the last handler is late.
-            batch.ended.pop();
-            calls.put_back(batch.ended);
+            let is_recorded = |row: &Arc<LeasedRow<Q::Key>>| given_up.as_ref().is_some_and(|it| Arc::ptr_eq(it, row));
+            back.extend(applied.into_iter().chain(current).filter(|ended| !is_recorded(&ended.row.held)));
+            calls.put_back(back);
             return Turn::GivenUp;
         }
-        let Batch { ended, decided } = batch;
-        let answers = u32::try_from(ended.len()).unwrap_or(u32::MAX);
-        let (settled, back) = match end {
+        let mut tally = Tally::default();
+        match end {
             Ok(()) => {
                 calls.sizes().went_well();
-                let told = |(ended, decided)| self.tell_committed(ended, decided);
-                (ended.iter().zip(&decided).map(told).collect(), Vec::new())
+                for (EndedCall { row, .. }, Decided { settled, change, .. }) in applied.iter().zip(&decided) {
+                    self.rules.teller.settled(&row.key, *settled, change, &row.watch);
+                    tally.count(self.is_settled(row, *settled));
+                }
             }
             Err(Uncommitted::Undone(why)) => {
-                tracing::debug!(entity = Q::ENTITY, answers, why, "answers were not applied together");
-                calls.sizes().was_undone(answers);
-                (Vec::new(), ended)
+                let answers = decided.len();
+                let why = self.log.redacted(&why);
+                tracing::debug!(entity = Q::ENTITY, answers, %why, "answers were not applied together");
+                calls.sizes().was_undone();
+                back.extend(applied.into_iter().chain(current));
             }
             Err(Uncommitted::InDoubt(cause)) => {
-                calls.sizes().was_undone(answers);
-                self.find_out_each(holder, ended, decided, &cause)
+                calls.sizes().was_undone();
+                back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
+                back.extend(current);
             }
-        };
-        calls.put_back(back);
-        let mut tally = Tally::default();
-        settled.into_iter().for_each(|settled| tally.count(Turn::Settled(settled)));
+            Err(Uncommitted::EndedByHandler(cause, failed)) => {
+                calls.sizes().was_undone();
+                back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
+                if let Some(EndedCall { row, .. }) = &current {
+                    tally.count(self.to_its_end(holder, slot, row, |holder| {
+                        self.settle_decided_failure(holder, row, failed.settled, &failed.change)
+                    }));
+                }
+            }
+        }
+        for EndedCall { row, .. } in calls.put_back(back) {
+            row.watch.is_interrupted("the poller shuts down");
+            tally.count(Turn::Interrupted);
+        }
         Turn::Group(tally)
     }
 
-    fn tell_committed(&self, EndedCall { row, .. }: &EndedCall<Q, C>, decided: &Decided) -> Settlement {
-        self.rules.teller.settled(&row.key, decided.settled, &decided.change, &row.watch);
-        self.is_settled(row, decided.settled)
-    }
-
     /// Notes that a row's new state is committed.
-    fn is_settled(&self, row: &WatchedRow<Q::Key>, settled: Settlement) -> Settlement {
+    fn is_settled(&self, row: &WatchedRow<Q::Key>, settled: Settlement) -> Turn {
         let _span = self.span(row).entered();
         self.due_rows.is_written(&row.key);
         self.leased_rows.remove(&row.held);
         tracing::debug!(outcome = ?settled, "settled");
-        settled
+        Turn::Settled(settled)
+    }
+
+    /// Records that the last of several handlers is late, and has the answers before it applied anew.
+    pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<Q, C>) -> Turn {
+        let applied = {
+            let mut batch = unpoisoned(late.batch.lock());
+            batch.given_up = Some(late.late.held.clone());
+            std::mem::take(&mut batch.applied)
+        };
+        if let Some(calls) = &self.calls {
+            // The transaction was taken away, and cannot commit any more.
+            let is_another = |ended: &EndedCall<Q, C>| !Arc::ptr_eq(&ended.row.held, &late.late.held);
+            calls.put_back(applied.into_iter().filter(is_another).collect());
+        }
+        self.settle_late(holder, &late.late)
     }
 
     /// Runs the transaction. After an error it is over.
@@ -135,9 +197,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         calls: &Calls<Q, C>,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        batch: &mut Batch<Q, C>,
+        hand: &mut InHand<Q, C>,
         most: u32,
-    ) -> Result<(), Uncommitted> {
+    ) -> Result<(), Uncommitted<Q::Key>> {
         let session = holder.session().map_err(|error| Uncommitted::Undone(failure_text(&error, 500)))?;
         if let Err(error) = session.begin_group() {
             holder.close();
@@ -145,8 +207,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
         slot.enter(Q::ENTITY, session.id(), self.info.timeout);
         let end = self
-            .apply_each(calls, session, slot, batch, most)
-            .and_then(|()| self.settle_each(session, batch))
+            .apply_each(calls, session, slot, hand, most)
+            .and_then(|()| self.settle_each(session, &hand.decided))
             .and_then(|()| self.commit_together(session, slot));
         let is_over = match &end {
             Ok(()) => session.roll_back_idle().is_ok(),
@@ -155,7 +217,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 C::TransactionManager::rollback_transaction(&mut **session).is_ok() && session.is_in_no_transaction()
             }
         };
-        if !is_over || matches!(end, Err(Uncommitted::InDoubt(_))) {
+        if !is_over || !matches!(end, Ok(()) | Err(Uncommitted::Undone(_))) {
             holder.close();
         }
         end
@@ -168,56 +230,79 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         calls: &Calls<Q, C>,
         session: &mut Session<C>,
         slot: &Slot,
-        batch: &mut Batch<Q, C>,
+        hand: &mut InHand<Q, C>,
         most: u32,
-    ) -> Result<(), Uncommitted> {
-        let started = Instant::now();
-        session.control(SAVEPOINT)?;
-        loop {
-            let decided = self.apply_next(session, slot, &batch.ended)?;
-            batch.decided.push(decided);
-            if !C::Backend::REFUSES_COMMITS {
-                session.control(RELEASE).map_err(|error| without_savepoint(session, &error))?;
-                self.settle_last(session, batch)?;
+    ) -> Result<(), Uncommitted<Q::Key>> {
+        let (started, in_turn) = (Instant::now(), !C::Backend::REFUSES_COMMITS);
+        if !in_turn {
+            session.control(SAVEPOINT)?;
+        }
+        while let Some(ended) = &hand.current {
+            let row = &ended.row;
+            slot.hold(Box::new(self.late_batch(row, &hand.batch)), &[&row.watch]);
+            let decided = match self.lock_row(session, row)? {
+                false => None,
+                true if in_turn => {
+                    session.control(SAVEPOINT)?;
+                    let decided = self.apply_one(session, slot, ended)?;
+                    if let Err(error) = session.control(RELEASE) {
+                        return Err(self.without_savepoint(session, row, error));
+                    }
+                    expect(write::<Q, C>(session, &decided), 1)?;
+                    Some(decided)
+                }
+                true => Some(self.apply_one(session, slot, ended)?),
+            };
+            match decided {
+                Some(decided) => {
+                    hand.decided.push(decided);
+                    unpoisoned(hand.batch.lock()).applied.extend(hand.current.take());
+                }
+                None => hand.aside.extend(hand.current.take()),
             }
-            let goes_on = batch.ended.len() < most as usize
-                && started.elapsed() < TAKES_UP_FOR
-                && !session.is_spoilt()
-                && calls.take_answer().map(|next| batch.ended.push(next)).is_some();
-            if !goes_on {
-                break;
-            }
-            if !C::Backend::REFUSES_COMMITS {
-                session.control(SAVEPOINT)?;
+            if hand.decided.len() < most as usize && started.elapsed() < TAKES_UP_FOR && !session.is_spoilt() {
+                hand.current = calls.take_answer();
             }
         }
-        if C::Backend::REFUSES_COMMITS {
+        if !in_turn {
             if session.has_other_settings()? {
-                return Err(Uncommitted::Undone("a handler has set something on the session".to_owned()));
+                return Uncommitted::undone("a handler has set something on the session");
             }
-            session.control(RELEASE).map_err(|error| without_savepoint(session, &error))?;
+            // So that the release does not put them back, and the short lock wait of this transaction with them.
+            session.has_own_settings();
+            session.control(RELEASE)?;
         }
         Ok(())
     }
 
-    /// Applies the last of these answers.
-    fn apply_next(
+    /// Returns the row for the thread that records that its handler is late.
+    fn late_batch(&self, row: &WatchedRow<Q::Key>, batch: &SharedBatch<Q, C>) -> LateBatch<Q, C> {
+        let (held, timeout, watch) = (row.held.clone(), self.info.timeout, row.watch.clone());
+        LateBatch { late: LateRow { held, timeout, watch }, batch: batch.clone() }
+    }
+
+    /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.
+    fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<Q::Key>) -> Result<bool, Uncommitted<Q::Key>> {
+        fail_point("lease-called");
+        if !Q::is_still(session, &row.key, row.fence)? {
+            return Ok(false);
+        }
+        fail_point("lease-locked");
+        Ok(matches!(row.clock.answered(), None | Some(LeaseEnd::Unconfirmed)))
+    }
+
+    /// Applies one of the answers.
+    fn apply_one(
         &self,
         session: &mut Session<C>,
         slot: &Slot,
-        ended: &[EndedCall<Q, C>],
-    ) -> Result<Decided, Uncommitted> {
-        let (last, before) = ended.split_last().expect("a batch is not empty");
-        let EndedCall { row, .. } = last;
-        let Some(Answered { message, answer }) = last.answer().filter(|_| row.clock.answered().is_none()) else {
-            return Err(Uncommitted::Undone("its lease has ended".to_owned()));
+        ended: &EndedCall<Q, C>,
+    ) -> Result<Decided<Q::Key>, Uncommitted<Q::Key>> {
+        let EndedCall { row, .. } = ended;
+        let Some(Answered { message, answer }) = ended.answer() else {
+            return Uncommitted::undone("a call without an answer");
         };
-        fail_point("lease-called");
         let _span = self.span(row).entered();
-        let beside = before.iter().map(|ended| ended.row.held.clone()).collect();
-        let (timeout, watch) = (self.info.timeout, row.watch.clone());
-        let late = LateRow::<Q> { held: row.held.clone(), timeout, watch, beside };
-        slot.hold(Box::new(late), &[&row.watch]);
         let idempotency_key = idempotency_key(&self.info.key_prefix, &row.key, &row.details);
         let mut message_of_call = Message {
             connection: session.lend(),
@@ -228,64 +313,82 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             stop: slot.stop_signal(),
         };
         let applied = catch_unwind(AssertUnwindSafe(|| answer.apply(&message.0, &mut message_of_call)));
-        let undone = |why: &str| Err(Uncommitted::Undone(why.to_owned()));
-        let applied: HandlerResult = match applied {
-            Ok(applied) => applied,
-            Err(panic) => {
-                drop_safely(panic);
-                return undone("a handler panicked");
-            }
-        };
         if slot.revoked().is_some() {
             drop_safely(applied);
-            return undone("the transaction was taken away");
+            return Uncommitted::undone("the transaction was taken away");
         }
-        if !session.is_in_our_transaction_alone() {
-            drop_safely(applied);
-            return Err(Uncommitted::InDoubt("a handler has ended the transaction, or left one open".to_owned()));
-        }
-        if let Err(error) = session.check_savepoint() {
-            drop_safely(applied);
-            return Err(without_savepoint(session, &error));
-        }
+        let applied: HandlerResult = applied.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
         match self.rules.accept(applied) {
+            Err(failure) => Err(self.failed(session, row, &failure)),
             Ok(outcome) => {
+                if session.is_in_no_transaction() {
+                    drop_safely(outcome);
+                    let error = DieselError::NotInTransaction;
+                    return Err(self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error)));
+                }
+                if let Err(error) = session.check_savepoint() {
+                    return Err(self.without_savepoint(session, row, error));
+                }
+                if !session.is_in_our_transaction_alone() {
+                    return Uncommitted::undone("a handler has left a transaction open");
+                }
                 let (settled, change) = self.rules.after_outcome(row.before, row.tries, outcome, &row.details);
-                Ok(Decided { settled, change })
-            }
-            Err(failure) => {
-                drop_safely(failure);
-                undone("a handler failed")
+                Ok(Decided { held: row.held.clone(), settled, change })
             }
         }
     }
 
-    /// Settles the row of the answer that was applied last.
-    fn settle_last(&self, session: &mut Session<C>, batch: &Batch<Q, C>) -> Result<(), Uncommitted> {
-        let (Some(ended), Some(Decided { settled, change })) = (batch.ended.last(), batch.decided.last()) else {
-            return Ok(());
-        };
-        self.expect_held(&ended.row)?;
-        let LeasedRow { key, fence, .. } = &*ended.row.held;
-        expect(write::<Q, C>(session, key, *fence, *settled, change), 1)
+    /// Returns why the transaction of an answer that was not applied is over.
+    fn failed(&self, session: &mut Session<C>, row: &WatchedRow<Q::Key>, failure: &Failure) -> Uncommitted<Q::Key> {
+        let is_known = failure.database_error().is_some_and(is_interruption::<C>);
+        match session.control(ROLLBACK_TO) {
+            Err(error) if !is_known && !is_interruption::<C>(&error) => {
+                let (settled, mut change) = self.rules.after_failure(row.tries, failure, &row.details);
+                let text = change.error.text().unwrap_or_default().to_owned();
+                change.error = ErrorText::Set(self.rules.texts.of(&AttemptError::FailedAndEnded(text)));
+                let decided = Decided { held: row.held.clone(), settled, change };
+                Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
+            }
+            _ => Uncommitted::Undone("a handler failed".to_owned()),
+        }
+    }
+
+    /// Returns why a transaction is over whose savepoint cannot be released. If it still exists, no handler has ended
+    /// the transaction.
+    fn without_savepoint(
+        &self,
+        session: &mut Session<C>,
+        row: &WatchedRow<Q::Key>,
+        error: DieselError,
+    ) -> Uncommitted<Q::Key> {
+        if is_interruption::<C>(&error) || session.control(ROLLBACK_TO).is_ok() {
+            return error.into();
+        }
+        self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error))
+    }
+
+    fn ended_by_handler(&self, row: &WatchedRow<Q::Key>, cause: String, error: AttemptError) -> Uncommitted<Q::Key> {
+        let (settled, change) = self.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
+        let decided = Decided { held: row.held.clone(), settled, change };
+        Uncommitted::EndedByHandler(cause, Box::new(decided))
     }
 
     /// Settles the rows, unless that was done: rows with the same change by one statement.
-    fn settle_each(&self, session: &mut Session<C>, batch: &Batch<Q, C>) -> Result<(), Uncommitted> {
+    fn settle_each(&self, session: &mut Session<C>, decided: &[Decided<Q::Key>]) -> Result<(), Uncommitted<Q::Key>> {
         fail_point("lease-applied");
+        if decided.iter().any(|decided| taken_away(&decided.held).is_some()) {
+            return Uncommitted::undone("a lease has ended");
+        }
         if !C::Backend::REFUSES_COMMITS {
             return Ok(());
         }
         let mut alike: Vec<Alike<'_, Q::Key>> = Vec::new();
-        for (ended, Decided { settled, change }) in batch.ended.iter().zip(&batch.decided) {
-            self.expect_held(&ended.row)?;
-            let LeasedRow { key, fence, .. } = &*ended.row.held;
-            match alike.iter_mut().find(|alike| alike.change == change) {
-                _ if *settled == Settlement::Deleted => {
-                    expect(write::<Q, C>(session, key, *fence, *settled, change), 1)?;
-                }
-                Some(alike) => alike.rows.push((key.value(), *fence)),
-                None => alike.push(Alike { change, rows: vec![(key.value(), *fence)] }),
+        for row in decided {
+            let (key, fence) = (row.held.key.value(), row.held.fence);
+            match alike.iter_mut().find(|alike| *alike.change == row.change) {
+                _ if row.settled == Settlement::Deleted => expect(write::<Q, C>(session, row), 1)?,
+                Some(alike) => alike.rows.push((key, fence)),
+                None => alike.push(Alike { change: &row.change, rows: vec![(key, fence)] }),
             }
         }
         for Alike { change, rows } in alike {
@@ -294,16 +397,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(())
     }
 
-    /// Checks that nobody in this process has taken the row away.
-    fn expect_held(&self, row: &LeasedRow<Q::Key>) -> Result<(), Uncommitted> {
-        match taken_away(row) {
-            None => Ok(()),
-            Some(_) => Err(Uncommitted::Undone("a lease has ended".to_owned())),
+    fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<Q::Key>> {
+        if slot.commit().is_err() {
+            return Uncommitted::undone("the transaction was taken away");
         }
-    }
-
-    fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted> {
-        slot.commit().map_err(|_| Uncommitted::Undone("the transaction was taken away".to_owned()))?;
         fail_point("committing");
         match session.commit_last_group() {
             Ok(()) => {
@@ -315,59 +412,51 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
     }
 
-    /// Finds out which rows were settled by a transaction that may have been committed. Also returns the calls of the
-    /// others.
+    /// Finds out which rows were settled by a transaction that may have been committed, and counts them. Returns the
+    /// calls of the others.
     fn find_out_each(
         &self,
         holder: &mut SessionHolder<C>,
-        ended: Vec<EndedCall<Q, C>>,
-        decided: Vec<Decided>,
+        applied: Vec<EndedCall<Q, C>>,
+        decided: Vec<Decided<Q::Key>>,
         cause: &str,
-    ) -> (Vec<Settlement>, Vec<EndedCall<Q, C>>) {
-        let (mut settled, mut others) = (Vec::new(), Vec::new());
-        let (mut decided, since) = (decided.into_iter(), Instant::now());
-        for ended in ended {
-            let in_doubt = decided.next().map(|decided| {
-                let Decided { settled, change } = decided;
-                let reached = match settled {
-                    Settlement::Deleted => None,
-                    _ => change.reached(ended.row.fence, &Q::Queue::OPTIONS),
-                };
-                InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) }
-            });
-            match in_doubt.and_then(|in_doubt| self.find_out(holder, &ended.row, &in_doubt)) {
-                Some(Written::Settled(found)) => settled.push(self.is_settled(&ended.row, found)),
-                _ => others.push(ended),
+        tally: &mut Tally,
+    ) -> Vec<EndedCall<Q, C>> {
+        let (mut others, since) = (Vec::new(), Instant::now());
+        for (ended, Decided { settled, change, .. }) in applied.into_iter().zip(decided) {
+            let row = &ended.row;
+            let reached = match settled {
+                Settlement::Deleted => None,
+                _ => change.reached(row.fence, &Q::Queue::OPTIONS),
+            };
+            let in_doubt = InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) };
+            let found = catch_unwind(AssertUnwindSafe(|| self.find_out(holder, row, &in_doubt)));
+            match found {
+                Ok(Some(Written::Settled(found))) => tally.count(self.is_settled(row, found)),
+                Ok(_) => others.push(ended),
+                Err(panic) => {
+                    // The driver's. Alone, the row shows what has become of it.
+                    std::mem::forget(panic);
+                    holder.close();
+                    others.push(ended);
+                }
             }
         }
-        (settled, others)
+        others
     }
 }
 
-/// Returns what is known of a transaction whose savepoint cannot be released. If it still exists, no handler has ended
-/// the transaction.
-fn without_savepoint<C: QueueConnection>(session: &mut Session<C>, error: &DieselError) -> Uncommitted {
-    match session.control(ROLLBACK_TO) {
-        Ok(()) => Uncommitted::Undone(error.to_string()),
-        Err(_) => Uncommitted::InDoubt(error.to_string()),
-    }
-}
-
-fn write<Q: QueueOn<C>, C: QueueConnection>(
-    connection: &mut C,
-    key: &Q::Key,
-    fence: Fence,
-    settled: Settlement,
-    change: &Change,
-) -> QueryResult<usize> {
-    match settled {
-        Settlement::Deleted => Q::remove(connection, key, fence),
-        _ => Q::settle(connection, key, fence, change),
+/// Writes a row's new state, under its fence.
+fn write<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, row: &Decided<Q::Key>) -> QueryResult<usize> {
+    let LeasedRow { key, fence, .. } = &*row.held;
+    match row.settled {
+        Settlement::Deleted => Q::remove(connection, key, *fence),
+        _ => Q::settle(connection, key, *fence, &row.change),
     }
 }
 
 /// Checks how many rows were written. A row that is no longer as it was claimed is found when it runs alone.
-fn expect(written: QueryResult<usize>, expected: usize) -> Result<(), Uncommitted> {
+fn expect<K>(written: QueryResult<usize>, expected: usize) -> Result<(), Uncommitted<K>> {
     match written? {
         rows if rows == expected => Ok(()),
         rows => Err(Uncommitted::Undone(format!("{rows} rows were settled instead of {expected}"))),

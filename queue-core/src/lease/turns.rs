@@ -9,6 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::claim::{ClaimedBatch, LeaseClaim, LeasedMessage, UncalledRow, claim_leases};
 use super::leased_rows::LeasedRow;
 use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
+use super::together::LateBatch;
 use crate::attempt::{
     AttemptError, BackgroundCalls, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot,
     Turn, UnsettledRow, WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone,
@@ -247,8 +248,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        let row = row.downcast::<LateRow<Q>>()?;
-        Ok(self.settle_late(holder, &row))
+        match row.downcast::<LateRow<Q>>() {
+            Ok(row) => Ok(self.settle_late(holder, &row)),
+            Err(row) => Ok(self.settle_late_batch(holder, &*row.downcast::<LateBatch<Q, C>>()?)),
+        }
     }
 
     fn tell_to(&mut self, events: &Events) {

@@ -427,4 +427,7 @@ fn calls_without_a_runtime_or_without_a_place_are_refused_at_start() {
     let none = make().runtime(runtime.handle().clone()).in_flight(0);
     let error = poller(&bank, none).start().unwrap_err().to_string();
     assert!(error.contains("in flight") && error.contains('0'), "{error}");
+    let none = make().runtime(runtime.handle().clone()).answers_per_transaction(0);
+    let error = poller(&bank, none).start().unwrap_err().to_string();
+    assert!(error.contains("answers per transaction") && error.contains('0'), "{error}");
 }
