@@ -165,11 +165,13 @@ fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on(
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
     assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 3s"));
     drop(release);
-    // Its groups are given up or undone until the message has its own time.
-    let told = told_of(endless, heard).join(" ");
-    let (before, last) = told.rsplit_once("Begun ").unwrap();
-    assert_eq!(last, "OverBudget WillRetry WorkerStuck", "{told}");
-    assert_eq!(before.matches("Begun").count(), before.matches("Interrupted").count(), "{told}");
+    // Its groups are given up or undone until the message has its own time. Another worker may begin it between the end
+    // of an attempt's session and the record of its failure; that attempt is interrupted.
+    let told = told_of(endless, heard);
+    let times = |name: &str| told.iter().filter(|told| *told == name).count();
+    assert_eq!(times("WillRetry"), 1, "{told:?}");
+    assert_eq!(times("Begun"), times("Interrupted") + 1, "{told:?}");
+    assert!(times("OverBudget") > 0 && times("WorkerStuck") > 0, "{told:?}");
     ids.remove(199);
     assert_eq!(booked(&bank), ids);
 }
