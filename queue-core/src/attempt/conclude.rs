@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::conclusion::Conclusion;
@@ -64,6 +64,9 @@ where
     }
 }
 
+/// How long the text of a lost session may still be on its way to the server.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// Finds out the result of a COMMIT whose answer was lost: whether the row is in the state that it was to reach.
 pub(crate) fn find_out<Q, C>(
     connection: &mut C,
@@ -77,11 +80,12 @@ where
 {
     fail_point("finding-out");
     let InDoubt { settled, reached, since, .. } = *in_doubt;
+    let (lost_for, looked) = (since.elapsed(), Instant::now());
     // Under the lock: the lost session may still be about to commit.
     let (now, is_another) = in_transaction(connection, |connection| {
         let now = Q::recall(connection, key)?;
         let is_reached = now.zip(reached).is_some_and(|(now, reached)| now.reads_as(reached));
-        Ok((now, is_reached && is_of_another::<Q, C>(connection, key, fence, since)?))
+        Ok((now, is_reached && is_of_another::<Q, C>(connection, key, fence, lost_for, looked)?))
     })?;
     Ok(match now {
         None if reached.is_none() => Conclusion::Settled(settled),
@@ -105,11 +109,19 @@ where
 /// there when it was claimed, as a finished row that own SQL has made due, or a later attempt of somebody else has
 /// brought it there.
 ///
-/// An attempt that was committed ended before its answer was lost, `since`. A later one has ended after that. Both
-/// spans are durations by one clock each, so it does not matter whether the clocks agree. Only an end that is nearer to
-/// the present than to the loss is certainly a later one: after a failover another server's clock measures, and it may
-/// differ a little.
-fn is_of_another<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence, since: Instant) -> QueryResult<bool>
+/// An attempt that was committed ended before its answer was lost, `lost_for` before this look began, or its text was
+/// still on its way: then it ended while the look waited for the lock, which the lost session held. A later attempt of
+/// somebody else ended between the two. The spans are durations by one clock each, so it does not matter whether the
+/// clocks agree. Only an end that is nearer to the look than to the loss is certainly a later one: after a failover
+/// another server's clock measures, and it may differ a little. If the look begins within [`ON_ITS_WAY`] of the loss, a
+/// text that arrived late explains the end as well.
+fn is_of_another<Q, C>(
+    connection: &mut C,
+    key: &Q::Key,
+    fence: Fence,
+    lost_for: Duration,
+    looked: Instant,
+) -> QueryResult<bool>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -118,9 +130,10 @@ where
         return Ok(true);
     }
     let Some(ended) = Q::last_attempt(connection, key)? else { return Ok(false) };
-    let lost_for = TimeDelta::from_std(since.elapsed()).unwrap_or(TimeDelta::MAX);
     let present = DateTime::<Utc>::from(Q::present(connection)?);
-    Ok(present.signed_duration_since(DateTime::from(ended)) < lost_for / 2)
+    let Ok(ended_for) = present.signed_duration_since(DateTime::from(ended)).to_std() else { return Ok(true) };
+    let before_look = ended_for.checked_sub(looked.elapsed());
+    Ok(lost_for > ON_ITS_WAY && before_look.is_some_and(|before_look| before_look < lost_for / 2))
 }
 
 /// Records a failure. If the database cannot store the text, it is written as plain ASCII, then as a fixed text, and
