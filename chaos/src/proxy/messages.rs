@@ -126,6 +126,18 @@ fn number(bytes: &[u8]) -> Option<usize> {
     usize::try_from(u32::from_be_bytes(bytes.try_into().ok()?)).ok()
 }
 
+/// Whether a server's answers contain the one to COMMIT. PostgreSQL's clients may have sent more before it, such as the end
+/// of a prepared statement.
+pub(super) fn says_outcome(dialect: Dialect, answers: &[u8]) -> bool {
+    let contains = |what: &[u8]| answers.windows(what.len()).any(|part| part == what);
+    match dialect {
+        Dialect::Postgres => {
+            [&b"COMMIT\0"[..], b"ROLLBACK\0", b"SERROR\0", b"SFATAL\0"].iter().any(|what| contains(what))
+        }
+        _ => true,
+    }
+}
+
 /// Whether a server's answer to COMMIT says that it has committed.
 pub(super) fn says_committed(dialect: Dialect, answer: &[u8]) -> bool {
     match dialect {

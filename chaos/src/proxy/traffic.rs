@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::link::{self, Cut, Link, PACE, lock, take_down};
-use super::messages::{Import, Message, Messages, prepared, says_committed};
+use super::messages::{Import, Message, Messages, prepared, says_committed, says_outcome};
 use crate::session::Dialect;
 
 /// How many commits have passed and were cut so far.
@@ -159,15 +159,23 @@ impl Traffic {
 
     /// Carries the server's answers.
     fn carry_answers(&self, link: &Link) {
-        let mut buffer = vec![0; 64 * 1024];
+        let (mut buffer, mut to_cut) = (vec![0; 64 * 1024], Vec::new());
         loop {
             let read = link.read(&link.server, &mut buffer);
             if !self.may_pass(link) {
                 return;
             }
             let turn = lock(&link.answers);
-            if let Some(cut) = lock(&link.cut).take() {
-                let committed = read.as_ref().is_ok_and(|answer| says_committed(self.dialect, answer));
+            let cut = *lock(&link.cut);
+            if let Some(cut) = cut {
+                let answer = read.unwrap_or_default();
+                to_cut.extend_from_slice(answer);
+                if !answer.is_empty() && !says_outcome(self.dialect, &to_cut) {
+                    // It answers what the client has sent before the COMMIT.
+                    continue;
+                }
+                lock(&link.cut).take();
+                let committed = says_committed(self.dialect, &to_cut);
                 let counts = &mut self.orders().counts;
                 counts.cut_after += u64::from(committed);
                 counts.cut_late += u64::from(committed && matches!(cut, Cut::Late(_)));
