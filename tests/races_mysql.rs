@@ -3,6 +3,8 @@
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "db/mysql.rs"]
 mod db;
+#[path = "races/lanes.rs"]
+mod lanes;
 #[path = "races/lost_commit.rs"]
 mod lost_commit;
 mod races;

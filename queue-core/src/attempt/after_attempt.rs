@@ -62,6 +62,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         watch: &Watch,
     ) -> Turn {
         let (remainder, delay) = self.count_interruption(&row, remainder);
+        let is_postponed = matches!(remainder, Remainder::Postpone(_));
+        if is_postponed && self.due_rows.hold_back::<Q>(row.details.lane.as_ref(), delay) {
+            watch.is_interrupted(why_interrupted(&remainder));
+            return Turn::Interrupted;
+        }
         let key = &row.key;
         let _passed_over = self.due_rows.row_backoff.while_concluded(key);
         for _ in 0..CONCLUSIONS {

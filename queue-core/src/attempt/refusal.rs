@@ -11,7 +11,7 @@ use super::plan::UnsettledRow;
 use super::turn::Turn;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::claim::RefusedRows;
-use crate::entity::Entity;
+use crate::entity::{Entity, QueueTable};
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence};
 use crate::statement::{Change, Next, QueueOn, Scope};
@@ -24,8 +24,9 @@ pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(..)) && C::classify(error) == ErrorClass::Other
 }
 
-/// Notes on the row as much as the database allows: that it waits, and why. An error means that the database refuses
-/// this on any row, so the refusal does not concern this one alone.
+/// Notes on the row as much as the database allows: that it waits, and why. In a strict lane it stays due, because with a
+/// later due time it would no longer be the first one. An error means that the database refuses this on any row, so the
+/// refusal does not concern this one alone.
 pub(crate) fn note_refusal<Q, C>(
     connection: &mut C,
     row: &UnsettledRow<Q::Key>,
@@ -36,12 +37,13 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let mut texts = vec![ErrorText::Keep];
+    let stays_due = Q::Queue::OPTIONS.keeps_order_in(row.details.lane.as_ref());
+    let waits = (!stays_due).then(|| Change { next: Some(Next::In(pause)), ..Change::default() });
+    let mut changes: Vec<_> = waits.into_iter().collect();
     if *text != ErrorText::Keep {
-        texts.insert(0, text.clone());
+        changes.insert(0, Change { error: text.clone(), ..changes.first().cloned().unwrap_or_default() });
     }
-    for error in texts {
-        let change = Change { next: Some(Next::In(pause)), error, ..Change::default() };
+    for change in changes {
         match in_transaction(connection, |connection| Q::settle_anew(connection, &row.key, row.fence, &change)) {
             Ok(1) => return Ok(Conclusion::Refused { is_noted: true }),
             Ok(_) => return kept_or_overtaken::<Q, C>(connection, row),

@@ -16,7 +16,7 @@ use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::row::RowKey;
+use crate::row::{Lane, RowKey};
 use crate::statement::{QueueOn, Scope};
 
 /// What one process knows about the due rows of one entity.
@@ -130,6 +130,19 @@ impl<K: Clone> DueRows<K> {
         self.refused_rows.end([key]);
     }
 
+    /// Leaves the lane of an interrupted row alone for a while, if it is a strict one, and returns whether it is. Nothing is
+    /// written on such a row: with a later due time it would no longer be the first of its lane.
+    pub(crate) fn hold_back<Q>(&self, lane: Option<&Lane>, pause: Duration) -> bool
+    where
+        Q: Entity<Key = K>,
+    {
+        let is_strict = Q::Queue::OPTIONS.keeps_order_in(lane);
+        if is_strict && let (Some(places), Some(lane)) = (&self.places, lane) {
+            places.turns.is_held_back(lane, pause);
+        }
+        is_strict
+    }
+
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
     /// the retries of others hold back.
     pub(crate) fn probe_due<Q, C>(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>
@@ -146,7 +159,7 @@ impl<K: Clone> DueRows<K> {
             && thorough
             && is_strict
             && let Some(places) = &self.places
-            && !places.any_may_run::<Q, C>(connection, self.stages())?
+            && !places.any_may_run::<Q, C>(connection, self.stages(), &self.refused_rows)?
         {
             return Ok(None);
         }

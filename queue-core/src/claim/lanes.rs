@@ -11,11 +11,17 @@ use super::by_key::{claim_some, peek};
 use super::in_turn::claim_candidates;
 use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
+use super::refused_rows::RefusedRows;
 use crate::backend::QueueConnection;
+use crate::entity::QueueTable;
+use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
 use crate::statement::{
-    Claim, Claimed, ClaimedRow, FromLane, Pick, QueueOn, Scope, claimed_within, locks_what_it_passes,
+    Claim, Claimed, ClaimedRow, FromLane, Pick, QueueOn, Scope, claimed_key, claimed_within, locks_what_it_passes,
 };
+
+/// How long a strict lane is left alone whose first row this process may have passed over.
+const UNTIL_ANOTHER_LOOK: Duration = Duration::from_secs(1);
 
 /// How a claim takes rows.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +122,11 @@ impl HeldPlaces<'_> {
             }
             None => Vec::new(),
         };
+        let passes_over = key.is_none() && (!scope.except.is_empty() || scope.floor().is_some());
+        if rows.is_empty() && passes_over && Q::Queue::OPTIONS.keeps_order_in(Some(lane)) {
+            // The lane's first row may be one of them.
+            self.places.turns.is_held_back(lane, UNTIL_ANOTHER_LOOK);
+        }
         if rows.is_empty() && claimed.is_empty() && claim.begins_again {
             // Another claim has taken the row. Nobody may have to wait for this place as long as another row's handler
             // runs.
@@ -148,7 +159,9 @@ impl HeldPlaces<'_> {
             // No row may overtake one that another session holds for a moment.
             return Ok(Some(Pick::First));
         }
-        Ok(match Q::ahead_due(connection, lane)? {
+        let due = Q::ahead_due(connection, lane)?;
+        fail_point("lane-asked");
+        Ok(match due {
             None => Some(Pick::FirstOfAll),
             Some(Duration::ZERO) => Some(Pick::Ahead),
             Some(due) => {
@@ -160,8 +173,14 @@ impl HeldPlaces<'_> {
 }
 
 impl Places {
-    /// Tells whether any row in these stages is due and not held back by the retry of another one.
-    pub(crate) fn any_may_run<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<bool>
+    /// Tells whether any row in these stages is due and not held back by another one, which waits for its retry or on which
+    /// the database refuses to write.
+    pub(crate) fn any_may_run<Q, C>(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        refused_rows: &RefusedRows<Q::Key>,
+    ) -> QueryResult<bool>
     where
         C: QueueConnection,
         Q: QueueOn<C>,
@@ -178,7 +197,11 @@ impl Places {
         loop {
             let lanes = Q::next_lanes(connection, scope, after, ahead)?;
             for lane in &lanes {
-                if Q::ahead_due(connection, &Lane::Value(lane.clone()))?.is_none_or(|due| due.is_zero()) {
+                let lane = Lane::Value(lane.clone());
+                if Q::ahead_due(connection, &lane)?.is_some_and(|due| !due.is_zero()) {
+                    continue;
+                }
+                if !refused_rows.are_any() || !first_is_refused::<Q, C>(connection, scope, lane, refused_rows)? {
                     return Ok(true);
                 }
             }
@@ -188,6 +211,28 @@ impl Places {
             after = lanes.last().cloned();
         }
     }
+}
+
+/// Tells whether the database refuses to write on the first row of a lane.
+fn first_is_refused<Q, C>(
+    connection: &mut C,
+    scope: Scope<'_, Q::Key>,
+    lane: Lane,
+    refused_rows: &RefusedRows<Q::Key>,
+) -> QueryResult<bool>
+where
+    C: QueueConnection,
+    Q: QueueOn<C>,
+{
+    let first = match Q::ahead(connection, &lane)? {
+        Some(ahead) => Some(ahead),
+        None => {
+            let from = FromLane { lane, place: None, pick: Pick::Any };
+            let rows = LaneRows { from, limit: 1, locks: false, key: None };
+            claim_in_lane::<Q, C>(connection, scope, &rows)?.pop().map(claimed_key::<Q, C::Backend>)
+        }
+    };
+    Ok(first.is_some_and(|first| refused_rows.contain(&first)))
 }
 
 /// Claims rows of a lane, in their order.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::lane_turns::LaneTurns;
-use crate::backend::{LaneSql, Place, QueueConnection, Target};
+use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
 use crate::entity::QueueTable;
 use crate::lock::unpoisoned;
 use crate::row::{Lane, LaneValue, Lanes};
@@ -234,6 +234,10 @@ impl HeldPlaces<'_> {
         let (identity, mut places) = (lane.identity(), unpoisoned(self.held.lock()));
         let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(true) };
         let place = places.remove(at);
+        if C::Backend::ONE_WRITER {
+            // Nobody waits for a place without waiting for the transaction too.
+            return Ok(true);
+        }
         connection.commit_and_begin()?;
         if !C::Backend::PLACES_END_WITH_TRANSACTION {
             return connection.leave_place(&self.places.target, &place.lane, place.place).map(|()| true);

@@ -65,6 +65,11 @@ impl<K: Clone> RefusedRows<K> {
         pause_after(times)
     }
 
+    /// Tells whether this row is refused.
+    pub(crate) fn contain(&self, key: &RowKey<K>) -> bool {
+        self.are_any() && self.state().contains(key.text())
+    }
+
     /// Forgets rows that were written, or are no longer due.
     pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>)
     where

@@ -390,6 +390,10 @@ impl<K: Clone> RefusedState<K> {
         (!self.start.only_found).then_some(self.start.floor)
     }
 
+    pub(super) fn contains(&self, text: &KeyText) -> bool {
+        self.rows.contains_key(text)
+    }
+
     /// Returns how long this row is still left alone.
     pub(super) fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
         let until = self.rows.get(text)?.until;

@@ -17,7 +17,7 @@ pub struct Lanes {
     pub at_most: Option<u32>,
     /// Whether a group takes no more than one row of each lane, and no row overtakes another while nothing fails.
     pub serial: bool,
-    /// Whether a row that has failed holds the lane back until it is retried and settled.
+    /// Whether a row that has failed, was interrupted or cannot be written holds the lane back until it is settled.
     pub strict: bool,
 }
 

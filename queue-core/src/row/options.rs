@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::lanes::Lanes;
+use super::lanes::{Lane, Lanes};
 
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.
@@ -261,6 +261,12 @@ impl Options {
     /// Makes the database tell pollers about rows that become due.
     pub const fn notify(self) -> Self {
         Options { notifies: true, ..self }
+    }
+
+    /// Tells whether no row of this lane passes another one that is not settled for good. Rows without a value have no
+    /// order.
+    pub(crate) fn keeps_order_in(&self, lane: Option<&Lane>) -> bool {
+        self.lanes.is_some_and(|lanes| lanes.strict) && matches!(lane, Some(Lane::Value(_)))
     }
 
     /// Returns the options that the migration depends on, as words. A different list is a different migration. The list

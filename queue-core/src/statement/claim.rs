@@ -107,7 +107,7 @@ pub enum Pick {
     Any,
     /// The first one that is due, or none if another session holds it.
     First,
-    /// The same, and none if the claim excepts the first one.
+    /// The same, and none if the claim excepts the first one, or if a row holds the lane back.
     FirstOfAll,
     /// The one that holds the lane back, if it is due.
     Ahead,
@@ -215,6 +215,9 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
         if let Some(lane) = &self.lane {
             push_claimed_lane::<Q::Queue, DB>(&mut out, &lane.lane)?;
             push_place(&mut out, lane.place.as_ref())?;
+            if lane.pick == Pick::FirstOfAll {
+                push_none_ahead::<Q, DB>(&mut out, &lane.lane)?;
+            }
         }
         let mut separator = " AND ((";
         for is_key in &self.only {
@@ -237,9 +240,14 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
 
 impl<Q: SelectedIn<DB>, DB: QueueBackend> ClaimSome<Q, DB> {
     /// Writes ` FROM table WHERE`, and which rows are due.
-    fn push_from<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
+    fn push_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
         let until = self.age.map(time_ago::<DB>);
-        self.claim.push_from(walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out)?;
+        self.claim.push_from(walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out)
+    }
+
+    /// The same, from the floor on.
+    fn push_from<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
+        self.push_due(out, walk)?;
         self.floor.as_ref().map_or(Ok(()), |floor| push_floor::<Q::Queue, DB>(out, floor))
     }
 
@@ -249,13 +257,30 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> ClaimSome<Q, DB> {
             return push_ahead::<Q, DB>(out, &from.lane);
         }
         let walk = Walk::of::<Q::Queue>().in_lane();
-        self.push_from(out, walk)?;
+        match from.pick {
+            // Whatever the claim passes over: if that is the first one, it takes none.
+            Pick::FirstOfAll => self.push_due(out, walk)?,
+            _ => self.push_from(out, walk)?,
+        }
         push_claimed_lane::<Q::Queue, DB>(out, &from.lane)?;
         if from.pick == Pick::First {
             push_exceptions(&self.excepted, out)?;
         }
         walk.push_order::<Q::Queue, DB>(out, const { &Limit::ONE })
     }
+}
+
+/// Writes ` AND NOT EXISTS (SELECT .. )`, which no row fulfils if one of the lane holds the others back. The claim has asked
+/// before; meanwhile, somebody may have recorded a failure whose transaction was lost, and with it the lane's place.
+fn push_none_ahead<'b, Q, DB>(out: &mut AstPass<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()>
+where
+    Q: StoredIn<DB>,
+    DB: QueueBackend,
+{
+    out.push_sql(" AND NOT EXISTS (SELECT 1");
+    push_ahead::<Q, DB>(out, lane)?;
+    out.push_sql(")");
+    Ok(())
 }
 
 /// Writes ` AND (key) = (SELECT key .. )`.

@@ -9,6 +9,7 @@ mod interleavings;
 mod kinds;
 mod limits;
 mod places;
+mod refused;
 mod schema;
 mod snapshots;
 mod strict;

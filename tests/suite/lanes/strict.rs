@@ -3,6 +3,7 @@
 use queueable::{Explanation, Failure, Lease, Message, Outcome, Queueable, Status};
 
 use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use super::{Watch, enqueue, job, jobs, jobs_of};
 use crate::db::{Conn, Database};
@@ -74,6 +75,41 @@ fn a_job_that_failed_holds_its_company_back_under_a_lease() {
         let call = move |job: &StrictLease, _: &Lease| fails_first(&watch, job.id, job.company_id).map(drop);
         (call, |_: &StrictLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done))
     });
+}
+
+/// What a worker takes for a conflict with another session.
+fn conflict() -> Failure {
+    // Diesel has no error kind for this on SQLite.
+    let is_sqlite = crate::db::NAME == "sqlite";
+    let kind = if is_sqlite { DatabaseErrorKind::Unknown } else { DatabaseErrorKind::SerializationFailure };
+    DieselError::DatabaseError(kind, Box::new("database is locked".to_owned())).into()
+}
+
+/// Runs jobs of which the first is interrupted three times.
+macro_rules! an_interruption_holds_back {
+    ($entity:ident) => {{
+        let database = jobs_of::<$entity>();
+        some_jobs(&database);
+        let watch = Watch::default();
+        let seen = watch.clone();
+        let handler = move |job: &$entity, _: &mut Message<'_, Conn>| {
+            seen.begin(job.id, job.company_id);
+            if job.id == 1 && seen.ids(job.company_id).len() <= 3 { Err(conflict()) } else { Ok(Outcome::Done) }
+        };
+        let tally = $entity::poller(database.pool(4), handler).workers(2).run_until_idle().unwrap();
+        assert_eq!((tally.succeeded, tally.interrupted, tally.retried), (6, 3, 0));
+        assert_eq!(watch.ids(Some(7)), [1, 1, 1, 1, 2, 5]);
+    }};
+}
+
+#[test]
+fn a_job_that_was_interrupted_holds_its_company_back_in_a_transaction() {
+    an_interruption_holds_back!(Strict);
+}
+
+#[test]
+fn a_job_that_was_interrupted_holds_its_company_back_in_groups() {
+    an_interruption_holds_back!(StrictGroup);
 }
 
 #[test]

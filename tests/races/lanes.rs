@@ -1,0 +1,103 @@
+//! A strict lane whose first row fails in a transaction that is gone, while another process claims in the lane. SQLite
+//! has one writer at a time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use fail::FailScenario;
+use queueable::{Failure, Message, Migrations, Outcome, Queueable};
+
+use crate::db::{AUTO_KEY, BIGINT, Conn, Database};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+diesel::table! {
+    orders (id) {
+        id -> BigInt,
+        company_id -> BigInt,
+    }
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[queue(retry = fixed("1h"), max_tries = 3, serial_by(company_id, strict))]
+struct Order {
+    id: i64,
+    #[expect(dead_code, reason = "the lane")]
+    company_id: i64,
+}
+
+/// How far the two processes are.
+#[derive(Default)]
+struct Progress {
+    /// The first row's transaction is gone.
+    is_lost: AtomicBool,
+    /// Meanwhile a worker of the other process has asked whether a row holds the lane back: this thread.
+    asker: OnceLock<ThreadId>,
+    /// The failure is on the row.
+    is_recorded: AtomicBool,
+    /// The same worker has asked again, so its claim has ended.
+    has_asked_again: AtomicBool,
+}
+
+impl Progress {
+    fn asks(&self) {
+        if !self.is_lost.load(Ordering::SeqCst) {
+            return;
+        }
+        let thread = std::thread::current().id();
+        if self.asker.set(thread).is_ok() {
+            await_that(|| self.is_recorded.load(Ordering::SeqCst));
+        } else if self.asker.get() == Some(&thread) {
+            self.has_asked_again.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+fn await_that(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "the other process does not go on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_failure_that_is_recorded_while_another_process_claims_holds_its_lane_back() {
+    let scenario = FailScenario::setup();
+    let database = Database::new();
+    let mut connection = database.connect();
+    let table = format!("CREATE TABLE orders (id {AUTO_KEY} NOT NULL, company_id {BIGINT} NOT NULL)");
+    connection.batch_execute(&table).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Order>()).unwrap();
+    let rows = "INSERT INTO orders (company_id, next_attempt_time) VALUES (7, '2026-01-01 00:00:00'), \
+                (7, '2026-01-01 00:00:01')";
+    connection.batch_execute(rows).unwrap();
+
+    let progress = Arc::new(Progress::default());
+    let (asking, recording, recorded) = (progress.clone(), progress.clone(), progress.clone());
+    fail::cfg_callback("lane-asked", move || asking.asks()).unwrap();
+    fail::cfg_callback("recording", move || await_that(|| recording.asker.get().is_some())).unwrap();
+    fail::cfg_callback("recorded", move || recorded.is_recorded.store(true, Ordering::SeqCst)).unwrap();
+
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let start = || {
+        let (progress, begun) = (progress.clone(), begun.clone());
+        let handler = move |order: &Order, message: &mut Message<'_, Conn>| {
+            begun.lock().unwrap().push(order.id);
+            message.connection().batch_execute("ROLLBACK")?;
+            progress.is_lost.store(true, Ordering::SeqCst);
+            Err::<Outcome, _>(Failure::retry("the bank is down"))
+        };
+        Order::poller(database.pool(2), handler).workers(1).poll_interval(Duration::from_millis(20)).start().unwrap()
+    };
+    let pollers = [start(), start()];
+    await_that(|| progress.has_asked_again.load(Ordering::SeqCst) || begun.lock().unwrap().len() > 1);
+    let retried: u64 = pollers.map(|poller| poller.shutdown(PATIENCE).tally.retried).iter().sum();
+    scenario.teardown();
+    assert_eq!((begun.lock().unwrap().clone(), retried), (vec![1], 1));
+}
