@@ -37,7 +37,9 @@ pub use self::backend::AsyncPgSession;
 pub use self::backend::DieselAsyncSession;
 #[doc(hidden)]
 pub use self::backend::backends;
-pub use self::backend::{AsQueueConnection, ConnectionSource, Now, NowPlus, QueueBackend, QueueConnection};
+pub use self::backend::{
+    AsQueueConnection, ConnectionSource, Now, NowPlus, QueueBackend, QueueConnection, TriggerMigration,
+};
 pub use self::control::{Pause, Paused, pauses};
 pub use self::crash::CrashAccounting;
 #[doc(hidden)]

@@ -7,7 +7,7 @@ use diesel::ExpressionMethods;
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
 use crate::attempt::ComparesSchema;
-use crate::backend::{AsQueueConnection, Now, NowPlus};
+use crate::backend::{AsQueueConnection, Now, NowPlus, TriggerMigration};
 use crate::control::{self, Pause};
 use crate::entity::{
     Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn, TryCount,
@@ -256,6 +256,45 @@ pub trait Queueable: Entity {
         C::Connection: ComparesSchema<Self>,
     {
         Ok(ComparesSchema::<Self>::differences_of(connection.as_queue_connection())?)
+    }
+
+    /// Makes the SQL after which the application's triggers no longer run at each write of the queue, from the triggers of
+    /// the live table. Put it into a migration of your own; this function writes nothing.
+    ///
+    /// On PostgreSQL and SQLite it gives each trigger that runs at every update a list of all columns that are not the
+    /// queue's. If you add a column to the table later, add it to the list too. MySQL and MariaDB know no such list: there
+    /// it makes a trigger for each column with `ON UPDATE CURRENT_TIMESTAMP`, which keeps the column as it is while no
+    /// other column of the application changes; an update of this column alone then changes nothing.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.batch_execute(
+    ///     "CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, amount_cents BIGINT NOT NULL, updated_at TEXT);
+    ///      CREATE TRIGGER set_updated_at AFTER UPDATE ON payments
+    ///          BEGIN UPDATE payments SET updated_at = CURRENT_TIMESTAMP WHERE id = NEW.id; END",
+    /// )?;
+    /// connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// let migration = Payment::trigger_migration(&mut connection)?;
+    /// assert!(migration.up.contains("AFTER UPDATE OF `id`, `amount_cents`, `updated_at` ON payments"));
+    /// connection.batch_execute(&migration.up)?;
+    /// assert_eq!(Payment::trigger_migration(&mut connection)?.up, "");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    fn trigger_migration<C: AsQueueConnection>(connection: &mut C) -> Result<TriggerMigration, Error>
+    where
+        C::Connection: ComparesSchema<Self>,
+    {
+        Ok(ComparesSchema::<Self>::trigger_migration_of(connection.as_queue_connection())?)
     }
 
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 use diesel::{Connection, Expression};
 
 use super::preflight::{check_claim, check_leased, check_table};
-use crate::backend::{DeclaredColumn, DeclaredTypes, LockSql, QueueConnection, column_names};
+use crate::backend::{DeclaredColumn, DeclaredTypes, LockSql, QueueConnection, TriggerMigration, column_names};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Finding;
 use crate::statement::QueueOn;
@@ -19,6 +19,9 @@ use crate::statement::QueueOn;
 pub trait SchemaOn<C>: Entity {
     #[doc(hidden)]
     fn differences(connection: &mut C) -> QueryResult<Vec<Finding>>;
+
+    #[doc(hidden)]
+    fn trigger_migration(connection: &mut C) -> QueryResult<TriggerMigration>;
 }
 
 /// A connection on which an entity is [`SchemaOn`].
@@ -35,12 +38,19 @@ pub trait SchemaOn<C>: Entity {
 pub trait ComparesSchema<Q: Entity> {
     #[doc(hidden)]
     fn differences_of(&mut self) -> QueryResult<Vec<Finding>>;
+
+    #[doc(hidden)]
+    fn trigger_migration_of(&mut self) -> QueryResult<TriggerMigration>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<Q: SchemaOn<C>, C> ComparesSchema<Q> for C {
     fn differences_of(&mut self) -> QueryResult<Vec<Finding>> {
         Q::differences(self)
+    }
+
+    fn trigger_migration_of(&mut self) -> QueryResult<TriggerMigration> {
+        Q::trigger_migration(self)
     }
 }
 
@@ -80,5 +90,9 @@ where
             }
             false => check_claim::<Q, C>(connection),
         }
+    }
+
+    fn trigger_migration(connection: &mut C) -> QueryResult<TriggerMigration> {
+        connection.trigger_migration(&Q::target()?)
     }
 }

@@ -25,9 +25,10 @@ pub(crate) fn tell<T: Triggers>(connection: &mut T, target: &Target) -> QueryRes
 fn tell_of(target: &Target, what: &str) {
     tracing::info!(
         entity = target.entity,
-        "each write of the queue to {} {what}, as every UPDATE does; docs/into-your-application.md shows how to restrict it \
-         to the domain's columns",
-        target.table
+        "each write of the queue to {} {what}, as every UPDATE does; {}::trigger_migration writes the SQL that restricts it to \
+         the domain's columns, see docs/into-your-application.md",
+        target.table,
+        target.entity
     );
 }
 
@@ -35,12 +36,31 @@ fn tell_of(target: &Target, what: &str) {
 /// list of columns, and no condition on single columns of the old row.
 #[allow(dead_code, reason = "MySQL knows neither")]
 pub(crate) fn has_no_columns(definition: &str) -> bool {
-    static HEAD_ENDS: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(begin|execute)\b"));
-    static ANY_COLUMN: LazyLock<Regex> = LazyLock::new(|| regex(r"\bupdate\s+(on|or)\b"));
     static OLD_COLUMN: LazyLock<Regex> = LazyLock::new(|| regex(r"\bwhen\b(?s:.*)\bold\s*\.\s*[^* ]"));
-    let definition = definition.to_ascii_lowercase();
-    let head = HEAD_ENDS.find(&definition).map_or(&*definition, |end| &definition[..end.start()]);
-    ANY_COLUMN.is_match(head) && !OLD_COLUMN.is_match(head)
+    let head = head_of(definition);
+    any_column(&head).is_some() && !OLD_COLUMN.is_match(&head)
+}
+
+/// Returns the definition of a trigger up to its statement, in small letters. Every word is where it was, but an `x` is in
+/// the place of each byte in quotes, and a blank in that of each byte of a comment.
+pub(crate) fn head_of(definition: &str) -> String {
+    static NO_WORDS: LazyLock<Regex> =
+        LazyLock::new(|| regex(r#"'[^']*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*(?s:.*?)\*/"#));
+    static HEAD_ENDS: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(begin|execute)\b"));
+    let masked = NO_WORDS.replace_all(definition, |found: &regex::Captures<'_>| {
+        let mask = if found[0].starts_with(['-', '/']) { " " } else { "x" };
+        mask.repeat(found[0].len())
+    });
+    let mut head = masked.to_ascii_lowercase();
+    let end = HEAD_ENDS.find(&head).map_or(head.len(), |end| end.start());
+    head.truncate(end);
+    head
+}
+
+/// Finds the event of an update of any column in the [head](head_of) of a trigger's definition.
+pub(crate) fn any_column(head: &str) -> Option<usize> {
+    static ANY_COLUMN: LazyLock<Regex> = LazyLock::new(|| regex(r"\bupdate\s+(on|or)\b"));
+    ANY_COLUMN.find(head).map(|found| found.start())
 }
 
 /// Tells whether the statement of a trigger compares no column with its old value.
@@ -52,7 +72,7 @@ pub(crate) fn compares_nothing(statement: &str) -> bool {
 }
 
 /// Tells whether a trigger that compares gives the column its value.
-fn is_kept(column: &str, triggers: &[(String, String)]) -> bool {
+pub(crate) fn is_kept(column: &str, triggers: &[(String, String)]) -> bool {
     let column = regex::escape(&column.to_ascii_lowercase());
     let sets = regex(&format!(r"\bnew\s*\.\s*`?{column}`?\s*="));
     let keeps = |statement: &str| !compares_nothing(statement) && sets.is_match(&statement.to_ascii_lowercase());
@@ -61,7 +81,7 @@ fn is_kept(column: &str, triggers: &[(String, String)]) -> bool {
 
 /// Makes a regular expression. The crate is built without the tables of Unicode, so the boundaries and blanks are those of
 /// ASCII.
-fn regex(pattern: &str) -> Regex {
+pub(crate) fn regex(pattern: &str) -> Regex {
     let pattern = pattern.replace(r"\b", r"(?-u:\b)").replace(r"\s", "[ \t\r\n]");
     Regex::new(&pattern).expect("the pattern is a regular expression")
 }
@@ -85,6 +105,15 @@ mod tests {
         assert!(!runs(
             "CREATE TRIGGER t BEFORE UPDATE ON p FOR EACH ROW WHEN ((old.amount <> new.amount)) EXECUTE FUNCTION f()"
         ));
+    }
+
+    #[test]
+    fn words_in_quotes_and_comments_of_a_head_are_masked_where_they_are() {
+        let text = "CREATE TRIGGER \"update on é\" AFTER UPDATE/* of\na */ ON `begin` -- update or\nBEGIN";
+        let head = head_of(text);
+        assert_eq!(head.len(), text.rfind("BEGIN").unwrap());
+        assert_eq!(any_column(&head), text.find("UPDATE"));
+        assert_eq!(head.find("on xx"), text.find("ON `begin`"));
     }
 
     #[test]

@@ -52,6 +52,7 @@ mod table_name;
 mod target;
 mod transactions;
 mod trigger;
+mod trigger_migration;
 mod unknown_columns;
 
 #[cfg(feature = "_async")]
@@ -80,7 +81,7 @@ pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
 pub use self::statement::{Loads, Sql, Statement};
 pub use self::table_name::TableName;
-pub use self::target::{Schema, Step, Target};
+pub use self::target::{Schema, Step, Target, TriggerMigration};
 pub use self::transactions::Transactions;
 
 #[cfg(feature = "_async")]

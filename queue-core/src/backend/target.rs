@@ -97,6 +97,20 @@ pub struct Step {
     pub alone: bool,
 }
 
+/// The SQL after which the application's triggers no longer run at each write of the queue, for a migration of your own.
+///
+/// [`Queueable::trigger_migration`](crate::Queueable::trigger_migration) makes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TriggerMigration {
+    /// The statements that restrict the triggers, each with its semicolon; empty if there is nothing to do.
+    pub up: String,
+    /// The statements that make the triggers what they were.
+    pub down: String,
+    /// The triggers that each write of the queue still runs, in the order of their names, and why.
+    pub skipped: Vec<(String, &'static str)>,
+}
+
 /// The DDL of a database, and its catalogue's view of a live table.
 pub trait Schema<DB> {
     /// Returns the steps that add the queue to a table that has none of it.
@@ -123,4 +137,7 @@ pub trait Schema<DB> {
     /// Compares the live table with the application's `table!`, and finds what [`check`](Schema::check) leaves out
     /// because of its own findings.
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>>;
+
+    /// Makes the SQL that restricts the application's triggers to updates of the application's columns.
+    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration>;
 }

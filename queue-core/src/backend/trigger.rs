@@ -36,7 +36,7 @@ pub(crate) struct Trigger {
 pub(crate) struct LiveTrigger {
     #[diesel(sql_type = Text)]
     pub(crate) name: String,
-    /// Its definition, if it runs at updates.
+    /// Its definition, if it runs at updates; on PostgreSQL and SQLite the statements that create it.
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) at_update: Option<String>,
 }
@@ -55,14 +55,31 @@ pub(crate) trait Triggers<DB = <Self as Connection>::Backend>: LiveTable<DB> {
     /// Returns the triggers that the entity asks for.
     fn wanted(target: &Target) -> Vec<Trigger>;
 
-    /// Writes the statements that drop a trigger.
-    fn drop_trigger(target: &Target, name: &str) -> Vec<String>;
+    /// Writes the statement that drops a trigger, and nothing else that belongs to it.
+    fn drop_only(target: &Target, name: &str) -> String {
+        format!("DROP TRIGGER IF EXISTS {}", target.table.sibling(name))
+    }
+
+    /// Writes the statements that drop a trigger of the queue.
+    fn drop_trigger(target: &Target, name: &str) -> Vec<String> {
+        vec![Self::drop_only(target, name)]
+    }
 
     /// Returns the triggers of the live table, the application's too.
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>>;
 
     /// Tells whether a trigger with this definition runs at every update, whatever the update changes.
     fn runs_at_every_update(definition: &str) -> bool;
+
+    /// Returns the definition of a trigger that does the same as this one, but runs only at updates of these columns; or
+    /// why there is none.
+    fn restricted(target: &Target, definition: &str, columns: &[String]) -> Result<String, &'static str>;
+
+    /// Returns the name and the definition of a trigger that keeps a column which the database sets at every update, if
+    /// none of these columns changes.
+    fn keeper(_target: &Target, _column: &str, _columns: &[String]) -> Option<(String, String)> {
+        None
+    }
 
     /// Returns the application's columns that the database itself sets at every update.
     fn set_at_update(&mut self, _target: &Target) -> QueryResult<Vec<String>> {

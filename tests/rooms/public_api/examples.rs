@@ -14,7 +14,7 @@ enum Why {
 use Why::{Because, ShownAt};
 
 #[rustfmt::skip]
-const WITHOUT_EXAMPLE: [(Why, &[&str]); 33] = [
+const WITHOUT_EXAMPLE: [(Why, &[&str]); 34] = [
     (Because("the derive implements it, or writes it from the attributes that its documentation shows"), &[
         "ClaimCondition", "ColumnNames", "Entity", "GroupMode", "LaneValues", "Lanes", "Missed", "OnFinish", "Options", "Order",
         "OrderColumn", "Periodic", "QueueTable", "RerunOnChange", "Stages", "Timestamps", "ValueKind",
@@ -58,6 +58,7 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 33] = [
     (ShownAt("Queue::redrive"), &["HasArchive", "Redriven"]),
     (ShownAt("Queue::set_priority"), &["HasPriority"]),
     (ShownAt("Outcome::next"), &["HasStages"]),
+    (ShownAt("Queueable::trigger_migration"), &["TriggerMigration"]),
     (ShownAt("Poller::serve_stages"), &["StageOf"]),
     (ShownAt("QueueOn"), &["QueueConnection", "TransactionMode"]),
 ];

@@ -13,7 +13,8 @@ use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, find};
 use crate::backend::schema::{Accepted, NeededColumn, Types};
 use crate::backend::table_name::TableName;
-use crate::backend::target::{Schema, Step, Target, finding};
+use crate::backend::target::{Schema, Step, Target, TriggerMigration, finding};
+use crate::backend::trigger_migration::trigger_migration;
 use crate::backend::{archive, differences, trigger};
 use crate::error::Finding;
 
@@ -146,6 +147,10 @@ impl<C: MysqlSession> Schema<Mysql> for C {
         }
         findings.extend(archive::check(self, target)?);
         Ok(findings)
+    }
+
+    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
+        trigger_migration(self, target)
     }
 
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {

@@ -8,6 +8,7 @@ use super::live_table::Name;
 use super::mysql_session::MysqlSession;
 use crate::backend::bystanders::compares_nothing;
 use crate::backend::dialect::TimeSql;
+use crate::backend::table_name::with_fingerprint;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
 use crate::error::refused;
@@ -19,10 +20,6 @@ const NOW: &str = <Mysql as TimeSql>::NOW;
 impl<C: MysqlSession> Triggers<Mysql> for C {
     fn wanted(target: &Target) -> Vec<Trigger> {
         change_trigger(target).into_iter().collect()
-    }
-
-    fn drop_trigger(target: &Target, name: &str) -> Vec<String> {
-        vec![format!("DROP TRIGGER IF EXISTS {}", target.table.sibling(name))]
     }
 
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>> {
@@ -39,6 +36,24 @@ impl<C: MysqlSession> Triggers<Mysql> for C {
 
     fn runs_at_every_update(definition: &str) -> bool {
         compares_nothing(definition)
+    }
+
+    fn restricted(_target: &Target, _definition: &str, _columns: &[String]) -> Result<String, &'static str> {
+        Err("a trigger has no condition here; compare the new values with the old ones in its body")
+    }
+
+    fn keeper(target: &Target, column: &str, columns: &[String]) -> Option<(String, String)> {
+        let table = &target.table;
+        let name = with_fingerprint("keep_", &table.name, column);
+        let unchanged: Vec<_> = columns.iter().map(|column| table.quoted(column)).collect();
+        let unchanged: Vec<_> = unchanged.iter().map(|column| format!("NEW.{column} <=> OLD.{column}")).collect();
+        let (trigger, column) = (table.sibling(&name), table.quoted(column));
+        let create = format!(
+            "CREATE TRIGGER {trigger} BEFORE UPDATE ON {table} FOR EACH ROW \
+             SET NEW.{column} = IF({}, OLD.{column}, NEW.{column})",
+            unchanged.join(" AND ")
+        );
+        (!unchanged.is_empty()).then_some((name, create))
     }
 
     fn set_at_update(&mut self, target: &Target) -> QueryResult<Vec<String>> {

@@ -16,7 +16,8 @@ use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, until_done};
 use crate::backend::schema::{NeededColumn, Types};
 use crate::backend::table_name::{TableName, fingerprint};
-use crate::backend::target::{Schema, Step, Target, finding};
+use crate::backend::target::{Schema, Step, Target, TriggerMigration, finding};
+use crate::backend::trigger_migration::trigger_migration;
 use crate::backend::{archive, differences, trigger};
 use crate::error::{Finding, refused};
 
@@ -134,6 +135,10 @@ impl<C: PgSession> Schema<Pg> for C {
         }
         findings.extend(archive::check(self, target)?);
         Ok(findings)
+    }
+
+    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
+        trigger_migration(self, target)
     }
 
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {

@@ -8,6 +8,7 @@ use super::pg_session::PgSession;
 use crate::backend::bystanders::has_no_columns;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
+use crate::backend::trigger_migration::with_columns;
 
 use diesel::prelude::*;
 
@@ -16,17 +17,19 @@ impl<C: PgSession> Triggers<Pg> for C {
         change_trigger(target).into_iter().chain(notify(target)).collect()
     }
 
+    fn drop_only(target: &Target, name: &str) -> String {
+        format!("DROP TRIGGER IF EXISTS {} ON {}", target.table.quoted(name), target.table)
+    }
+
     fn drop_trigger(target: &Target, name: &str) -> Vec<String> {
-        let table = &target.table;
-        vec![
-            format!("DROP TRIGGER IF EXISTS {} ON {table}", table.quoted(name)),
-            format!("DROP FUNCTION IF EXISTS {}()", table.sibling(name)),
-        ]
+        vec![Self::drop_only(target, name), format!("DROP FUNCTION IF EXISTS {}()", target.table.sibling(name))]
     }
 
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>> {
         diesel::sql_query(
-            "SELECT tgname::text AS name, CASE WHEN tgtype & 16 <> 0 THEN pg_get_triggerdef(oid) END AS at_update \
+            "SELECT tgname::text AS name, CASE WHEN tgtype & 16 <> 0 THEN pg_get_triggerdef(oid) || \
+             CASE tgenabled WHEN 'A' THEN format('; ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', tgrelid::regclass, tgname) \
+             ELSE '' END END AS at_update \
              FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('O', 'A')",
         )
         .bind::<Text, _>(target.table.to_string())
@@ -35,6 +38,10 @@ impl<C: PgSession> Triggers<Pg> for C {
 
     fn runs_at_every_update(definition: &str) -> bool {
         has_no_columns(definition)
+    }
+
+    fn restricted(target: &Target, definition: &str, columns: &[String]) -> Result<String, &'static str> {
+        with_columns(target, definition, columns)
     }
 }
 

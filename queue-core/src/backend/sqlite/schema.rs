@@ -11,8 +11,9 @@ use crate::backend::index::{Index, indexes};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
 use crate::backend::schema::{Accepted, NeededColumn, Types};
 use crate::backend::table_name::TableName;
-use crate::backend::target::{Schema, Step, Target};
+use crate::backend::target::{Schema, Step, Target, TriggerMigration};
 use crate::backend::trigger::Triggers;
+use crate::backend::trigger_migration::trigger_migration;
 use crate::backend::{archive, differences, trigger};
 use crate::error::Finding;
 
@@ -171,6 +172,10 @@ impl Schema<Sqlite> for SqliteConnection {
         let mut findings = ddl::check(self, target)?;
         findings.extend(archive::check(self, target)?);
         Ok(findings)
+    }
+
+    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
+        trigger_migration(self, target)
     }
 
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {

@@ -9,6 +9,7 @@ use crate::backend::bystanders::has_no_columns;
 use crate::backend::dialect::TimeSql;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers, name};
+use crate::backend::trigger_migration::with_columns;
 
 use diesel::prelude::*;
 
@@ -17,10 +18,6 @@ const NOW: &str = <Sqlite as TimeSql>::NOW;
 impl Triggers for SqliteConnection {
     fn wanted(target: &Target) -> Vec<Trigger> {
         change_trigger(target).into_iter().chain(created(target)).collect()
-    }
-
-    fn drop_trigger(target: &Target, name: &str) -> Vec<String> {
-        vec![format!("DROP TRIGGER IF EXISTS {}", target.table.sibling(name))]
     }
 
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>> {
@@ -35,6 +32,14 @@ impl Triggers for SqliteConnection {
 
     fn runs_at_every_update(definition: &str) -> bool {
         has_no_columns(definition)
+    }
+
+    fn restricted(target: &Target, definition: &str, columns: &[String]) -> Result<String, &'static str> {
+        match &target.table.schema {
+            // SQLite keeps the definition without the database's name, so it would create the trigger in `main`.
+            Some(schema) if !schema.eq_ignore_ascii_case("main") => Err("it is in an attached database"),
+            _ => with_columns(target, definition, columns),
+        }
     }
 
     /// Finds a generated column among those of `rerun_on_change`. It is in no update's list of columns, so a trigger
