@@ -34,7 +34,7 @@ struct Order {
 /// How far the two processes are.
 #[derive(Default)]
 struct Progress {
-    /// The first row's transaction is gone.
+    /// The first row's transaction is gone, or is about to go.
     is_lost: AtomicBool,
     /// Meanwhile a worker of the other process has asked whether a row holds the lane back: this thread.
     asker: OnceLock<ThreadId>,
@@ -89,8 +89,9 @@ fn a_failure_that_is_recorded_while_another_process_claims_holds_its_lane_back()
         let (progress, begun) = (progress.clone(), begun.clone());
         let handler = move |order: &Order, message: &mut Message<'_, Conn>| {
             begun.lock().unwrap().push(order.id);
-            message.connection().batch_execute("ROLLBACK")?;
+            // Before, because the lane's place is free at once.
             progress.is_lost.store(true, Ordering::SeqCst);
+            message.connection().batch_execute("ROLLBACK")?;
             Err::<Outcome, _>(Failure::retry("the bank is down"))
         };
         Order::poller(database.pool(2), handler).workers(1).poll_interval(Duration::from_millis(20)).start().unwrap()

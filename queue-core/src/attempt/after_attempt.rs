@@ -17,7 +17,7 @@ use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::CrashMark;
 use crate::event::{Ending, Watch};
 use crate::handler::Failure;
-use crate::row::{Fence, Instant, RowKey, failure_text};
+use crate::row::{Fence, RowKey, failure_text};
 use crate::statement::QueueOn;
 
 /// How often a worker tries to write the remainder of an attempt before it leaves it to the row's next attempt.
@@ -62,11 +62,6 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         watch: &Watch,
     ) -> Turn {
         let (remainder, delay) = self.count_interruption(&row, remainder);
-        let is_postponed = matches!(remainder, Remainder::Postpone(_));
-        if is_postponed && self.due_rows.hold_back::<Q>(row.details.lane.as_ref(), delay) {
-            watch.is_interrupted(why_interrupted(&remainder));
-            return Turn::Interrupted;
-        }
         let key = &row.key;
         let _passed_over = self.due_rows.row_backoff.while_concluded(key);
         for _ in 0..CONCLUSIONS {
@@ -76,7 +71,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 Ok(Conclusion::Settled(settled)) => {
                     match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
                         0 => self.due_rows.is_written(key),
-                        times => self.comes_back(key, row.due, times),
+                        times => self.comes_back(&row, times),
                     }
                     match &remainder {
                         Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
@@ -114,11 +109,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                         _ => KEPT,
                     };
                     watch.ends(Ending::Refused, Some(&self.log.redacted(cause)), None);
-                    return leave_alone::<Q>(&self.due_rows.refused_rows, &self.log, &row, cause, is_noted);
+                    return leave_alone::<Q>(&self.due_rows, &self.log, &row, cause, is_noted);
                 }
                 Ok(Conclusion::Kept) => {
                     watch.ends(Ending::Refused, Some(KEPT), None);
-                    return leave_alone::<Q>(&self.due_rows.refused_rows, &self.log, &row, KEPT, false);
+                    return leave_alone::<Q>(&self.due_rows, &self.log, &row, KEPT, false);
                 }
                 Err(error) => {
                     let error = failure_text(&error, 500);
@@ -147,10 +142,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
     }
 
     /// Leaves a row alone for a while because it has come back so many times, although its new state was committed.
-    pub(super) fn comes_back(&self, key: &RowKey<Q::Key>, due: Option<Instant>, times: u32) {
-        self.due_rows.row_backoff.end(key);
+    pub(super) fn comes_back(&self, row: &UnsettledRow<Q::Key>, times: u32) {
+        self.due_rows.row_backoff.end(&row.key);
         // If the row does not come back this time, its next try finds that it is not due.
-        self.due_rows.refused_rows.refuse::<Q>(key, due, times);
+        self.due_rows.refuse::<Q>(&row.key, row.due, row.details.lane.as_ref(), times);
     }
 
     /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone

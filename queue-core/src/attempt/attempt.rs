@@ -50,8 +50,8 @@ pub(crate) enum End<K> {
     GivenUp,
     /// The row's new state is committed.
     Settled(RowKey<K>, Settlement),
-    /// The same, but the row, which was due at this time, has come back this many times.
-    SettledInVain(RowKey<K>, Settlement, Option<Instant>, u32),
+    /// The same, but the row has come back this many times.
+    SettledInVain(Box<UnsettledRow<K>>, Settlement, u32),
     /// Another worker of this process is processing the row, although it could be claimed.
     InOtherHands(RowKey<K>),
     /// The row has come back as it was when its last attempt began. It had come back this many times before.
@@ -150,7 +150,7 @@ where
     let end = match result {
         Ok(settled) => match claimed_as.map_or(0, |(rows, claimed)| rows.is_written(claimed)) {
             0 => End::Settled(unsettled.key, settled),
-            times => End::SettledInVain(unsettled.key, settled, due, times),
+            times => End::SettledInVain(Box::new(unsettled), settled, times),
         },
         Err(remainder) => End::Unsettled(Box::new(unsettled), remainder, watch),
     };

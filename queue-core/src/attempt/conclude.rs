@@ -9,7 +9,9 @@ use super::conclusion::Conclusion;
 use super::in_transaction::in_transaction;
 use super::plan::{InDoubt, Remainder, UnsettledRow};
 use super::refusal::{is_refusal, kept_or_overtaken, note_refusal};
+use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
+use crate::entity::{Entity, QueueTable};
 use crate::fault::fail_point;
 use crate::row::{ErrorText, Fence, Settlement, Status, ascii_only};
 use crate::statement::{Change, Next, QueueOn};
@@ -34,8 +36,7 @@ where
     let done = match remainder {
         Remainder::Leave => return Ok(Conclusion::Interrupted),
         Remainder::Postpone(_) => {
-            // The row waits a moment. Otherwise it would be claimed again at once, and keep the others from their turn.
-            let change = Change { next: Some(Next::In(delay)), ..Change::default() };
+            let change = postponed::<Q>(row, delay);
             in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))
                 .map(|changed| (changed, Conclusion::Interrupted))
         }
@@ -62,6 +63,18 @@ where
         }
         Err(error) => Err(error),
     }
+}
+
+/// Makes an interrupted row wait a moment. Otherwise it would be claimed again at once, and keep the others from their
+/// turn. In a strict lane it holds the others back like a row that has failed: with its later due time it would no longer
+/// be the first one.
+fn postponed<Q: Entity>(row: &UnsettledRow<Q::Key>, delay: Duration) -> Change {
+    let waits = Change { next: Some(Next::In(delay)), ..Change::default() };
+    if !Q::Queue::OPTIONS.keeps_order_in(row.details.lane.as_ref()) {
+        return waits;
+    }
+    let tries = i32::try_from(tries_before(row.fence)).unwrap_or(i32::MAX);
+    Change { status: Some(Status::Error), try_count: Some(tries), ..waits }
 }
 
 /// How long the text of a lost session may still be on its way to the server.

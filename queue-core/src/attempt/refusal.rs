@@ -10,7 +10,7 @@ use super::in_transaction::in_transaction;
 use super::plan::UnsettledRow;
 use super::turn::Turn;
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::claim::RefusedRows;
+use crate::claim::DueRows;
 use crate::entity::{Entity, QueueTable};
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence};
@@ -73,14 +73,14 @@ pub(crate) fn nowhere(fence: Fence) -> Fence {
 /// Leaves a row alone for a while because the database refuses to write on it, and logs this once. `is_noted`: the row
 /// shows it too.
 pub(crate) fn leave_alone<Q: Entity>(
-    refused_rows: &RefusedRows<Q::Key>,
+    due_rows: &DueRows<Q::Key>,
     log: &RateLimitedLog,
     row: &UnsettledRow<Q::Key>,
     cause: &str,
     is_noted: bool,
 ) -> Turn {
-    let UnsettledRow { key, due, .. } = row;
-    let refusal = refused_rows.refuse::<Q>(key, *due, 0);
+    let UnsettledRow { key, due, details, .. } = row;
+    let refusal = due_rows.refuse::<Q>(key, *due, details.lane.as_ref(), 0);
     if refusal.is_first && !is_noted {
         let cause = log.redacted(cause);
         tracing::warn!(
@@ -94,13 +94,9 @@ pub(crate) fn leave_alone<Q: Entity>(
 
 /// Leaves a row alone that came back as it was although its new state was written. It had come back `times` times
 /// before.
-pub(crate) fn leave_kept_alone<Q: Entity>(
-    refused_rows: &RefusedRows<Q::Key>,
-    row: &UnsettledRow<Q::Key>,
-    times: u32,
-) -> Turn {
-    let UnsettledRow { key, due, .. } = row;
-    let refusal = refused_rows.refuse::<Q>(key, *due, times);
+pub(crate) fn leave_kept_alone<Q: Entity>(due_rows: &DueRows<Q::Key>, row: &UnsettledRow<Q::Key>, times: u32) -> Turn {
+    let UnsettledRow { key, due, details, .. } = row;
+    let refusal = due_rows.refuse::<Q>(key, *due, details.lane.as_ref(), times);
     if times == 0 {
         tracing::warn!(
             entity = Q::ENTITY,

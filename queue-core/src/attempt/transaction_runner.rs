@@ -169,8 +169,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 self.due_rows.is_written(&key);
                 Turn::Settled(settled)
             }
-            End::SettledInVain(key, settled, due, times) => {
-                self.comes_back(&key, due, times);
+            End::SettledInVain(row, settled, times) => {
+                self.comes_back(&row, times);
                 Turn::Settled(settled)
             }
             End::InOtherHands(key) => {
@@ -181,7 +181,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             }
             End::Returned(row, times) => {
                 self.forget_prefetched();
-                leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times)
+                leave_kept_alone::<Q>(&self.due_rows, &row, times)
             }
             End::Suspect => {
                 self.forget_prefetched();

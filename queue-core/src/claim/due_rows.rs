@@ -8,7 +8,7 @@ use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::places::Places;
 use super::refused_rows::RefusedRows;
-use super::refused_state::Lookout;
+use super::refused_state::{Lookout, Refusal};
 use super::row_backoff::RowBackoff;
 use super::rows_in_hand::RowsInHand;
 use super::served_stages::ServedStages;
@@ -16,7 +16,7 @@ use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::row::{Lane, RowKey};
+use crate::row::{Instant, Lane, RowKey};
 use crate::statement::{QueueOn, Scope};
 
 /// What one process knows about the due rows of one entity.
@@ -130,17 +130,18 @@ impl<K: Clone> DueRows<K> {
         self.refused_rows.end([key]);
     }
 
-    /// Leaves the lane of an interrupted row alone for a while, if it is a strict one, and returns whether it is. Nothing is
-    /// written on such a row: with a later due time it would no longer be the first of its lane.
-    pub(crate) fn hold_back<Q>(&self, lane: Option<&Lane>, pause: Duration) -> bool
+    /// Leaves a row alone for a while on which the database refuses to write, and has refused to do so at least `times`
+    /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits.
+    pub(crate) fn refuse<Q>(&self, key: &RowKey<K>, due: Option<Instant>, lane: Option<&Lane>, times: u32) -> Refusal
     where
         Q: Entity<Key = K>,
     {
-        let is_strict = Q::Queue::OPTIONS.keeps_order_in(lane);
-        if is_strict && let (Some(places), Some(lane)) = (&self.places, lane) {
-            places.turns.is_held_back(lane, pause);
+        match (&self.places, lane) {
+            (Some(places), Some(first_of)) if Q::Queue::OPTIONS.keeps_order_in(lane) => {
+                places.turns.refusals.refuse(first_of, key, due, times)
+            }
+            _ => self.refused_rows.refuse::<Q>(key, due, times),
         }
-        is_strict
     }
 
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that

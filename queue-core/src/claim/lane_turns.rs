@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
+use super::lane_refusals::LaneRefusals;
 use crate::backend::QueueConnection;
 use crate::lock::unpoisoned;
 use crate::row::{Lane, LaneValue};
@@ -22,14 +23,12 @@ const SAMPLE: u32 = 128;
 /// After a sample that did not reach the end of the due rows, the time to the next one.
 const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest time for which a lane that is held back is left alone. An operation may have ended what holds it.
-const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
-
 /// The turns of the lanes of one entity, as its workers in this process see them.
 pub(crate) struct LaneTurns {
     /// Whether rows may be in no lane.
     nullable: bool,
     round: Mutex<Round>,
+    pub(super) refusals: LaneRefusals,
 }
 
 /// The state of the turns.
@@ -74,7 +73,7 @@ impl LaneTurns {
             walked: 0,
             held_back: HashMap::new(),
         };
-        LaneTurns { nullable, round: Mutex::new(round) }
+        LaneTurns { nullable, round: Mutex::new(round), refusals: LaneRefusals::default() }
     }
 
     /// Returns the next lane to try. `None`: the search has seen all of them.
@@ -112,11 +111,16 @@ impl LaneTurns {
         }
     }
 
-    /// Notes that the retry of a row holds a lane back, which is due in this time.
-    pub(crate) fn is_held_back(&self, lane: &Lane, due: Duration) {
+    /// Leaves a lane alone for this time, because its first row holds it back.
+    pub(super) fn is_held_back(&self, lane: &Lane, pause: Duration) {
         let (now, mut round) = (Instant::now(), self.round());
         round.held_back.retain(|_, until| *until > now);
-        round.held_back.insert(lane.identity(), now + due.min(HELD_BACK_PAUSE));
+        round.held_back.insert(lane.identity(), now + pause);
+    }
+
+    /// Tells whether a lane is left alone now.
+    pub(super) fn hold_back(&self, lane: &Lane) -> bool {
+        self.round().holds_back(lane)
     }
 
     /// Returns how many of these rows a claim takes of one lane, so that the lanes share it.
@@ -164,16 +168,19 @@ impl LaneTurns {
 impl Round {
     /// Takes the lane that is next.
     fn take(&mut self) -> Option<Lane> {
-        let now = Instant::now();
         let lane = loop {
             let lane = self.next.pop_front()?;
-            if self.held_back.is_empty() || self.held_back.get(&lane.identity()).is_none_or(|until| *until <= now) {
+            if !self.holds_back(&lane) {
                 break lane;
             }
         };
         self.turn += 1;
         self.turns.insert(lane.identity(), self.turn);
         Some(lane)
+    }
+
+    fn holds_back(&self, lane: &Lane) -> bool {
+        !self.held_back.is_empty() && self.held_back.get(&lane.identity()).is_some_and(|until| *until > Instant::now())
     }
 
     /// Puts the lanes of all due rows into the order in which they had their last turns.

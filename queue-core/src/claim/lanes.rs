@@ -13,15 +13,14 @@ use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
 use super::refused_rows::RefusedRows;
 use crate::backend::QueueConnection;
-use crate::entity::QueueTable;
 use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
 use crate::statement::{
     Claim, Claimed, ClaimedRow, FromLane, Pick, QueueOn, Scope, claimed_key, claimed_within, locks_what_it_passes,
 };
 
-/// How long a strict lane is left alone whose first row this process may have passed over.
-const UNTIL_ANOTHER_LOOK: Duration = Duration::from_secs(1);
+/// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
+const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
 
 /// How a claim takes rows.
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +74,8 @@ impl HeldPlaces<'_> {
                 },
                 Some(keys) => match keys.next() {
                     Some(key) => match Q::lane_of(connection, key.value())? {
-                        Some(lane) => (lane, Some(key)),
-                        None => continue,
+                        Some(lane) if !self.places.turns.hold_back(&lane) => (lane, Some(key)),
+                        _ => continue,
                     },
                     None => break,
                 },
@@ -114,7 +113,7 @@ impl HeldPlaces<'_> {
         }
         let within = Scope { except: &except, ..scope };
         let is_sure = entry.place.is_none();
-        let rows = match self.pick::<Q, C>(connection, lane)? {
+        let rows = match self.pick::<Q, C>(connection, scope, lane)? {
             Some(pick) => {
                 let from = FromLane { lane: lane.clone(), place: entry.place, pick };
                 let rows = LaneRows { from, limit: most, locks: claim.locks, key };
@@ -122,11 +121,6 @@ impl HeldPlaces<'_> {
             }
             None => Vec::new(),
         };
-        let passes_over = key.is_none() && (!scope.except.is_empty() || scope.floor().is_some());
-        if rows.is_empty() && passes_over && Q::Queue::OPTIONS.keeps_order_in(Some(lane)) {
-            // The lane's first row may be one of them.
-            self.places.turns.is_held_back(lane, UNTIL_ANOTHER_LOOK);
-        }
         if rows.is_empty() && claimed.is_empty() && claim.begins_again {
             // Another claim has taken the row. Nobody may have to wait for this place as long as another row's handler
             // runs.
@@ -144,9 +138,9 @@ impl HeldPlaces<'_> {
 }
 
 impl HeldPlaces<'_> {
-    /// Decides which rows of a lane in which it has a place a claim takes. `None`: none, because the retry of one that
-    /// has failed holds the others back.
-    fn pick<Q, C>(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Pick>>
+    /// Decides which rows of a lane in which it has a place a claim takes. `None`: none, because one that has failed, or
+    /// on which the database refuses to write, holds the others back.
+    fn pick<Q, C>(&self, connection: &mut C, scope: Scope<'_, Q::Key>, lane: &Lane) -> QueryResult<Option<Pick>>
     where
         C: QueueConnection,
         Q: QueueOn<C>,
@@ -161,14 +155,21 @@ impl HeldPlaces<'_> {
         }
         let due = Q::ahead_due(connection, lane)?;
         fail_point("lane-asked");
-        Ok(match due {
-            None => Some(Pick::FirstOfAll),
-            Some(Duration::ZERO) => Some(Pick::Ahead),
-            Some(due) => {
-                self.places.turns.is_held_back(lane, due);
-                None
+        let turns = &self.places.turns;
+        let Some(pick) = pick_of(due) else {
+            turns.is_held_back(lane, due.unwrap_or_default().min(HELD_BACK_PAUSE));
+            return Ok(None);
+        };
+        if turns.refusals.may_hold(lane)
+            && let Some(first) = first_of::<Q, C>(connection, scope.stages, lane, pick)?
+        {
+            if let Some(look) = turns.refusals.holds(lane, &first.key, first.fence.due) {
+                turns.is_held_back(lane, look);
+                return Ok(None);
             }
-        })
+            turns.refusals.end(lane);
+        }
+        Ok(Some(pick))
     }
 }
 
@@ -188,9 +189,11 @@ impl Places {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
-            let rows = LaneRows { from, limit: 1, locks: false, key: None };
-            if !claim_in_lane::<Q, C>(connection, scope, &rows)?.is_empty() {
-                return Ok(true);
+            let rows = LaneRows { from, limit: refused_rows.more_than_all(), locks: false, key: None };
+            for row in claim_in_lane::<Q, C>(connection, scope, &rows)? {
+                if !refused_rows.contain(&claimed_key::<Q, C::Backend>(row)) {
+                    return Ok(true);
+                }
             }
         }
         let (mut after, ahead) = (None, Q::lanes_ahead(scope));
@@ -198,10 +201,10 @@ impl Places {
             let lanes = Q::next_lanes(connection, scope, after, ahead)?;
             for lane in &lanes {
                 let lane = Lane::Value(lane.clone());
-                if Q::ahead_due(connection, &lane)?.is_some_and(|due| !due.is_zero()) {
-                    continue;
-                }
-                if !refused_rows.are_any() || !first_is_refused::<Q, C>(connection, scope, lane, refused_rows)? {
+                let Some(pick) = pick_of(Q::ahead_due(connection, &lane)?) else { continue };
+                // There is none if the claim's condition or the stage keeps the first one from being claimed.
+                let Some(first) = first_of::<Q, C>(connection, stages, &lane, pick)? else { continue };
+                if !self.turns.refusals.contain(&lane, &first.key, first.fence.due) {
                     return Ok(true);
                 }
             }
@@ -213,26 +216,30 @@ impl Places {
     }
 }
 
-/// Tells whether the database refuses to write on the first row of a lane.
-fn first_is_refused<Q, C>(
+/// Decides which row of a strict lane is next. `due`: in how long the row that holds it back is due, if there is one.
+/// `None`: it is not due yet.
+fn pick_of(due: Option<Duration>) -> Option<Pick> {
+    match due {
+        None => Some(Pick::FirstOfAll),
+        Some(due) => due.is_zero().then_some(Pick::Ahead),
+    }
+}
+
+/// Reads the row of a strict lane that is next, without locking it.
+fn first_of<Q, C>(
     connection: &mut C,
-    scope: Scope<'_, Q::Key>,
-    lane: Lane,
-    refused_rows: &RefusedRows<Q::Key>,
-) -> QueryResult<bool>
+    stages: Option<&[&'static str]>,
+    lane: &Lane,
+    pick: Pick,
+) -> QueryResult<Option<Claimed<Q>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let first = match Q::ahead(connection, &lane)? {
-        Some(ahead) => Some(ahead),
-        None => {
-            let from = FromLane { lane, place: None, pick: Pick::Any };
-            let rows = LaneRows { from, limit: 1, locks: false, key: None };
-            claim_in_lane::<Q, C>(connection, scope, &rows)?.pop().map(claimed_key::<Q, C::Backend>)
-        }
-    };
-    Ok(first.is_some_and(|first| refused_rows.contain(&first)))
+    let from = FromLane { lane: lane.clone(), place: None, pick };
+    let rows = LaneRows { from, limit: 1, locks: false, key: None };
+    let first = claim_in_lane::<Q, C>(connection, Scope { stages, ..Scope::ALL }, &rows)?.pop();
+    Ok(first.map(Claimed::read::<C::Backend>))
 }
 
 /// Claims rows of a lane, in their order.

@@ -65,6 +65,13 @@ impl<K: Clone> RefusedRows<K> {
         pause_after(times)
     }
 
+    /// Returns a number of rows of which one is not refused, if there are so many.
+    pub(super) fn more_than_all(&self) -> u32 {
+        // Each number of rows is a statement of its own.
+        let refused = if self.are_any() { self.state().number() } else { 0 };
+        u32::try_from((refused + 1).next_power_of_two()).unwrap_or(u32::MAX)
+    }
+
     /// Tells whether this row is refused.
     pub(crate) fn contain(&self, key: &RowKey<K>) -> bool {
         self.are_any() && self.state().contains(key.text())

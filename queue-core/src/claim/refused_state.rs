@@ -390,6 +390,10 @@ impl<K: Clone> RefusedState<K> {
         (!self.start.only_found).then_some(self.start.floor)
     }
 
+    pub(super) fn number(&self) -> usize {
+        self.rows.len()
+    }
+
     pub(super) fn contains(&self, text: &KeyText) -> bool {
         self.rows.contains_key(text)
     }

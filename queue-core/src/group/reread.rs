@@ -49,11 +49,12 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let Some(Claimed { key, fence, message: Ok((entity, state)), details }) =
+    let Some(Claimed { key, fence, message: Ok((entity, state)), mut details }) =
         Q::retake_if_claimable(connection, &row.key, row.fence)?
     else {
         return Ok(None);
     };
+    details.lane = row.details.lane.clone();
     let idempotency_key = idempotency_key(key_prefix, &key, &details);
     let (tries, watch) = (row.tries, row.watch.clone());
     Ok(Some((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch })))

@@ -127,17 +127,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
     fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<Q::Key>, error: Option<DieselError>) -> Turn {
-        let refused_rows = &self.due_rows.refused_rows;
-        let Some(error) = error else { return leave_alone::<Q>(refused_rows, &self.log, row, KEPT, false) };
-        let pause = refused_rows.pause_of(&row.key);
+        let due_rows = &self.due_rows;
+        let Some(error) = error else { return leave_alone::<Q>(due_rows, &self.log, row, KEPT, false) };
+        let pause = due_rows.refused_rows.pause_of(&row.key);
         let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
         let noted = holder.session().and_then(|session| Ok(note_refusal::<Q, C>(session, row, &text, pause)?));
         match noted {
             Ok(Conclusion::Refused { is_noted }) => {
-                leave_alone::<Q>(refused_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
+                leave_alone::<Q>(due_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
             }
-            Ok(Conclusion::Kept) => leave_alone::<Q>(refused_rows, &self.log, row, KEPT, false),
+            Ok(Conclusion::Kept) => leave_alone::<Q>(due_rows, &self.log, row, KEPT, false),
             Ok(_) => Turn::Interrupted,
             Err(error) => self.has_no_claim(holder, &error),
         }
@@ -156,7 +156,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
         let row =
             UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone(), claimed_as: None };
-        Some(leave_kept_alone::<Q>(&self.due_rows.refused_rows, &row, times))
+        Some(leave_kept_alone::<Q>(&self.due_rows, &row, times))
     }
 
     /// Passes claimed rows on to the workers, and takes the first one.
