@@ -34,14 +34,22 @@ fn run(run: &mut Run) -> Result<()> {
     let mut restarts = 0;
     for accounting in [Accounting::On, Accounting::Strict] {
         enqueue(run, aborting)?;
-        // With strict accounts, a row waits for its timeout after a crash, so the timeout is short.
-        let recipe = run.recipe().terms(Terms::Hasty).accounting(accounting);
+        // With strict accounts, a row waits for its timeout after a crash, so the timeout is short. On a slow machine a
+        // handler may then take longer, which uses a try.
+        let is_strict = accounting == Accounting::Strict;
+        let terms = if is_strict { Terms::Hasty } else { Terms::Usual };
+        let recipe = run.recipe().terms(terms).accounting(accounting);
         let crashes = work_on(run, &recipe, aborting)?;
         restarts += crashes;
-        run.number(if accounting == Accounting::On { "crashes" } else { "crashes_strict" }, crashes);
+        run.number(if is_strict { "crashes_strict" } else { "crashes" }, crashes);
         run.expect(crashes >= aborting && crashes <= aborting * CRASHES, || {
             format!("{aborting} rows ended {crashes} processes with accounts {accounting:?}")
         });
+        run.check(|expected| Expected {
+            also_fail: "p.kind = 'aborts'",
+            exact_tries: expected.exact_tries && !is_strict,
+            ..expected
+        })?;
     }
     run.number("restarts", restarts);
     run.number("aborting_rows", 2 * aborting);
@@ -55,7 +63,7 @@ fn run(run: &mut Run) -> Result<()> {
     );
     let not_set_aside = run.session()?.lines(&not_set_aside)?;
     run.add(Invariant::of("every row that ends its process is set aside", not_set_aside));
-    run.check(|expected| Expected { also_fail: "p.kind = 'aborts'", ..expected })
+    Ok(())
 }
 
 /// Enqueues many good payments, with some among them that abort the process.

@@ -1,5 +1,6 @@
 //! Bar 4: the server ends all sessions of the workers, again and again.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -96,23 +97,24 @@ fn end_all_others(session: &mut dyn Session) -> Result<u64> {
 fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
     let workers = WORKERS * pair.len();
     let mut most = 0;
-    // On a busy machine, the last worker may begin after the first has ended. A dead worker misses every time.
-    for slow in ["slow 2500", "slow 5000", "slow 9000", "slow 9000", "slow 9000", "slow 9000"] {
+    // On a busy machine, the last worker may begin after the first has ended. A dead worker misses every time. A handler may
+    // take ten seconds.
+    for slow in ["slow 2500", "slow 5000", "slow 7000", "slow 7000", "slow 7000", "slow 7000"] {
         for worker in &mut *pair {
             ensure!(worker.ended()?.is_none(), "a process has ended: {}", worker.log());
         }
         let mut session = run.session()?;
-        let (booked_before, calls_before) = (booked(&mut *session)?, calls(run)?);
+        let (booked_before, called_before) = (booked(&mut *session)?, called(run)?);
         let mut at_once = 0;
         // One process at a time: a process takes several leases at once, and could keep rows from the other's idle workers.
         while at_once < workers && booked(&mut *session)? == booked_before {
             run.enqueue(&[NewPayment::plain(i64::try_from(at_once)?).kind(slow)])?;
             let deadline = Instant::now() + PATIENCE;
-            while calls(run)? == calls_before + at_once && booked(&mut *session)? == booked_before {
+            while called(run)? == called_before + at_once && booked(&mut *session)? == booked_before {
                 ensure!(Instant::now() < deadline, "no worker takes the payment; {}", run.said());
                 thread::sleep(Duration::from_millis(5));
             }
-            at_once = calls(run)? - calls_before;
+            at_once = called(run)? - called_before;
             if booked(&mut *session)? == booked_before {
                 most = most.max(at_once);
             }
@@ -125,11 +127,13 @@ fn expect_all_at_work(run: &mut Run, pair: &mut [Worker; 2]) -> Result<()> {
     run.number("workers", workers);
     run.number("workers_alive", most);
     let said = run.said();
-    run.expect(most == workers, || format!("only {most} of {workers} workers are at work afterwards; {said}"));
+    run.expect(most >= workers, || format!("only {most} of {workers} workers are at work afterwards; {said}"));
     Ok(())
 }
 
-/// How many calls of the outside world the handlers made.
-fn calls(run: &Run) -> Result<usize> {
-    Ok(calls::calls(&run.calls())?.len())
+/// For how many payments the handlers made calls of the outside world. Whoever takes a lease over makes one more for the
+/// same payment, which shows no further worker.
+fn called(run: &Run) -> Result<usize> {
+    let payments: BTreeSet<_> = calls::calls(&run.calls())?.into_iter().map(|call| call.payment).collect();
+    Ok(payments.len())
 }

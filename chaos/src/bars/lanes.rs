@@ -148,6 +148,8 @@ enum End {
 impl History {
     fn of(queue: &'static str, mode: Mode, notes: &[Note], tried: BTreeMap<i64, usize>) -> Self {
         let (mut attempts, mut enqueued, mut cuts): (Vec<Attempt>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+        // The process that is being killed, and where that is noted.
+        let mut killed: BTreeMap<u32, usize> = BTreeMap::new();
         let end = |of: &mut dyn FnMut(&Attempt) -> bool, attempts: &mut Vec<Attempt>, at, how| {
             for attempt in attempts.iter_mut().filter(|it| it.how == End::Open && of(it)) {
                 (attempt.ended, attempt.how) = (at, how);
@@ -155,20 +157,28 @@ impl History {
         };
         for (at, note) in notes.iter().enumerate() {
             match note {
-                Note::Began { process, attempt, queue: of, row } if of == queue => attempts.push(Attempt {
-                    row: *row,
-                    process: *process,
-                    number: *attempt,
-                    began: at,
-                    ended: usize::MAX,
-                    how: End::Open,
-                }),
+                Note::Began { process, attempt, queue: of, row } if of == queue => {
+                    // A process lives on for a moment after the note that it is killed, and may begin an attempt that
+                    // has no end.
+                    let is_lost = killed.contains_key(process);
+                    let (ended, how) = if is_lost { (at + 1, End::Lost) } else { (usize::MAX, End::Open) };
+                    attempts.push(Attempt { row: *row, process: *process, number: *attempt, began: at, ended, how });
+                }
                 Note::Ended { process, attempt, failed } => {
                     let how = if *failed { End::Failed } else { End::Succeeded };
-                    end(&mut |it| it.process == *process && it.number == *attempt, &mut attempts, at, how);
+                    for it in attempts.iter_mut().filter(|it| it.process == *process && it.number == *attempt) {
+                        if it.how == End::Open || killed.get(process).is_some_and(|killed| *killed < it.began) {
+                            (it.ended, it.how) = (at, how);
+                        }
+                    }
                 }
-                Note::Enqueued { queue: of, last } if of == queue => enqueued.push((at, *last)),
+                Note::Enqueued { queue: of, last } if of == queue => {
+                    // By now it is gone, and another process may get its number.
+                    killed.clear();
+                    enqueued.push((at, *last));
+                }
                 Note::Killing { process } => {
+                    killed.insert(*process, at);
                     end(&mut |it| it.process == *process, &mut attempts, at, End::Lost);
                 }
                 Note::Cutting => {

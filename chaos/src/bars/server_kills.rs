@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::bar::{Bar, Needs};
 use crate::options::{Backend, Mode};
-use crate::run::{Run, booked, pending};
+use crate::run::{Run, Scale, booked, pending};
 
 pub(super) const BAR: Bar = Bar {
     number: 5,
@@ -21,8 +21,9 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How soon the first payment must be booked after the server answers again.
-const BOUND: Duration = Duration::from_secs(5);
+/// How soon the first payment must be booked after the server answers again: in a smoke run, on a busy machine, and for a
+/// release.
+const BOUNDS: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(5)];
 
 fn run(run: &mut Run) -> Result<()> {
     let kills = run.times(2, 30);
@@ -54,7 +55,8 @@ fn run(run: &mut Run) -> Result<()> {
     run.number("kills", kills);
     run.number("longest_without_a_server_ms", u64::try_from(down.as_millis())?);
     run.number("slowest_first_success_ms", u64::try_from(slowest.as_millis())?);
-    run.expect(slowest <= BOUND, || format!("the first success took {slowest:?} from when the server answered"));
+    let bound = BOUNDS[usize::from(run.asked.scale != Scale::Smoke)];
+    run.expect(slowest <= bound, || format!("the first success took {slowest:?} from when the server answered"));
     run.await_pending(0, PATIENCE)?;
     for worker in &mut pair {
         worker.shut_down(PATIENCE)?;
