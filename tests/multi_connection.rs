@@ -42,6 +42,8 @@ mod connection {
 }
 
 #[derive(Queryable, Selectable, Queueable)]
+// The default on SQLite is one second.
+#[queue(timeout = "30s")]
 struct Payment {
     id: i64,
     amount_cents: i64,

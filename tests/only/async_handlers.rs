@@ -248,7 +248,7 @@ impl Drop for ToldOnDrop {
 fn a_future_past_its_timeout_is_dropped_and_its_worker_goes_on() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = hurried_queue, timeout = "500ms", retry = fixed("1h"))]
+    #[queue(module = hurried_queue, timeout = "3s", retry = fixed("1h"))]
     struct Hurried {
         id: i64,
         amount_cents: i64,
@@ -271,14 +271,14 @@ fn a_future_past_its_timeout_is_dropped_and_its_worker_goes_on() {
     assert_eq!(ended.try_recv(), Ok(()));
     let state = bank.state(ids[0]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 500ms"));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 3s"));
 }
 
 #[test]
 fn a_future_for_a_group_past_its_timeout_is_dropped_and_nothing_of_it_commits() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = hurried_groups_queue, group = 50, timeout = "500ms", retry = fixed("1h"))]
+    #[queue(module = hurried_groups_queue, group = 50, timeout = "3s", retry = fixed("1h"))]
     struct HurriedGroup {
         id: i64,
     }

@@ -211,7 +211,7 @@ fn a_worker_that_is_frozen_in_its_transaction_does_not_hold_its_row_for_hours() 
     let bank = Bank::new();
     let id = bank.enqueue([1])[0];
     let mut frozen = bank.connect();
-    let timeout = Duration::from_secs(1);
+    let timeout = Duration::from_secs(5);
     let limits = SessionLimits { lock_timeout: PATIENCE, timeout, statement_timeout: timeout, attempts: true };
     frozen.prepare_session(limits).unwrap();
     frozen.begin().unwrap();

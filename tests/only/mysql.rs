@@ -152,8 +152,8 @@ fn columns_are_added_at_once_and_the_index_without_a_lock() {
 fn sessions_neither_end_nor_stop_reading_by_the_servers_limits() {
     let server = PrivateServer::start();
     let bank = Bank::in_database(Database::on(&server));
-    bank.connect().batch_execute("SET GLOBAL wait_timeout = 1, GLOBAL sql_select_limit = 1").unwrap();
     bank.enqueue([1]);
+    bank.connect().batch_execute("SET GLOBAL wait_timeout = 1, GLOBAL sql_select_limit = 1").unwrap();
     let handler = |payment: &Payment, message: &mut Message<'_, Conn>| {
         let limits = "@@SESSION.wait_timeout > 1000 AND @@SESSION.sql_select_limit > 1000000";
         assert!(diesel::select(sql::<Bool>(limits)).get_result::<bool>(message.connection())?);

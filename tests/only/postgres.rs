@@ -154,10 +154,10 @@ fn a_claim_by_an_update_takes_no_more_rows_than_asked_for_whatever_the_plan() {
 #[test]
 fn sessions_that_wait_for_work_are_not_ended_by_the_servers_limit() {
     let bank = Bank::new();
+    bank.enqueue([1]);
     let mut connection = bank.connect();
     let name: String = diesel::select(sql::<Text>("current_database()::text")).get_result(&mut connection).unwrap();
     connection.batch_execute(&format!("ALTER DATABASE {} SET idle_session_timeout = '1s'", quote(&name))).unwrap();
-    bank.enqueue([1]);
     let handler = |payment: &Payment, message: &mut Message<'_, Conn>| {
         let limit = diesel::select(sql::<Text>("current_setting('idle_session_timeout')"));
         let limit: String = limit.get_result(message.connection())?;

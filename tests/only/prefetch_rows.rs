@@ -220,7 +220,7 @@ fn a_message_is_a_success_although_the_lock_of_the_next_row_runs_into_a_timeout(
         }
         book(payment, message)
     };
-    let tally = bank.poller(handler).lock_timeout(Duration::from_millis(300)).run_until_idle().unwrap();
+    let tally = bank.poller(handler).lock_timeout(Duration::from_secs(5)).run_until_idle().unwrap();
     assert_eq!((tally.succeeded, tally.interrupted, tally.lost), (4, 0, 0));
     assert_eq!(bank.booked(), ids);
 }

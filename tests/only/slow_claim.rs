@@ -10,16 +10,16 @@ use queueable::{Message, Migrations, Outcome, Queueable};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
 
-/// A payment whose claim takes a quarter of a second, as beside an old snapshot.
+/// A payment whose claim takes longer than its handler may, as beside an old snapshot.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = slow_queue, timeout = "100ms", claim_if = "slowly()")]
+#[queue(module = slow_queue, timeout = "2s", claim_if = "slowly()")]
 struct Slow {
     id: i64,
 }
 
 fn slowly() -> diesel::expression::SqlLiteral<Bool> {
-    diesel::dsl::sql("(SELECT true FROM pg_sleep(0.25))")
+    diesel::dsl::sql("(SELECT true FROM pg_sleep(2.5))")
 }
 
 #[test]

@@ -80,7 +80,7 @@ where
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = parcels, primary_key(number, kind))]
-#[queue(max_tries = 1)]
+#[queue(max_tries = 1, timeout = "30s")]
 struct Parcel {
     number: AccountNumber,
     kind: Kind,

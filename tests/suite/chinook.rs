@@ -24,6 +24,7 @@ macro_rules! adopts {
 
         #[derive(Queryable, Selectable, Queueable)]
         #[diesel(table_name = invoices)]
+        #[queue(timeout = "30s")]
         struct Invoice {
             id: i32,
             customer: i32,

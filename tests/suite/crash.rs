@@ -19,30 +19,16 @@ use tempfile::TempDir;
 
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
+use crate::suite::group::entity;
 use crate::suite::main_job::program::{Ended, Program};
 
 /// The amount that ends the process.
 const DEADLY: i64 = -1;
 
-/// The same rows, with a timeout that is short enough for a test.
-#[derive(Queryable, Selectable, Queueable)]
-#[diesel(table_name = payments)]
-#[queue(module = hasty_queue, retry = fixed("1h"), timeout = "3s")]
-struct Hasty {
-    id: i64,
-    company_id: i64,
-    amount_cents: i64,
-}
-
-/// The same rows in groups.
-#[derive(Queryable, Selectable, Queueable)]
-#[diesel(table_name = payments)]
-#[queue(module = grouped_queue, retry = fixed("1h"), timeout = "3s", group = 20)]
-struct Grouped {
-    id: i64,
-    company_id: i64,
-    amount_cents: i64,
-}
+entity!(Grouped, grouped_queue, group = 20);
+// After a crash under strict accounts, a row waits for its timeout.
+entity!(Strict, strict_queue, timeout = "10s",);
+entity!(StrictInGroups, strict_in_groups_queue, timeout = "10s", group = 20);
 
 /// The orders of a process.
 #[derive(Clone, Serialize, Deserialize)]
@@ -78,13 +64,20 @@ fn a_process_of_its_own() {
     let mut session = pool.get().unwrap();
     let (settings, notes, leave) = (orders.settings.clone(), orders.notes.clone(), orders.leave);
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
-    let poller = if handler.orders.grouped {
-        Grouped::poller(pool, move |row: &Grouped, message: &mut Message<'_, Conn>| {
-            let Grouped { id, company_id, amount_cents } = *row;
-            handler.handle(&Hasty { id, company_id, amount_cents }, message)
-        })
-    } else {
-        Hasty::poller(pool, move |payment: &Hasty, message: &mut Message<'_, Conn>| handler.handle(payment, message))
+    let is_strict = settings.crash_accounting == CrashAccounting::Strict;
+    let poller = match (handler.orders.grouped, is_strict) {
+        (false, false) => {
+            Payment::poller(pool, move |row: &Payment, message: &mut Message<'_, Conn>| handler.handle(row, message))
+        }
+        (false, true) => Strict::poller(pool, move |row: &Strict, message: &mut Message<'_, Conn>| {
+            handler.handle(&row.payment(), message)
+        }),
+        (true, false) => Grouped::poller(pool, move |row: &Grouped, message: &mut Message<'_, Conn>| {
+            handler.handle(&row.payment(), message)
+        }),
+        (true, true) => StrictInGroups::poller(pool, move |row: &StrictInGroups, message: &mut Message<'_, Conn>| {
+            handler.handle(&row.payment(), message)
+        }),
     };
     let handle = poller.settings(settings).start().unwrap();
     let (_nobody, pace) = mpsc::channel::<()>();
@@ -108,7 +101,7 @@ static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static SUSPECT_INSIDE: AtomicBool = AtomicBool::new(false);
 
 impl Notary {
-    fn handle(&self, payment: &Hasty, message: &mut Message<'_, Conn>) -> HandlerResult {
+    fn handle(&self, payment: &Payment, message: &mut Message<'_, Conn>) -> HandlerResult {
         let text = message.queue_state().last_attempt_error_message.as_deref();
         let suspected = text.is_some_and(|text| text.contains("(crash "));
         let others = INSIDE.fetch_add(1, Ordering::SeqCst);
@@ -136,14 +129,13 @@ impl Notary {
             self.note("ends the process", payment);
             std::process::abort();
         }
-        let Hasty { id, company_id, amount_cents } = *payment;
-        let booked = book(&Payment { id, company_id, amount_cents }, message);
+        let booked = book(payment, message);
         SUSPECT_INSIDE.fetch_and(!suspected, Ordering::SeqCst);
         INSIDE.fetch_sub(1, Ordering::SeqCst);
         booked
     }
 
-    fn note(&self, what: &str, payment: &Hasty) {
+    fn note(&self, what: &str, payment: &Payment) {
         let mut notes = OpenOptions::new().append(true).create(true).open(&self.orders.notes).unwrap();
         notes.write_all(format!("{what}: {}\n", payment.id).as_bytes()).unwrap();
     }

@@ -14,11 +14,11 @@ use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::main_job::program::Program;
 
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = brief_queue, retry = fixed("1h"), timeout = "2s")]
+#[queue(module = brief_queue, retry = fixed("1h"), timeout = "10s")]
 struct Brief {
     id: i64,
     company_id: i64,
@@ -27,7 +27,7 @@ struct Brief {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = brief_group_queue, retry = fixed("0s"), timeout = "2s", group = 8)]
+#[queue(module = brief_group_queue, retry = fixed("0s"), timeout = "10s", group = 8)]
 struct BriefInGroups {
     id: i64,
     company_id: i64,

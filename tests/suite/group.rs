@@ -351,7 +351,7 @@ fn a_row_that_nobody_can_write_does_not_hold_up_its_group() {
 fn an_undecodable_row_fails_alone_in_its_group() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = superstitious_group, retry = fixed("1h"), group = 50)]
+    #[queue(module = superstitious_group, retry = fixed("1h"), timeout = "30s", group = 50)]
     struct Superstitious {
         id: i64,
         #[diesel(deserialize_as = Lucky)]

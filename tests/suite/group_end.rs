@@ -16,6 +16,7 @@ use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 entity!(Ended, ended_queue, group = 50);
 entity!(EndedOptimistic, ended_optimistic_queue, group(50, optimistic));
 entity!(Hurried, hurried_group, timeout = "4s", group = 50);
+entity!(Unhurried, unhurried_group, timeout = "10s", group = 50);
 
 /// Books five payments in a group of eight. The handler of one of them runs this SQL.
 fn one_says(statement: &'static str, culprit: usize, answer: fn() -> HandlerResult) -> (Bank, Vec<i64>) {
@@ -277,12 +278,12 @@ fn a_slow_handler_closes_its_group_early_and_the_rest_of_the_group_is_not_punish
     let ids = enqueue_group(&bank, 8, 1..=8);
     let (_nobody, wait) = mpsc::channel::<()>();
     let (wait, slow, outside) = (Mutex::new(wait), ids[2], Mutex::new(bank.connect()));
-    let tally = run::<Hurried>(&bank, move |hurried: &Hurried, message: &mut Message<'_, Conn>| {
-        let _ = book(&hurried.payment(), message)?;
-        if hurried.id == slow {
+    let tally = run::<Unhurried>(&bank, move |unhurried: &Unhurried, message: &mut Message<'_, Conn>| {
+        let _ = book(&unhurried.payment(), message)?;
+        if unhurried.id == slow {
             // Nobody ever sends. This takes more than half the timeout, but not all of it.
-            let _ = wait.lock().unwrap().recv_timeout(Duration::from_millis(2200));
-        } else if hurried.id == slow + 1 {
+            let _ = wait.lock().unwrap().recv_timeout(Duration::from_millis(5500));
+        } else if unhurried.id == slow + 1 {
             let committed = ledger::table.filter(ledger::payment_id.eq(slow)).count();
             let committed: i64 = committed.get_result(&mut *outside.lock().unwrap())?;
             assert_eq!(committed, 1, "the group of the slow one is over");

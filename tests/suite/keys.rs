@@ -23,6 +23,7 @@ diesel::table! { by_both (company, number) { company -> Text, number -> BigInt, 
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = by_text)]
+#[queue(timeout = "30s")]
 struct ByText {
     id: String,
     amount: i64,
@@ -30,6 +31,7 @@ struct ByText {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = by_bytes)]
+#[queue(timeout = "30s")]
 struct ByBytes {
     id: Vec<u8>,
     amount: i64,
@@ -60,6 +62,7 @@ where
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = by_number)]
+#[queue(timeout = "30s")]
 struct ByNumber {
     id: AccountNumber,
     amount: i64,
@@ -68,6 +71,7 @@ struct ByNumber {
 /// The fields are not in the key's order of columns: the number comes before the company here.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = by_both, primary_key(company, number))]
+#[queue(timeout = "30s")]
 struct ByBoth {
     number: i64,
     company: String,

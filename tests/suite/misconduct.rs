@@ -30,7 +30,7 @@ fn text_of_the_first(bank: &Bank, ids: &[i64], tally: Tally) -> String {
 fn an_entity_that_panics_when_it_is_dropped_fails_alone() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = explosive_queue, retry = fixed("1h"))]
+    #[queue(module = explosive_queue, retry = fixed("1h"), timeout = "30s")]
     struct Explosive {
         amount_cents: i64,
         id: i64,
@@ -99,7 +99,7 @@ fn an_error_that_panics_when_it_is_asked_for_its_source_or_dropped_fails_alone()
 fn a_row_whose_decoding_panics_fails_alone() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = superstitious_queue, retry = fixed("1h"))]
+    #[queue(module = superstitious_queue, retry = fixed("1h"), timeout = "30s")]
     #[expect(dead_code, reason = "it is decoded, not read")]
     struct Superstitious {
         id: i64,

@@ -20,7 +20,7 @@ diesel::table! {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = invoices)]
-#[queue(prefix = "Queue")]
+#[queue(prefix = "Queue", timeout = "30s")]
 struct Invoice {
     id: i64,
     total: i64,
@@ -37,7 +37,7 @@ diesel::table! {
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = order)]
 #[queue(status = "select", next_attempt_time = "from", try_count = "where", last_attempt_time = "limit")]
-#[queue(last_attempt_error_message = "table")]
+#[queue(last_attempt_error_message = "table", timeout = "30s")]
 struct Order {
     id: i64,
     group: i64,
@@ -101,7 +101,7 @@ diesel::table! {
 /// An invoice in a schema of its own. Each root defines how its database makes one.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = invoice)]
-#[queue(module = elsewhere_queue)]
+#[queue(module = elsewhere_queue, timeout = "30s")]
 struct Elsewhere {
     #[allow(dead_code)]
     id: i64,

@@ -34,6 +34,7 @@ fn many_workers_of_two_pollers_handle_every_row_once() {
 fn one_poller_serves_several_entities_and_what_one_makes_due_for_the_other() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = companies)]
+    #[queue(timeout = "30s")]
     struct Company {
         id: i64,
     }
@@ -265,7 +266,7 @@ fn the_pool_gets_no_connection_back_that_the_queue_has_changed() {
 fn an_undecodable_row_fails_alone() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = checked_queue, retry = fixed("1h"))]
+    #[queue(module = checked_queue, retry = fixed("1h"), timeout = "30s")]
     struct Checked {
         id: i64,
         #[diesel(deserialize_as = Positive)]

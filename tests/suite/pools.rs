@@ -20,7 +20,7 @@ diesel::table! {
 /// A payment that shares its transaction with others.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(group = 10, retry = fixed("1h"))]
+#[queue(group = 10, retry = fixed("1h"), timeout = "30s")]
 struct Grouped {
     id: i64,
     amount_cents: i64,

@@ -17,6 +17,7 @@ diesel::allow_tables_to_appear_in_same_query!(companies, payments);
 
 #[derive(Debug, Clone, PartialEq, Queryable, Selectable, Identifiable, AsChangeset, Queueable)]
 #[diesel(table_name = payments)]
+#[queue(timeout = "30s")]
 struct Payment {
     id: Key,
     company_id: i64,

@@ -69,7 +69,7 @@ macro_rules! patient {
     ($entity:ident, $module:ident, $($retry:tt)*) => {
         #[derive(Queryable, Selectable, Queueable)]
         #[diesel(table_name = patient_payments)]
-        #[queue(module = $module, retry = $($retry)*, max_tries = 2147483647)]
+        #[queue(module = $module, retry = $($retry)*, max_tries = 2147483647, timeout = "30s")]
         struct $entity {
             #[allow(dead_code)]
             id: i64,

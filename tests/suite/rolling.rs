@@ -19,7 +19,7 @@ macro_rules! payments {
     ($($name:ident($($settings:tt)*);)*) => {$(
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = payments)]
-        #[queue($($settings)*)]
+        #[queue(timeout = "30s", $($settings)*)]
         #[expect(dead_code, reason = "no handler looks at a row")]
         struct $name {
             id: i64,

@@ -38,7 +38,7 @@ macro_rules! invoices {
     ($($name:ident($($key:tt)*);)*) => {$(
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = invoices)]
-        #[queue(stage = InvoiceStage, retry = fixed("1h"), max_tries = 3, $($key)*)]
+        #[queue(stage = InvoiceStage, retry = fixed("1h"), max_tries = 3, timeout = "30s", $($key)*)]
         pub(crate) struct $name {
             id: i64,
         }

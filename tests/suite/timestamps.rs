@@ -25,7 +25,7 @@ macro_rules! task {
     ($name:ident, $module:ident, $timestamps:meta $(, $settings:meta)*) => {
         #[derive(Debug, Queryable, Selectable, Queueable)]
         #[diesel(table_name = tasks)]
-        #[queue(module = $module, retry = fixed("1h"), $timestamps)]
+        #[queue(module = $module, retry = fixed("1h"), timeout = "30s", $timestamps)]
         $(#[queue($settings)])*
         struct $name {
             #[allow(dead_code, reason = "some tests ask for the name alone")]

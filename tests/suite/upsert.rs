@@ -18,7 +18,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = articles)]
-#[queue(version = revision, rerun_on_change(body))]
+#[queue(version = revision, rerun_on_change(body), timeout = "30s")]
 pub(crate) struct Article {
     id: i64,
     revision: i64,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use chrono::{TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
@@ -41,16 +42,23 @@ fn a_session_that_ends_gives_its_place_back() {
     assert_eq!((tally.succeeded, watch.companies().len()), (3, 4));
 }
 
-/// The row of a process that is gone: its lease ends in two seconds.
+/// The row of a process that is gone, under a lease that only a test ends.
 fn lease_elsewhere(database: &Database, company: i64) {
     enqueue(database, [Some(company)]);
-    let seconds = Utc::now() + TimeDelta::seconds(2);
+    let later = Utc::now() + TimeDelta::hours(1);
     diesel::update(jobs::table.filter(jobs::company_id.eq(company)))
         .set((
             serial_lease_queue::status.eq(Status::InProgress),
             serial_lease_queue::try_count.eq(1),
-            serial_lease_queue::next_attempt_time.eq(seconds),
+            serial_lease_queue::next_attempt_time.eq(later),
         ))
+        .execute(&mut database.connect())
+        .unwrap();
+}
+
+fn end_first_lease(database: &Database) {
+    diesel::update(jobs::table.find(1))
+        .set(serial_lease_queue::next_attempt_time.eq(Now))
         .execute(&mut database.connect())
         .unwrap();
 }
@@ -70,6 +78,10 @@ fn the_lease_of_a_process_that_is_gone_holds_its_place_until_it_ends() {
     let (seen, other) = (watch.clone(), database.clone());
     let call = move |job: &SerialLease, _: &Lease| {
         seen.begin(job.id, job.company_id);
+        if job.company_id == Some(2) {
+            dawdle(&other);
+            end_first_lease(&other);
+        }
         // The first row's lease is a new one once it is called itself.
         let ran_before = seen.ids(Some(1)).contains(&1);
         Ok(job.company_id == Some(2) || ran_before || has_ended(&other))
@@ -102,7 +114,7 @@ fn a_lease_that_has_ended_is_lost_when_others_have_its_places() {
             diesel::update(jobs::table.filter(jobs::id.gt(1)))
                 .set((
                     pairs_lease_queue::status.eq(Status::InProgress),
-                    pairs_lease_queue::next_attempt_time.eq(Utc::now() + TimeDelta::seconds(2)),
+                    pairs_lease_queue::next_attempt_time.eq(Utc::now() + TimeDelta::hours(1)),
                 ))
                 .execute(&mut connection)
                 .unwrap();
@@ -111,8 +123,14 @@ fn a_lease_that_has_ended_is_lost_when_others_have_its_places() {
     };
     let apply = |_: &PairsLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     let poller = PairsLease::poller(database.pool(6), (call, apply)).workers(1).claim_batch(1);
-    let tally = poller.run_until_idle().unwrap();
-    assert!(tally.lost >= 1, "{tally:?}");
+    let handle = poller.start().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while handle.tally().lost + handle.tally().succeeded == 0 {
+        assert!(Instant::now() < deadline, "{:?}", handle.tally());
+        thread::yield_now();
+    }
+    let tally = handle.shutdown(Duration::from_secs(60)).tally;
+    assert!(tally.lost >= 1 && tally.succeeded == 0, "{tally:?}");
 }
 
 #[test]

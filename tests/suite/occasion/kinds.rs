@@ -29,7 +29,7 @@ macro_rules! things {
     ($($name:ident($($key:tt)*);)*) => {$(
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = things)]
-        #[queue(retry = fixed("1h"), $($key)*)]
+        #[queue(retry = fixed("1h"), timeout = "30s", $($key)*)]
         pub(super) struct $name {
             #[expect(dead_code, reason = "its key is the message's")]
             id: i64,

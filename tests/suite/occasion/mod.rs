@@ -27,7 +27,7 @@ macro_rules! charges {
     ($($name:ident($($key:tt)*);)*) => {$(
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = charges)]
-        #[queue(retry = fixed("1h"), max_tries = 4, $($key)*)]
+        #[queue(retry = fixed("1h"), max_tries = 4, timeout = "30s", $($key)*)]
         struct $name {
             id: i64,
         }

@@ -52,7 +52,7 @@ macro_rules! accounts {
     ($($name:ident($($key:tt)*);)*) => {$(
         #[derive(Queryable, Selectable, Queueable)]
         #[diesel(table_name = accounts, primary_key(iban))]
-        #[queue(retry = fixed("1h"), $($key)*)]
+        #[queue(retry = fixed("1h"), timeout = "30s", $($key)*)]
         struct $name {
             #[allow(dead_code, reason = "nobody but the queue reads it in all of them")]
             iban: Iban,

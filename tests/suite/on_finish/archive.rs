@@ -64,7 +64,7 @@ fn a_lease_that_expired_in_the_last_try_moves_the_row() {
 fn a_failure_that_is_recorded_in_a_transaction_of_its_own_moves_the_row() {
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = once_queue, max_tries = 1, archive(failed = payments_failed))]
+    #[queue(module = once_queue, max_tries = 1, timeout = "30s", archive(failed = payments_failed))]
     struct Once {
         #[expect(dead_code, reason = "it is decoded, not read")]
         id: i64,

@@ -12,7 +12,7 @@ macro_rules! deleted {
     ($name:ident, $module:ident $(, $mode:tt = $value:tt)*) => {
         #[derive(Debug, Queryable, Selectable, Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(module = $module, retry = fixed("1h"), on_success = delete $(, $mode = $value)*)]
+        #[queue(module = $module, retry = fixed("1h"), timeout = "30s", on_success = delete $(, $mode = $value)*)]
         struct $name {
             id: i64,
             amount_cents: i64,

@@ -43,6 +43,7 @@ macro_rules! moved {
             module = $module,
             retry = fixed("1h"),
             max_tries = 3,
+            timeout = "30s",
             archive(success = payments_done, failed = payments_failed)
             $(, $mode = $value)*
         )]

@@ -154,7 +154,7 @@ fn a_condition_compares_with_the_applications_own_types() {
 
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = transfers)]
-    #[queue(claim_if = "transfers::state.eq(State::Approved)")]
+    #[queue(timeout = "30s", claim_if = "transfers::state.eq(State::Approved)")]
     struct Transfer {
         id: i64,
         state: State,

@@ -178,14 +178,14 @@ fn a_row_without_a_value_comes_first_and_in_a_descending_order_last() {
 
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = invoices)]
-    #[queue(order_by = due_date)]
+    #[queue(order_by = due_date, timeout = "30s")]
     struct Invoice {
         id: i64,
     }
 
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = invoices)]
-    #[queue(order_by = due_date.desc(), prefix = "late_")]
+    #[queue(order_by = due_date.desc(), prefix = "late_", timeout = "30s")]
     struct Late {
         id: i64,
     }

@@ -180,7 +180,7 @@ fn a_row_with_an_unknown_status_holds_nobody_up() {
 fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(exclusive, retry = fixed("0s"), max_tries = 100)]
+    #[queue(exclusive, retry = fixed("0s"), max_tries = 100, timeout = "30s")]
     struct AloneSoon {
         #[allow(dead_code, reason = "the key is needed, but not looked at")]
         id: i64,

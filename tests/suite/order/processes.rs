@@ -27,7 +27,7 @@ entity!(Alone, alone_queue, exclusive);
 // After a crash under strict accounting, a row waits for its timeout.
 entity!(AloneStrict, alone_strict_queue, timeout = "5s", exclusive);
 entity!(AloneCalled, alone_called_queue, exclusive, lease = "60s");
-entity!(AloneCalledBriefly, alone_called_briefly_queue, exclusive, lease = "3s");
+entity!(AloneCalledBriefly, alone_called_briefly_queue, exclusive, lease = "10s");
 
 /// The amount whose handler never ends by itself, and the one that ends the process.
 const ENDLESS: i64 = -1;

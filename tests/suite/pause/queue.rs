@@ -84,8 +84,10 @@ fn a_worker_that_goes_from_row_to_row_stops_at_a_pause_and_goes_on_at_its_end() 
         await_company(&bank, &handled);
         let later = bank.enqueue([7])[0];
         await_company(&bank, &handled);
-        assert_eq!(note.begun(), ids[..2], "{mode:?}");
-        for id in ids[2..].iter().copied().chain([later]) {
+        // The poller may know of the pause before the second begins.
+        let begun = note.begun();
+        assert!(begun == ids[..1] || begun == ids[..2], "{mode:?}: {begun:?}");
+        for id in ids[begun.len()..].iter().copied().chain([later]) {
             let state = bank.state(id);
             assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0), "{mode:?} {id}");
         }
@@ -102,8 +104,11 @@ fn a_worker_that_goes_from_row_to_row_stops_at_a_pause_and_goes_on_at_its_end() 
 fn a_pause_ends_at_its_end_by_the_databases_clock() {
     keep_warnings();
     let bank = bank();
-    let pause = Pause::new("a short break", BY).lasting(Duration::from_secs(2));
-    Payment::pause(&mut bank.connect(), pause).unwrap();
+    let pause = |seconds| {
+        let pause = Pause::new("a short break", BY).lasting(Duration::from_secs(seconds));
+        Payment::pause(&mut bank.connect(), pause).unwrap();
+    };
+    pause(3600);
     let (sender, begun) = mpsc::channel();
     let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
         sender.send((payment.id, queueable::pauses(message.connection())?.len()))?;
@@ -112,6 +117,8 @@ fn a_pause_ends_at_its_end_by_the_databases_clock() {
     let handle = Payment::poller(bank.pool(1), handler).workers(1).control().start().unwrap();
     let id = bank.enqueue([1])[0];
     await_warning(&["INFO", "paused", "a short break"]);
+    // The second takes the first one's place.
+    pause(2);
     assert_eq!(begun.recv_timeout(PATIENCE), Ok((id, 0)), "by then it is no pause any more");
     await_warning(&["INFO", "no longer paused", "a short break"]);
     drop(handle);

@@ -24,7 +24,7 @@ macro_rules! entities {
     ($($name:ident: $($key:ident$(($($value:tt)*))?$(= $other:literal)?),*;)*) => {$(
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = reports)]
-        #[queue(retry = fixed("1h"), max_tries = 3, $($key$(($($value)*))?$(= $other)?),*)]
+        #[queue(retry = fixed("1h"), max_tries = 3, timeout = "30s", $($key$(($($value)*))?$(= $other)?),*)]
         pub(crate) struct $name {
             id: i64,
         }

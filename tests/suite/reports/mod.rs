@@ -27,7 +27,7 @@ diesel::table! {
 /// An order that is processed in one transaction, and whose times are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(retry = fixed("1h"), max_tries = 3, timestamps(begin, end))]
+#[queue(retry = fixed("1h"), max_tries = 3, timeout = "30s", timestamps(begin, end))]
 pub(super) struct Order {
     pub(super) id: i64,
 }
@@ -35,7 +35,7 @@ pub(super) struct Order {
 /// An order is invoiced when it is approved.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(prefix = "invoice_", claim_if = "orders::approved.eq(1_i64)")]
+#[queue(prefix = "invoice_", timeout = "30s", claim_if = "orders::approved.eq(1_i64)")]
 pub(super) struct Invoice {
     pub(super) id: i64,
 }
@@ -58,7 +58,7 @@ pub(super) enum Step {
 /// An order is delivered in stages, and moves to an archive at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(prefix = "delivery_", stage = Step, archive(success = orders_done, failed = orders_failed))]
+#[queue(prefix = "delivery_", timeout = "30s", stage = Step, archive(success = orders_done, failed = orders_failed))]
 pub(super) struct Delivery {
     pub(super) id: i64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Entry {
 /// An order is billed in the morning, and paid after noon.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(prefix = "bill_", window = "00:00-12:00 UTC")]
+#[queue(prefix = "bill_", timeout = "30s", window = "00:00-12:00 UTC")]
 pub(super) struct Bill {
     pub(super) id: i64,
 }
@@ -82,7 +82,7 @@ pub(super) struct Bill {
 /// The other half of the day, on the same columns.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = orders)]
-#[queue(prefix = "bill_", window = "12:00-24:00 UTC")]
+#[queue(prefix = "bill_", timeout = "30s", window = "12:00-24:00 UTC")]
 pub(super) struct Payment {
     pub(super) id: i64,
 }

@@ -38,7 +38,7 @@ macro_rules! document {
     ($name:ident, $module:ident $(, $settings:meta)*) => {
         #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
         #[diesel(table_name = documents)]
-        #[queue(module = $module, retry = fixed("1h"), max_tries = 5, rerun_on_change(title, body))]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 5, timeout = "30s", rerun_on_change(title, body))]
         $(#[queue($settings)])*
         pub(crate) struct $name {
             pub(crate) id: i64,

@@ -11,7 +11,7 @@ use crate::db::Conn;
 /// A second queue on the documents: each is read aloud every day, and when it has changed.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
-#[queue(prefix = "daily_", periodic, rerun_on_change(body), version = note)]
+#[queue(prefix = "daily_", periodic, rerun_on_change(body), version = note, timeout = "30s")]
 struct Daily {
     id: i64,
     body: Option<String>,

@@ -28,7 +28,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = parcels)]
-#[queue(version = revision, timestamps(updated))]
+#[queue(version = revision, timestamps(updated), timeout = "30s")]
 struct Parcel {
     id: i64,
     revision: Option<i64>,

@@ -34,7 +34,7 @@ macro_rules! works {
     ($($name:ident, $module:ident($($settings:tt)*);)*) => {$(
         #[derive(Debug, Clone, Queryable, Selectable, Queueable)]
         #[diesel(table_name = works)]
-        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, $($settings)*)]
+        #[queue(module = $module, retry = fixed("1h"), max_tries = 3, timeout = "30s", $($settings)*)]
         #[expect(dead_code, reason = "its queue is looked at, not itself")]
         struct $name {
             id: i64,

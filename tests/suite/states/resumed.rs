@@ -14,7 +14,7 @@ diesel::table! {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = chimes)]
-#[queue(periodic, retry = fixed("1h"), max_tries = 3)]
+#[queue(periodic, retry = fixed("1h"), max_tries = 3, timeout = "30s")]
 #[expect(dead_code, reason = "it is operated on, and read by nobody")]
 struct Chime {
     id: i64,
