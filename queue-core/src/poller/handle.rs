@@ -121,8 +121,9 @@ impl PollerHandle {
 
     /// Shuts the poller down: it claims nothing more, and running handlers have `grace` to finish. It ends the sessions
     /// of those that do not, so that the server rolls them back and their rows are due again. On SQLite no session can
-    /// be ended from outside: a handler's transaction is rolled back when the handler returns. Nothing is left behind
-    /// in the database in any case.
+    /// be ended from outside: a handler's transaction is rolled back when the handler returns. After the grace the rows
+    /// under a lease are given back. If the database takes longer than a second for that, a row may keep its lease until it
+    /// ends by itself. Nothing else is left behind in the database.
     pub fn shutdown(mut self, grace: Duration) -> Shutdown {
         self.shut_down(grace)
     }
