@@ -1,5 +1,5 @@
-//! A strict lane whose first row fails in a transaction that is gone, while another process claims in the lane. SQLite
-//! has one writer at a time.
+//! Lanes: a strict one whose first row fails in a transaction that is gone, while another process claims in it, and one
+//! whose row has ended its process. SQLite has one writer at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use fail::FailScenario;
-use queueable::{Failure, Message, Migrations, Outcome, Queueable};
+use queueable::{Failure, HandlerResult, Message, Migrations, Outcome, Queueable};
 
 use crate::db::{AUTO_KEY, BIGINT, Conn, Database};
 
@@ -27,7 +27,6 @@ diesel::table! {
 #[queue(retry = fixed("1h"), max_tries = 3, serial_by(company_id, strict))]
 struct Order {
     id: i64,
-    #[expect(dead_code, reason = "the lane")]
     company_id: i64,
 }
 
@@ -66,17 +65,24 @@ fn await_that(is_so: impl Fn() -> bool) {
     }
 }
 
-#[test]
-fn a_failure_that_is_recorded_while_another_process_claims_holds_its_lane_back() {
-    let scenario = FailScenario::setup();
+/// A database with orders of these companies, each due a second later than the one before.
+fn orders_of(companies: impl IntoIterator<Item = i64>) -> Database {
     let database = Database::new();
     let mut connection = database.connect();
     let table = format!("CREATE TABLE orders (id {AUTO_KEY} NOT NULL, company_id {BIGINT} NOT NULL)");
     connection.batch_execute(&table).unwrap();
     connection.run_pending_migrations(Migrations::new().entity::<Order>()).unwrap();
-    let rows = "INSERT INTO orders (company_id, next_attempt_time) VALUES (7, '2026-01-01 00:00:00'), \
-                (7, '2026-01-01 00:00:01')";
-    connection.batch_execute(rows).unwrap();
+    let row = |(second, company): (usize, i64)| format!("({company}, '2026-01-01 00:00:{second:02}')");
+    let rows: Vec<_> = companies.into_iter().enumerate().map(row).collect();
+    let insert = format!("INSERT INTO orders (company_id, next_attempt_time) VALUES {}", rows.join(", "));
+    connection.batch_execute(&insert).unwrap();
+    database
+}
+
+#[test]
+fn a_failure_that_is_recorded_while_another_process_claims_holds_its_lane_back() {
+    let scenario = FailScenario::setup();
+    let database = orders_of([7, 7]);
 
     let progress = Arc::new(Progress::default());
     let (asking, recording, recorded) = (progress.clone(), progress.clone(), progress.clone());
@@ -101,4 +107,25 @@ fn a_failure_that_is_recorded_while_another_process_claims_holds_its_lane_back()
     let retried: u64 = pollers.map(|poller| poller.shutdown(PATIENCE).tally.retried).iter().sum();
     scenario.teardown();
     assert_eq!((begun.lock().unwrap().clone(), retried), (vec![1], 1));
+}
+
+#[test]
+fn an_order_that_has_ended_its_process_has_its_turn_beside_the_backlog_of_another_company() {
+    // The fail points are the process's, and so is the gate behind which the suspected order runs alone.
+    let scenario = FailScenario::setup();
+    let database = orders_of(std::iter::once(7).chain(std::iter::repeat_n(8, 50)));
+    let suspected = order_queue::last_attempt_error_message
+        .eq("queueable: the process ended while this message was handled (crash 1 of 3)");
+    diesel::update(orders::table.find(1)).set(suspected).execute(&mut database.connect()).unwrap();
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let noted = begun.clone();
+    let handler = move |order: &Order, _: &mut Message<'_, Conn>| -> HandlerResult {
+        noted.lock().unwrap().push(order.company_id);
+        Ok(Outcome::Done)
+    };
+    let tally = Order::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap();
+    scenario.teardown();
+    assert_eq!(tally.succeeded, 51);
+    let place = begun.lock().unwrap().iter().position(|company| *company == 7);
+    assert!(place.is_some_and(|place| place < 3), "{begun:?}");
 }

@@ -137,6 +137,10 @@ where
     let (message, kept) = match check_crashes(&mut **session, plan, (&key, &watch), &mut fence, message, &details) {
         Ok(to_handle) => to_handle,
         Err(not_handled) => {
+            if let (NotHandled::Suspect, Some(places), Some(lane)) = (&not_handled, plan.claim.places, &details.lane) {
+                // The worker claims again, alone, and finds the row only in this lane.
+                places.is_next(lane);
+            }
             return not_attempted(not_handled, UnsettledRow { key, fence, due, details, claimed_as: None }, watch);
         }
     };

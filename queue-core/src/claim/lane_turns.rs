@@ -111,6 +111,11 @@ impl LaneTurns {
         }
     }
 
+    /// Makes a lane the next one to try.
+    pub(super) fn is_next(&self, lane: &Lane) {
+        self.round().next.push_front(lane.clone());
+    }
+
     /// Leaves a lane alone for this time, because its first row holds it back.
     pub(super) fn is_held_back(&self, lane: &Lane, pause: Duration) {
         let (now, mut round) = (Instant::now(), self.round());

@@ -246,6 +246,11 @@ impl HeldPlaces<'_> {
         self.retake(connection)
     }
 
+    /// Makes a lane the one that the next claim tries first.
+    pub(crate) fn is_next(&self, lane: &Lane) {
+        self.places.turns.is_next(lane);
+    }
+
     /// Forgets the place of a lane in which a claim has found nothing: perhaps it has found no place. If it has, that is
     /// free when the transaction ends.
     pub(super) fn forget_lane(&self, lane: &Lane) {
