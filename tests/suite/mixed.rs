@@ -72,7 +72,8 @@ fn a_suspect_does_not_wait_for_a_handler_that_a_shutdown_has_left_behind() {
     let handle = bank
         .poller(move |_: &Payment, _: &mut Message<'_, Conn>| -> HandlerResult {
             let _ = begin.lock().unwrap().send(());
-            let _ = released.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE);
+            // This ends with the test at the latest, even if the test fails.
+            let _ = released.lock().unwrap_or_else(PoisonError::into_inner).recv();
             Ok(Outcome::Done)
         })
         .start()
@@ -95,7 +96,7 @@ fn a_suspect_does_not_wait_for_a_handler_that_a_shutdown_has_left_behind() {
         })
         .start()
         .unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE / 3), Ok(ids[0]));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(ids[0]));
     assert_eq!(next.shutdown(PATIENCE).tally.succeeded, 1);
     drop(release);
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use diesel::prelude::*;
@@ -144,12 +144,14 @@ fn an_idle_poller_asks_once_per_interval_whatever_the_number_of_workers() {
         .unwrap();
     let handle =
         Idle::poller(pool, |_: &Idle, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).workers(16).start().unwrap();
-    let before = queries.load(Ordering::Relaxed);
+    let (began, before) = (Instant::now(), queries.load(Ordering::Relaxed));
     let (_never, wait) = mpsc::channel::<()>();
     assert_eq!(wait.recv_timeout(Duration::from_secs(4)), Err(RecvTimeoutError::Timeout));
     let asked = queries.load(Ordering::Relaxed) - before;
+    // The scout goes on while the machine keeps this thread waiting.
+    let seconds = began.elapsed().as_secs_f64().ceil();
     // The scout's session is prepared within this time too.
-    assert!(asked <= 4 + SESSION_QUERIES, "{asked} queries in 4 seconds");
+    assert!(asked as f64 <= seconds + SESSION_QUERIES as f64, "{asked} queries in {seconds} seconds");
     handle.shutdown(PATIENCE);
 }
 

@@ -41,12 +41,15 @@ fn a_call_past_its_timeout_is_dropped_and_recorded_also_if_it_never_yields() {
     };
     let tally = Hurried::poller(bank.pool(2), calls).workers(2).on_event(listener).run_until_idle().unwrap();
     assert_eq!((tally.retried, tally.succeeded), (2, 0));
+    // The end of a poller does not wait for its listeners for ever.
+    until("all is told", || told.lock().unwrap().len() >= 6);
     for id in &ids {
         let told = told.lock().unwrap();
         let of_row: Vec<_> = told.iter().filter(|(key, _)| *key == id.to_string()).map(|(_, what)| *what).collect();
         assert_eq!(of_row, ["begun", "over budget", "will retry"]);
     }
-    until("the future that waits is dropped", || inside.now.load(Ordering::SeqCst) == 1);
+    // A future whose time is over before a thread of the runtime first polls it does not run at all.
+    until("the future that waits is dropped", || inside.now.load(Ordering::SeqCst) <= 1);
     let_go.store(true, Ordering::SeqCst);
     until("the other one has ended", || inside.now.load(Ordering::SeqCst) == 0);
     for id in ids {

@@ -157,8 +157,8 @@ fn no_job_overtakes_one_of_its_company_that_another_session_holds() {
     held_by_another_session!(SerialLease, watch, (call, apply));
 }
 
-#[test]
-fn a_process_that_starts_takes_no_job_out_of_its_turn() {
+/// Runs a poller while others start, and returns how many have.
+fn starts_beside_a_poller() -> u32 {
     let database = Arc::new(jobs_of::<Serial>());
     enqueue(&database, (0..240).map(|i| Some(i % 2)));
     let watch = Watch::default();
@@ -179,12 +179,18 @@ fn a_process_that_starts_takes_no_job_out_of_its_turn() {
         starts += 1;
     }
     poller.join().unwrap();
-    assert!(starts > 0, "no other process has started meanwhile");
     for company in 0..2 {
         let ids = watch.ids(Some(company));
         assert!(ids.len() == 120 && ids.is_sorted(), "company {company}, in the order of their due times: {ids:?}");
         assert_eq!(watch.most(Some(company)), 1);
     }
+    starts
+}
+
+#[test]
+fn a_process_that_starts_takes_no_job_out_of_its_turn() {
+    // The poller may have ended before this thread, which starts the others, goes on.
+    assert!((0..5).any(|_| starts_beside_a_poller() > 0), "no other process has started meanwhile");
 }
 
 #[test]

@@ -111,9 +111,9 @@ impl Watch {
         self.0.1.notify_all();
     }
 
-    /// Waits until so many jobs run, or a few seconds: a limit that is wrong shows by that.
+    /// Waits until so many jobs run, but not as long as a handler may take: a limit that is wrong shows by that.
     fn meet(&self, number: u32, of: impl Fn(&Seen) -> u32) -> bool {
-        let wait = Duration::from_secs(10);
+        let wait = Duration::from_secs(25);
         let seen = self.0.0.lock().unwrap();
         let (_seen, timeout) = self.0.1.wait_timeout_while(seen, wait, |seen| of(seen) < number).unwrap();
         !timeout.timed_out()

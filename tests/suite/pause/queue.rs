@@ -220,7 +220,8 @@ fn a_paused_queue_with_due_rows_is_not_asked_for_in_a_loop() {
     await_warning(&["INFO", "paused", "as quiet as can be"]);
     let before = queries.0.load(Ordering::Relaxed);
     let asked = begun.recv_timeout(PATIENCE).unwrap() - before;
-    // The first attempts after the pause are among them.
-    assert!(asked < 60, "{asked} queries in 6 seconds");
+    // The first attempts after the pause are among them, and the polls while a thread stands still. A loop would ask
+    // thousands of times.
+    assert!(asked < 200, "{asked} queries in 6 seconds");
     drop(handle);
 }

@@ -188,7 +188,8 @@ fn a_stage_is_paused_and_resumed_while_its_poller_runs() {
         await_true(|| handle.tally().advanced == 12);
         let begun = errand.begun.lock().unwrap().clone();
         let sent: Vec<_> = begun.iter().filter(|(_, stage)| *stage == LetterStage::Send).map(|(id, _)| *id).collect();
-        assert_eq!(sent, [1, 2], "{mode:?}");
+        // The poller may know of the pause before the second begins.
+        assert!(sent == [1] || sent == [1, 2], "{mode:?}: {sent:?}");
         Letter::resume_stage(&mut database.connect(), LetterStage::Send).unwrap();
         await_true(|| handle.tally().succeeded == 24);
         await_warning(&["INFO", "no longer paused", &reason]);
