@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use chrono::{DateTime, Datelike, Utc};
 use diesel::connection::BoxableConnection;
-use diesel::deserialize::{self, FromSql, QueryableByName};
+use diesel::deserialize::{self, FromSql};
 use diesel::pg::{Pg, PgValue};
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz};
+use diesel::sql_types::{Text, Timestamptz};
 
 use self::errors::{NOT_ONE_ROW, classify_message, is_lost_by_client, is_marked, is_message};
+use self::exclusion::PLACES;
 use self::pg_session::PgSession;
 use self::settings::PgSettings;
 use super::connection::QueueBackend;
@@ -22,14 +23,12 @@ use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClass;
 use super::error_class::ErrorClasses;
-use super::exclusion::{Exclusion, Place};
 use super::one_round_trip::OneRoundTrip;
 use super::one_round_trip::{AfterFinish, Unfinished};
 use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::SessionLimits;
 use super::session_setup::SessionSetup;
-use super::table_name::fingerprint;
 use super::target::{Schema, Step, Target};
 use super::transactions::COMMIT_REFUSED;
 use super::transactions::Transactions;
@@ -53,6 +52,8 @@ mod archive;
 mod control;
 
 mod errors;
+
+mod exclusion;
 
 mod finish;
 
@@ -396,82 +397,6 @@ impl<C: PgSession> ErrorClasses<Pg> for C {
     fn lacks_group_cursor(error: &Error) -> bool {
         is_message(error, "cursor \"queueable_group\" does not exist")
     }
-}
-
-impl<C: PgSession> Exclusion<Pg> for C {
-    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
-        #[derive(QueryableByName)]
-        struct Answer {
-            #[diesel(sql_type = Bool)]
-            excluded: bool,
-        }
-        // The table by its OID, because each tenant's schema may have one of the same name. The server releases the
-        // lock after the transaction's changes are visible.
-        let locked: Answer = diesel::sql_query(
-            "SELECT pg_catalog.pg_try_advisory_xact_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS excluded",
-        )
-        .bind::<Integer, _>(exclusion_of(target) as i32)
-        .bind::<Text, _>(target.table.to_string())
-        .get_result(self)?;
-        Ok(locked.excluded)
-    }
-
-    fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {
-        #[derive(QueryableByName)]
-        struct Holder {
-            #[diesel(sql_type = Text)]
-            session: String,
-        }
-        let holders: Vec<Holder> = diesel::sql_query(
-            "SELECT pg_catalog.concat('the session with the pid ', l.pid, ' (', COALESCE(a.application_name, ''), ')') AS session \
-             FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
-             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.pid <> pg_catalog.pg_backend_pid() \
-             AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) \
-             AND l.classid = CAST($1 AS oid) AND l.objid = CAST(CAST($2 AS regclass) AS oid)",
-        )
-        .bind::<Text, _>((exclusion_of(target) as u32).to_string())
-        .bind::<Text, _>(target.table.to_string())
-        .load(self)?;
-        Ok(holders.into_iter().next().map(|holder| holder.session))
-    }
-
-    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
-        Ok(())
-    }
-
-    fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>> {
-        #[derive(QueryableByName)]
-        struct Answer {
-            #[diesel(sql_type = Nullable<Integer>)]
-            place: Option<i32>,
-        }
-        let [start, queue, table, lane_part, end] = PLACES;
-        let query = format!("SELECT {start}$1{queue}$2{table}$3{lane_part}$4{end} AS place");
-        let place = Place::of(target, lane, places);
-        let query = diesel::sql_query(query).bind::<BigInt, _>(place.places).bind::<Text, _>(place.queue);
-        let taken: Answer = query.bind::<Text, _>(place.table).bind::<Text, _>(place.lane).get_result(self)?;
-        Ok(taken.place.map(i32::unsigned_abs))
-    }
-
-    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
-        Ok(())
-    }
-}
-
-/// The SQL around the number of places, the queue, its table and the lane: it takes one of the places for the transaction.
-/// A hash of 64 bits: two lanes of one hash share their places, which limits them more and never less. With a limit of one
-/// row, the server tries one place after the other and stops at the first that is free.
-const PLACES: [&str; 5] = [
-    "(SELECT place FROM pg_catalog.generate_series(0, CAST(",
-    " AS integer) - 1) AS places(place) WHERE pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(pg_catalog.concat(",
-    ", ' ', CAST(CAST(",
-    " AS regclass) AS oid), ' ', ",
-    "), place)) LIMIT 1)",
-];
-
-/// Returns the number that tells the lock of a queue from others on its table.
-fn exclusion_of(target: &Target) -> u64 {
-    fingerprint(&format!("queueable\n{}", target.columns.status))
 }
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
