@@ -124,7 +124,7 @@ impl LaneTurns {
     }
 
     /// Tells whether a lane is left alone now.
-    pub(super) fn hold_back(&self, lane: &Lane) -> bool {
+    pub(super) fn holds_back(&self, lane: &Lane) -> bool {
         self.round().holds_back(lane)
     }
 

@@ -74,7 +74,7 @@ impl HeldPlaces<'_> {
                 },
                 Some(keys) => match keys.next() {
                     Some(key) => match Q::lane_of(connection, key.value())? {
-                        Some(lane) if !self.places.turns.hold_back(&lane) => (lane, Some(key)),
+                        Some(lane) if !self.places.turns.holds_back(&lane) => (lane, Some(key)),
                         _ => continue,
                     },
                     None => break,
