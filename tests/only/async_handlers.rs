@@ -11,6 +11,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl};
 use queueable::{
     Async, AsyncHandler, Failure, Group, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally,
 };
+use tokio::sync::Notify;
 
 use crate::db::{AsyncConn, SESSION, fail_quoting};
 use crate::suite::bank::{Bank, Payment, companies, ledger, payments};
@@ -199,16 +200,19 @@ fn a_select_that_cuts_a_transaction_short_undoes_the_attempt() {
     let ids = bank.enqueue([1, 2]);
     let tally = run(&bank, async |payment: &Payment, message: &mut Message<'_, AsyncConn>| {
         let (id, cents) = (payment.id, payment.amount_cents);
+        let reached = Notify::new();
+        let reaches = &reached;
         let waiting = message.connection().transaction(async move |connection| {
             booked(connection, id, cents).await?;
             if cents == 1 {
+                reaches.notify_one();
                 future::pending::<()>().await;
             }
             Ok::<_, Failure>(())
         });
         tokio::select! {
             answer = waiting => answer?,
-            () = tokio::time::sleep(Duration::from_millis(if cents == 1 { 50 } else { 60_000 })) => {}
+            () = reached.notified() => {}
         }
         Ok(Outcome::Done)
     });
