@@ -96,6 +96,7 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
+    pub use crate::entity::{IsKey, KeyedRow, QueueSql};
     pub use crate::row::{BoundValue, Details, DueTime, ErrorText, Fence, Lane, LaneValue, RowKey, TextForm};
 
     /// The traits and types of the backends.
@@ -114,17 +115,17 @@ pub mod internals {
     pub mod statement {
         pub use crate::statement::{
             AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor,
-            ClaimFrom, ClaimKey, ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition,
-            CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
+            ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType,
+            Condition, CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
             CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock,
             FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived,
-            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneOn, LanesOf, LastAttempt, LeaseDue, LeaseDueRow, LeaseOn,
-            LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd,
-            PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn, QueueOn,
-            ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation, Remove, RemoveAll, RemoveKeys,
-            Retake, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, SettleMany,
-            SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages, VersionedRow,
-            WithTexts,
+            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LaneOn, LanesOf, LastAttempt, LeaseDue,
+            LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue,
+            PassOn, PauseEnd, PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn,
+            QueueOn, ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation, Remove, RemoveAll,
+            RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle,
+            SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages,
+            VersionedRow, WithTexts,
         };
     }
 }

@@ -6,12 +6,13 @@ use diesel::connection::SimpleConnection;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use queueable::internals::backend::Sql;
-use queueable::internals::statement::{Finish, LockLeased, LockVersion, PrefetchRows};
+use queueable::internals::statement::{Claim, Finish, LockLeased, LockVersion, PrefetchRows};
 use queueable::{Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 use crate::suite::group::{enqueue_group, entity, run};
+use crate::suite::keyed::queue;
 
 entity!(Dying, dying_queue, group = 50);
 
@@ -129,11 +130,12 @@ fn a_table_altered_while_workers_run_costs_no_try() {
 
 #[test]
 fn the_sql_of_what_is_prepared_to_travel_with_other_statements() {
-    let finish = diesel::debug_query::<Pg, _>(&Sql::new(&Finish::<Payment>::new())).to_string();
-    let finish_lease = diesel::debug_query::<Pg, _>(&Sql::new(&Finish::<Payment>::new().leased())).to_string();
-    let hold = diesel::debug_query::<Pg, _>(&Sql::new(&LockLeased::<Payment>::new())).to_string();
-    let lock = diesel::debug_query::<Pg, _>(&Sql::new(&LockVersion::<Payment>::new())).to_string();
-    let read = diesel::debug_query::<Pg, _>(&Sql::new(&PrefetchRows::<Payment, Pg>::new(16, None))).to_string();
+    let finish = diesel::debug_query::<Pg, _>(&Sql::new(&Finish::new(queue::<Payment>()))).to_string();
+    let finish_lease = diesel::debug_query::<Pg, _>(&Sql::new(&Finish::new(queue::<Payment>()).leased())).to_string();
+    let hold = diesel::debug_query::<Pg, _>(&Sql::new(&LockLeased::new(queue::<Payment>()))).to_string();
+    let lock = diesel::debug_query::<Pg, _>(&Sql::new(&LockVersion::new(queue::<Payment>()))).to_string();
+    let read =
+        diesel::debug_query::<Pg, _>(&Sql::new(&PrefetchRows::new(Claim::new::<Payment>(), 16, None))).to_string();
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("postgres_at_once", [finish, finish_lease, hold, lock, read].join("\n\n"));
     });

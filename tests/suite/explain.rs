@@ -6,6 +6,7 @@ use queueable::internals::statement::{Claim, ProbeDue};
 
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment};
+use crate::suite::keyed::queue;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -44,9 +45,9 @@ fn claim_and_look_walk_the_queues_index() {
     let bank = a_long_history();
     let mut connection = bank.connect();
     for (name, plan) in [
-        ("claim", plan_of(&mut connection, &Claim::<Payment, Backend>::new())),
-        ("claim of many", plan_of(&mut connection, &Claim::<Payment, Backend>::new().some(50, &[]))),
-        ("look", plan_of(&mut connection, &ProbeDue::<Payment, <Conn as diesel::Connection>::Backend>::new())),
+        ("claim", plan_of(&mut connection, &Claim::<Backend>::new::<Payment>())),
+        ("claim of many", plan_of(&mut connection, &Claim::<Backend>::new::<Payment>().some(50, Vec::new()))),
+        ("look", plan_of(&mut connection, &ProbeDue::new(queue::<Payment>(), None))),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");

@@ -21,6 +21,7 @@ pub(crate) mod health;
 mod heartbeat;
 mod held;
 mod in_background;
+pub(crate) mod keyed;
 pub(crate) mod keys;
 mod lanes;
 pub(crate) mod lease;

@@ -17,12 +17,12 @@ use queueable::{Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};
+use crate::suite::keyed::{fenced_rows, queue, row, rows};
 use crate::suite::on_finish::Moved;
 use crate::suite::periodic::Once as Periodic;
 use crate::suite::stages::Invoice;
 
 type Backend = <Conn as diesel::Connection>::Backend;
-type Queue = <Payment as queueable::Entity>::Queue;
 
 const FENCE: Fence = Fence::new(Status::Error, 2);
 
@@ -70,34 +70,35 @@ fn the_sql_of_an_attempt() {
     let again =
         Change { next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))), error: ErrorText::Keep, ..failure() };
     let mut listing = Listing::default();
-    listing.add("look", &ProbeDue::<Payment, Backend>::new());
-    listing.add("claim", &Claim::<Payment, Backend>::new());
+    listing.add("look", &ProbeDue::new(queue::<Payment>(), None));
+    listing.add("claim", &Claim::<Backend>::new::<Payment>());
     let mark = Instant::from(DateTime::UNIX_EPOCH);
     let fence = Fence { due: Some(mark), ..FENCE };
-    listing.add("look from the mark", &ProbeDue::<Payment, Backend>::new().from(mark));
-    listing.add("claim from the mark", &Claim::<Payment, Backend>::new().from(mark));
-    let some = Claim::<Payment, Backend>::new().some(50, &[]);
+    listing.add("look from the mark", &ProbeDue::new(queue::<Payment>(), None).from(mark));
+    listing.add("claim from the mark", &Claim::<Backend>::new::<Payment>().from(mark));
+    let some = Claim::<Backend>::new::<Payment>().some(50, Vec::new());
     listing.add("claim some from the mark", &some.not_below(Some(mark)));
-    listing.add("claim another", &Claim::<Payment, Backend>::new().some(1, &[7, 8]));
-    listing.add("read keys ahead", &DueKeys::<Payment>::new(16));
-    listing.add("claim by a key", &ClaimKey::<Payment, Backend>::new(&7));
-    listing.add("claim by keys", &ClaimKeys::<Payment, Backend>::new(&[7, 8]));
-    listing.add("claim one of some keys", &ClaimKeys::<Payment, Backend>::new(&[7, 8]).at_most(1));
-    listing.add("end in a block", &FinishBlock::<Payment>::new(&7, fence, 3));
-    listing.add("settle a success", &Settle::<Payment>::new(&7, fence, &success));
-    listing.add("settle a failure", &Settle::<Payment>::new(&7, fence, &failure()));
-    listing.add("settle for a later time", &Settle::<Payment>::new(&7, fence, &again));
-    listing.add("remove", &Remove::<Payment>::new(&7, fence));
-    listing.add("recall", &Recall::<Payment>::new(&7));
-    listing.add("when its last attempt ended", &LastAttempt::<Payment>::new(&7));
+    listing.add("claim another", &Claim::<Backend>::new::<Payment>().some(1, rows::<Payment>(&[7, 8])));
+    listing.add("read keys ahead", &DueKeys::new(queue::<Payment>(), 16));
+    listing.add("claim by a key", &ClaimKey::new(Claim::new::<Payment>(), row::<Payment>(&7)));
+    listing.add("claim by keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8])));
+    listing
+        .add("claim one of some keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8])).at_most(1));
+    listing.add("end in a block", &FinishBlock::new(row::<Payment>(&7), fence, 3));
+    listing.add("settle a success", &Settle::new(row::<Payment>(&7), fence, &success));
+    listing.add("settle a failure", &Settle::new(row::<Payment>(&7), fence, &failure()));
+    listing.add("settle for a later time", &Settle::new(row::<Payment>(&7), fence, &again));
+    listing.add("remove", &Remove::new(row::<Payment>(&7), fence));
+    listing.add("recall", &Recall::new(row::<Payment>(&7)));
+    listing.add("when its last attempt ended", &LastAttempt::new(row::<Payment>(&7)));
     listing.matches("attempt");
 }
 
 #[test]
 fn the_sql_of_a_pollers_health() {
     let mut listing = Listing::default();
-    listing.add("the oldest due row", &OldestDue::<Payment, Backend>::new(None));
-    listing.add("the oldest due row in some stages", &OldestDue::<Invoice, Backend>::new(Some(&["RENDER", "SEND"])));
+    listing.add("the oldest due row", &OldestDue::new(queue::<Payment>(), None));
+    listing.add("the oldest due row in some stages", &OldestDue::new(queue::<Invoice>(), Some(&["RENDER", "SEND"])));
     listing.matches("health");
 }
 
@@ -113,9 +114,9 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
     };
     let row = UndecodableRow::new("3133".to_owned(), Some(began), FENCE, "odd".into());
     let mut listing = Listing::default();
-    listing.add("those that a claim finds first", &KeyTexts::<Payment, Backend>::due(1_000));
-    listing.add("those that were leased", &KeyTexts::<Payment, Backend>::leased(began, 1_000));
-    listing.add("set aside", &SetAside::<Payment>::new(&row, &set_aside));
+    listing.add("those that a claim finds first", &KeyTexts::due(queue::<Payment>(), 1_000));
+    listing.add("those that were leased", &KeyTexts::leased(queue::<Payment>(), began, 1_000));
+    listing.add("set aside", &SetAside::new(queue::<Payment>(), &row, &set_aside));
     listing.matches("undecodable");
 }
 
@@ -129,20 +130,23 @@ fn the_sql_of_a_lease() {
         ..Change::default()
     };
     let extended = Change { next: Some(Next::In(Duration::from_secs(60))), unless_stopped: true, ..Change::default() };
-    let rows = [(&7, FENCE), (&8, FENCE)];
+    let fenced = [(7, FENCE), (8, FENCE)];
     let (began, token) =
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let mut listing = Listing::default();
-    listing.add("claim", &Claim::<Payment, Backend>::new().some(10, &[]));
-    let due = || Claim::<Payment, Backend>::new().some(10, &[7]).not_below(Some(began));
+    listing.add("claim", &Claim::<Backend>::new::<Payment>().some(10, Vec::new()));
+    let due = || Claim::<Backend>::new::<Payment>().some(10, rows::<Payment>(&[7])).not_below(Some(began));
     listing.add("at once, where the database can", &due().leased(Duration::from_secs(60)));
-    listing.add("lease", &SettleMany::<Payment>::new(rows, &leased));
-    let held = rows.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
-    listing.add("extend", &SettleMany::<Payment>::new(held, &extended));
-    listing.add("recall in a state", &Recall::<Payment>::new(&7).in_state(held[0].1));
+    listing.add("lease", &SettleMany::new(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
+    let held = fenced.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
+    listing.add("extend", &SettleMany::new(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
+    listing.add("recall in a state", &Recall::new(row::<Payment>(&7)).in_state(held[0].1));
     listing.add("the present", &Present);
-    listing.add("without SKIP LOCKED: take", &Take::<Payment, Backend>::new(began, token, 10, &[7]));
-    listing.add("without SKIP LOCKED: taken", &Taken::<Payment, Backend>::new(token));
+    listing.add(
+        "without SKIP LOCKED: take",
+        &Take::new(queue::<Payment>(), None, (began, token), 10, rows::<Payment>(&[7])),
+    );
+    listing.add("without SKIP LOCKED: taken", &Taken::new(Claim::new::<Payment>(), token));
     listing.matches("lease");
 }
 
@@ -162,13 +166,13 @@ fn the_sql_of_a_group() {
         ..Change::default()
     };
     let due = Some(Instant::from(DateTime::UNIX_EPOCH));
-    let rows = [(&7, Fence { due, ..FENCE }), (&8, Fence { due, try_count: 0, ..FENCE })];
+    let fenced = fenced_rows::<Payment>([(7, Fence { due, ..FENCE }), (8, Fence { due, try_count: 0, ..FENCE })]);
     let mut listing = Listing::default();
-    listing.add("claim", &Claim::<Payment, Backend>::new().some(50, &[]));
-    listing.add("claim others", &Claim::<Payment, Backend>::new().some(50, &[7, 8]));
-    listing.add("reserve", &SettleMany::<Payment>::new(rows, &reserved));
-    listing.add("settle the successes", &SettleMany::<Payment>::new(rows, &success));
-    listing.add("recall the mark", &RecallReservation::<Payment>::new(&7));
+    listing.add("claim", &Claim::<Backend>::new::<Payment>().some(50, Vec::new()));
+    listing.add("claim others", &Claim::<Backend>::new::<Payment>().some(50, rows::<Payment>(&[7, 8])));
+    listing.add("reserve", &SettleMany::new(queue::<Payment>(), &fenced, &reserved));
+    listing.add("settle the successes", &SettleMany::new(queue::<Payment>(), &fenced, &success));
+    listing.add("recall the mark", &RecallReservation::new(row::<Payment>(&7)));
     listing.matches("group");
 }
 
@@ -180,8 +184,8 @@ fn the_sql_of_strict_crash_accounts() {
         ..Change::default()
     };
     let mut listing = Listing::default();
-    listing.add("mark", &Settle::<Payment>::new(&7, FENCE, &mark));
-    listing.add("retake", &Retake::<Payment, Backend>::new(&7, FENCE));
+    listing.add("mark", &Settle::new(row::<Payment>(&7), FENCE, &mark));
+    listing.add("retake", &Retake::new(Claim::new::<Payment>(), row::<Payment>(&7), FENCE));
     listing.matches("strict");
 }
 
@@ -192,13 +196,13 @@ fn the_sql_of_stages() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let advanced = Change { next: Some(Next::InStage("SEND")), try_count: Some(0), ..Change::default() };
     let mut listing = Listing::default();
-    listing.add("look", &ProbeDue::<Invoice, Backend>::new());
-    listing.add("claim", &Claim::<Invoice, Backend>::new());
-    listing.add("claim in some stages", &Claim::<Invoice, Backend>::new().in_stages(served));
-    listing.add("take in some stages", &Take::<Invoice, Backend>::new(began, token, 10, &[]).in_stages(served));
-    listing.add("read the details", &ReadDetails::<Invoice>::new(&7));
-    listing.add("settle for the next stage", &Settle::<Invoice>::new(&7, FENCE, &advanced));
-    listing.add("find unknown stages", &UnknownStages::<Invoice>::new());
+    listing.add("look", &ProbeDue::new(queue::<Invoice>(), None));
+    listing.add("claim", &Claim::<Backend>::new::<Invoice>());
+    listing.add("claim in some stages", &Claim::<Backend>::new::<Invoice>().in_stages(served));
+    listing.add("take in some stages", &Take::new(queue::<Invoice>(), served, (began, token), 10, Vec::new()));
+    listing.add("read the details", &ReadDetails::new(row::<Invoice>(&7)));
+    listing.add("settle for the next stage", &Settle::new(row::<Invoice>(&7), FENCE, &advanced));
+    listing.add("find unknown stages", &UnknownStages::new(queue::<Invoice>()));
     listing.matches("stages");
 }
 
@@ -208,10 +212,10 @@ fn the_sql_of_schedules() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let scheduled = Change { next: Some(Next::Scheduled(token)), ..failure() };
     let mut listing = Listing::default();
-    listing.add("read the details", &ReadDetails::<Periodic>::new(&7));
-    listing.add("settle for the next run", &Settle::<Periodic>::new(&7, FENCE, &scheduled));
-    listing.add("settle for another try", &Settle::<Periodic>::new(&7, FENCE, &failure()));
-    listing.add("take", &Take::<Periodic, Backend>::new(began, token, 10, &[]));
+    listing.add("read the details", &ReadDetails::new(row::<Periodic>(&7)));
+    listing.add("settle for the next run", &Settle::new(row::<Periodic>(&7), FENCE, &scheduled));
+    listing.add("settle for another try", &Settle::new(row::<Periodic>(&7), FENCE, &failure()));
+    listing.add("take", &Take::new(queue::<Periodic>(), None, (began, token), 10, Vec::new()));
     listing.matches("schedules");
 }
 
@@ -234,7 +238,7 @@ fn the_sql_of_pauses() {
 #[test]
 fn the_sql_of_operations() {
     let filter = And(payments::company_id.eq(3345), payment_queue::try_count.gt(1).or(payments::amount_cents.lt(0)));
-    let filter = Some(&filter);
+    let filter: Option<&dyn QueryFragment<Backend>> = Some(&filter);
     let states = [
         StateCondition::In(&[Status::Failed]),
         StateCondition::NotIn(&[Status::Success, Status::Skipped]),
@@ -247,45 +251,53 @@ fn the_sql_of_operations() {
     ];
     let now = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
     let mut listing = Listing::default();
-    listing.add("count", &Count(Condition::<Queue, _>::new(filter, &states)));
-    listing.add("count by status", &CountByStatus(Condition::<Queue, _>::new(filter, &[])));
-    listing.add("load", &Load::<Payment, _, Backend>::new(Condition::new(filter, &[]), None));
-    listing.add("load some", &Load::<Payment, _, Backend>::new(Condition::new(filter, &[]), Some(10)));
-    listing.add("change", &ChangeAll::new(Condition::<Queue, _>::new(filter, &states[..1]), &now, true));
+    listing.add("count", &Count(Condition::new(queue::<Payment>(), filter, &states)));
+    listing.add("count by status", &CountByStatus(Condition::new(queue::<Payment>(), filter, &[])));
+    listing.add("load", &Load::new::<Payment>(Condition::new(queue::<Payment>(), filter, &[]), None));
+    listing.add("load some", &Load::new::<Payment>(Condition::new(queue::<Payment>(), filter, &[]), Some(10)));
+    listing.add("change", &ChangeAll::new(Condition::new(queue::<Payment>(), filter, &states[..1]), &now, true));
     listing.add(
         "change in the caller's transaction",
-        &ChangeAll::new(Condition::<Queue, _>::new(filter, &states[..1]), &now, false),
+        &ChangeAll::new(Condition::new(queue::<Payment>(), filter, &states[..1]), &now, false),
     );
-    listing.add("remove", &RemoveAll(Condition::<Queue, _>::new(filter, &states[..1])));
+    listing.add("remove", &RemoveAll(Condition::new(queue::<Payment>(), filter, &states[..1])));
     listing.matches("operations");
 }
 
 #[test]
 fn the_sql_of_batches_and_archives() {
-    let filter = Some(&payments::company_id.eq(3345));
+    let company = payments::company_id.eq(3345);
+    let filter: Option<&dyn QueryFragment<Backend>> = Some(&company);
     let states = [StateCondition::AttemptedBefore(Duration::from_secs(86_400)), StateCondition::NeverAttempted];
     let kinds = [vec![StateCondition::Pending, StateCondition::NotLeased], vec![StateCondition::In(&[Status::Failed])]];
     let live = <Payment as ProbeOn<Conn>>::target().unwrap().table;
     let archive = Archive::of(&live, "payments_failed").unwrap();
     let columns = ["id", "amount_cents"].map(str::to_owned);
     let due = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-    let of_kinds = Condition::<Queue, _>::new(filter, &[]).of_kinds(&kinds);
-    let picked = Condition::<Queue, _>::new(filter, &states);
-    let archived = Condition::<Queue, _>::new(filter, &[]).within(Some(&archive));
+    let of_kinds = Condition::new(queue::<Payment>(), filter, &[]).of_kinds(&kinds);
+    let picked = Condition::new(queue::<Payment>(), filter, &states);
+    let archived = Condition::new(queue::<Payment>(), filter, &[]).within(Some(&archive));
     let mut listing = Listing::default();
     listing.add("count for a preview", &Count(of_kinds));
-    listing.add("rows for a preview", &Sample::<Payment, _, Backend>::new(of_kinds, 5));
-    listing.add("read keys", &Keys::<Payment, _>::some(picked, 10_000, 3));
-    listing.add("lock rows, passing over others", &Keys::<Payment, _>::lock(picked, &[7, 8], true));
-    listing.add("lock rows", &Keys::<Payment, _>::lock(picked, &[7, 8], false));
-    listing.add("count the rows that were left", &CountAmong::<Payment, _>::new(picked, &[7, 8]));
-    listing.add("change rows", &ChangeKeys::<Payment>::new(&[7, 8], &due));
-    listing.add("remove rows", &RemoveKeys::<Payment>::new(&[7, 8], None));
-    listing.add("remove if due", &Remove::<Payment>::new(&7, FENCE).if_due());
-    listing.add("copy to the archive", &CopyRows::<Payment>::to(archive.table(), &columns, &[7, 8]));
-    listing.add("read archived keys", &Keys::<Payment, _>::some(archived, 10_000, 0));
-    listing.add("copy from the archive", &CopyRows::<Payment>::from(&archive, &columns, &[7, 8]));
-    listing.add("remove from the archive", &RemoveKeys::<Payment>::new(&[7, 8], Some(&archive)));
+    listing.add("rows for a preview", &Sample::new(Claim::new::<Payment>(), of_kinds, 5));
+    listing.add("read keys", &Keys::some(picked, 10_000, 3));
+    listing.add("lock rows, passing over others", &Keys::lock(picked, rows::<Payment>(&[7, 8]), true));
+    listing.add("lock rows", &Keys::lock(picked, rows::<Payment>(&[7, 8]), false));
+    listing.add("count the rows that were left", &CountAmong::new(picked, rows::<Payment>(&[7, 8])));
+    listing.add("change rows", &ChangeKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), &due));
+    listing.add("remove rows", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), None));
+    listing.add("remove if due", &Remove::new(row::<Payment>(&7), FENCE).if_due());
+    listing.add(
+        "copy to the archive",
+        &CopyRows::to(queue::<Payment>(), archive.table(), &columns, rows::<Payment>(&[7, 8])),
+    );
+    listing.add("read archived keys", &Keys::some(archived, 10_000, 0));
+    listing.add(
+        "copy from the archive",
+        &CopyRows::from(queue::<Payment>(), &archive, &columns, rows::<Payment>(&[7, 8])),
+    );
+    listing
+        .add("remove from the archive", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), Some(&archive)));
     let target = <Moved as ProbeOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {
         listing.text("create archives, up", &step.up.join(";\n"));

@@ -22,7 +22,7 @@ pub struct TableName {
 
 impl TableName {
     /// Reads the name from a table's SQL. Diesel quotes every part, so the parts can be separated.
-    pub(crate) fn of<DB>(table: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Self>
+    pub(crate) fn of<DB>(table: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<Self>
     where
         DB: Backend,
         DB::QueryBuilder: Default,
@@ -76,7 +76,7 @@ impl TableName {
 }
 
 /// Reads the names of columns from their SQL.
-pub(crate) fn column_names<DB>(columns: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
+pub(crate) fn column_names<DB>(columns: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
 where
     DB: Backend,
     DB::QueryBuilder: Default,
@@ -116,7 +116,7 @@ impl fmt::Display for TableName {
     }
 }
 
-fn sql_of<DB>(fragment: &impl QueryFragment<DB>, backend: &DB) -> QueryResult<String>
+fn sql_of<DB>(fragment: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<String>
 where
     DB: Backend,
     DB::QueryBuilder: Default,

@@ -11,7 +11,7 @@ use diesel::result::QueryResult;
 
 use super::in_turn::claim_in_turn;
 use crate::backend::{LockSql, QueueConnection};
-use crate::entity::Entity;
+use crate::entity::{Entity, QueueTable};
 use crate::row::RowKey;
 use crate::statement::{Claim, Claimed, QueueOn, Scope, claimed_within, is_plain};
 
@@ -30,7 +30,7 @@ where
     if scope.only.is_none()
         && !Q::is_claimed_by_key(scope)
         && scope.except.is_empty()
-        && is_plain::<Q, C::Backend>(scope)
+        && is_plain::<C::Backend, _>(&Q::Queue::OPTIONS, scope)
     {
         return Q::claim(connection, scope);
     }
@@ -65,8 +65,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    let claim =
-        Claim::<Q, C::Backend>::new().in_stages(scope.stages).some(limit, Vec::new()).only(RowKey::values(keys));
+    let claim = Claim::new::<Q>().in_stages(scope.stages).some(limit, Vec::new()).only(Q::rows(RowKey::values(keys)));
     let rows = Q::load_claimed(connection, &if locks { claim } else { claim.without_lock() })?;
     claimed_within(connection, scope, rows)
 }

@@ -22,9 +22,9 @@ where
     Q: QueueOn<C>,
 {
     let claim = |limit| {
-        let claim = Claim::<Q, C::Backend>::new()
+        let claim = Claim::new::<Q>()
             .in_stages(scope.stages)
-            .some(limit, RowKey::values(scope.except))
+            .some(limit, Q::rows(RowKey::values(scope.except)))
             .not_below(scope.floor());
         if locks { claim } else { claim.without_lock() }
     };
@@ -37,12 +37,14 @@ where
         }
         // By its key, so that no claim passes it. It may be locked, not due, or left alone by this process.
         return match Q::head(connection, scope.stages)? {
-            Some(head) => Q::load_claimed(connection, &claim(1).only(vec![head.value()])),
+            Some(head) => Q::load_claimed(connection, &claim(1).only(Q::rows([head.value()]))),
             None => Ok(Vec::new()),
         };
     }
-    let mut load = |claim: &dyn Fn(u32) -> ClaimSome<Q, C::Backend>| match locks {
-        true if locks_what_it_passes::<Q, C::Backend>(scope) => claim_candidates::<Q, C>(connection, limit, claim),
+    let mut load = |claim: &dyn Fn(u32) -> ClaimSome<C::Backend>| match locks {
+        true if locks_what_it_passes::<C::Backend, _>(&Q::Queue::OPTIONS, scope) => {
+            claim_candidates::<Q, C>(connection, limit, claim)
+        }
         _ => Q::load_claimed(connection, &claim(limit)),
     };
     if let Some(age) = aged_first::<Q>() {
@@ -71,7 +73,7 @@ const CANDIDATES: u32 = 16;
 pub(super) fn claim_candidates<Q, C>(
     connection: &mut C,
     limit: u32,
-    claim: impl Fn(u32) -> ClaimSome<Q, C::Backend>,
+    claim: impl Fn(u32) -> ClaimSome<C::Backend>,
 ) -> QueryResult<Vec<ClaimedRow<Q>>>
 where
     C: QueueConnection,
@@ -85,7 +87,7 @@ where
             for row in rows {
                 keys.push(&row.0);
             }
-            let claimed = Q::load_claimed(connection, &claim(limit).only(keys))?;
+            let claimed = Q::load_claimed(connection, &claim(limit).only(Q::rows(keys)))?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }

@@ -13,6 +13,7 @@ use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
 use super::refused_rows::RefusedRows;
 use crate::backend::QueueConnection;
+use crate::entity::QueueTable;
 use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
 use crate::statement::{
@@ -253,15 +254,16 @@ where
     Q: QueueOn<C>,
 {
     let claim = |limit| {
-        let claim = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
-        let claim = claim.some(limit, RowKey::values(scope.except)).not_below(scope.floor());
+        let claim = Claim::new::<Q>().in_stages(scope.stages);
+        let claim = claim.some(limit, Q::rows(RowKey::values(scope.except))).not_below(scope.floor());
         let claim = claim.in_lane(rows.from.clone());
         if rows.locks { claim } else { claim.without_lock() }
     };
     if let Some(key) = rows.key {
-        return Q::load_claimed(connection, &claim(1).only(vec![key.value()]));
+        return Q::load_claimed(connection, &claim(1).only(Q::rows([key.value()])));
     }
-    match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<Q, C::Backend>(scope) {
+    match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<C::Backend, _>(&Q::Queue::OPTIONS, scope)
+    {
         true => claim_candidates::<Q, C>(connection, rows.limit, claim),
         false => Q::load_claimed(connection, &claim(rows.limit)),
     }

@@ -130,11 +130,11 @@ impl<K: Clone> RefusedRows<K> {
     {
         let begun = Instant::now();
         let present = Q::present(connection)?;
-        let scope = Scope { stages, ..Scope::ALL };
-        let keys = if due_time_alone_decides::<Q>(scope) && Q::Queue::OPTIONS.stages.is_none() {
+        let scope = Scope::<Q::Key> { stages, ..Scope::ALL };
+        let keys = if due_time_alone_decides(&Q::Queue::OPTIONS, scope) && Q::Queue::OPTIONS.stages.is_none() {
             Q::due_keys(connection, number, None)?
         } else {
-            let claim = Claim::<Q, C::Backend>::new().in_stages(stages).some(number, Vec::new()).without_lock();
+            let claim = Claim::new::<Q>().in_stages(stages).some(number, Vec::new()).without_lock();
             let rows: Vec<ClaimedRow<Q>> = Q::load_claimed(connection, &claim)?;
             rows.into_iter().map(claimed_key::<Q, C::Backend>).collect()
         };

@@ -30,7 +30,8 @@ where
         + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-    let take = || Take::<Q, C::Backend>::new(began, token, limit, RowKey::values(scope.except)).in_stages(scope.stages);
+    let excepted = Q::rows(RowKey::values(scope.except));
+    let take = || Take::new(Q::SQL, scope.stages, (began, token), limit, excepted.clone());
     let mut taken = 0;
     if let Some(age) = aged_first::<Q>() {
         taken = execute(connection, &take().aged(age))?;

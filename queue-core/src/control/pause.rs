@@ -10,7 +10,7 @@ use diesel::sql_types::Nullable;
 
 use super::paused::{expect_control, scope_of};
 use crate::backend::{QueueConnection, execute, load_first};
-use crate::entity::{QueueTable, StageOf, StoredIn, target_of};
+use crate::entity::{QueueTable, StageOf, StoredIn};
 use crate::error::Error;
 use crate::row::{Instant, MAX_DELAY, Stage, TimestampUtc, queue_name};
 use crate::statement::{EndPause, PauseEnd, Present, SetPause};
@@ -162,6 +162,6 @@ where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,
 {
-    let table = target_of::<Q, C::Backend>()?.table;
+    let table = Q::SQL.target()?.table;
     Ok(queue_name(table.schema.as_deref(), &table.name, Q::Queue::COLUMNS.status))
 }

@@ -27,7 +27,7 @@ pub trait Entity: Sized {
     type Key: Clone + Debug + Send + Sync + 'static;
 
     /// The condition `key columns = value`.
-    type IsKey;
+    type IsKey: 'static;
 
     /// How its messages are handled: [`TransactionMode`](crate::TransactionMode), [`GroupMode`](crate::GroupMode) or
     /// [`LeaseMode`](crate::LeaseMode). The mode decides what a handler is, see [`HandlerFor`](crate::HandlerFor).

@@ -11,7 +11,6 @@ use super::control_migration::AddControl;
 use super::own_migration::{Name, own_connection};
 use super::release::Release;
 use super::stored::StoredIn;
-use super::target::target_of;
 use crate::backend::{CONTROL_TABLE, Migrated, QueueBackend, Step, Target, fingerprint};
 use crate::row::Options;
 
@@ -76,7 +75,7 @@ impl<DB: QueueBackend> Migrations<DB> {
 
     /// Adds the queue of an entity.
     pub fn entity<Q: StoredIn<DB> + 'static>(mut self) -> Self {
-        self.queues.push(QueueToAdd { target: target_of::<Q, DB>, adopts: false });
+        self.queues.push(QueueToAdd { target: || Q::SQL.target(), adopts: false });
         self
     }
 
@@ -112,7 +111,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// The migration is refused, and changes nothing, if a column cannot hold what the queue writes; the error gives the
     /// SQL that mends it.
     pub fn adopt<Q: StoredIn<DB> + 'static>(mut self) -> Self {
-        self.queues.push(QueueToAdd { target: target_of::<Q, DB>, adopts: true });
+        self.queues.push(QueueToAdd { target: || Q::SQL.target(), adopts: true });
         self
     }
 

@@ -18,6 +18,7 @@ mod mode;
 #[cfg(feature = "time")]
 mod offset_date_time;
 mod own_migration;
+mod queue_sql;
 mod recurrence;
 mod release;
 mod retry;
@@ -46,6 +47,7 @@ pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersio
 pub use self::lane_column::LaneType;
 pub use self::migration::Migrations;
 pub use self::mode::{GroupMode, LeaseMode, TransactionMode};
+pub use self::queue_sql::{IsKey, KeyedRow, QueueSql};
 pub use self::retry::{Retry, RetryPolicy};
 pub use self::row_condition::RowCondition;
 pub use self::schedule::{InvalidSchedule, Schedule};
@@ -61,4 +63,3 @@ pub use self::window::{InvalidWindow, Window};
 pub(crate) use self::column::queue_state;
 pub(crate) use self::recurrence::{NoSchedule, Recurrence};
 pub(crate) use self::retry::jittered;
-pub(crate) use self::target::target_of;

@@ -2,24 +2,21 @@
 
 use diesel::result::QueryResult;
 
-use super::stored::StoredIn;
-use super::table::QueueTable;
+use super::queue_sql::QueueSql;
 use crate::backend::{QueueBackend, TableName, Target, column_names};
 
-/// Says where the columns and the index of the entity's queue live.
-pub(crate) fn target_of<Q, DB>() -> QueryResult<Target>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
-    let backend = &DB::default();
-    Ok(Target {
-        entity: Q::ENTITY,
-        table: TableName::of(<Q::Queue as QueueTable>::TABLE, backend)?,
-        columns: <Q::Queue as QueueTable>::COLUMNS,
-        options: <Q::Queue as QueueTable>::OPTIONS,
-        key: column_names(Q::KEY_COLUMNS, backend)?,
-        adopts: false,
-        blocks_writers: false,
-    })
+impl<DB: QueueBackend> QueueSql<DB> {
+    /// Says where the columns and the index of the queue live.
+    pub(crate) fn target(&self) -> QueryResult<Target> {
+        let backend = &DB::default();
+        Ok(Target {
+            entity: self.entity,
+            table: TableName::of(self.table, backend)?,
+            columns: self.names,
+            options: *self.options,
+            key: column_names(self.key_columns, backend)?,
+            adopts: false,
+            blocks_writers: false,
+        })
+    }
 }

@@ -6,11 +6,10 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
-use crate::entity::Entity;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
-use crate::statement::{Change, PassOn, QueueOn};
+use crate::statement::{Change, PASSED_NOT_ONE, QueueOn};
 
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
 
@@ -63,7 +62,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             Some(Err(error)) if is_interruption::<C>(&error) || says_of_savepoint(&error) => {
                 return self.not_released(row, error, has_ended);
             }
-            Some(Err(error)) if says_of_row::<Q>(&error) => {
+            Some(Err(error)) if says_of_row(&error) => {
                 return Err(GroupEnd::Undone(UndoReason::RowsChanged(error.to_string())));
             }
             Some(Err(error)) => return Err(GroupEnd::Undone(UndoReason::Alone(error.to_string()))),
@@ -200,7 +199,7 @@ fn says_of_savepoint(error: &DieselError) -> bool {
 }
 
 /// Tells whether it has failed because the row is not as it was claimed.
-fn says_of_row<Q: Entity>(error: &DieselError) -> bool {
+fn says_of_row(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(_, information)
-        if information.message() == PassOn::<Q>::NOT_ONE_ROW)
+        if information.message() == PASSED_NOT_ONE)
 }

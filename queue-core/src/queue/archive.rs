@@ -299,7 +299,7 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &CopyRows::<Q>::to(archive, columns, keys))?)
+        exactly(keys.len(), execute(connection, &CopyRows::to(Q::SQL, archive, columns, Q::rows(keys)))?)
     }
 
     fn copy_from(
@@ -309,6 +309,6 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &CopyRows::<Q>::from(archive, columns, keys))?)
+        exactly(keys.len(), execute(connection, &CopyRows::from(Q::SQL, archive, columns, Q::rows(keys)))?)
     }
 }

@@ -11,10 +11,10 @@ use super::operation::{self, Operation};
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
-use crate::entity::{Entity, QueueTable, TableIn, jittered};
+use crate::entity::{Entity, QueueTable, StoredIn, jittered};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{Change, ChangeAll, Condition, RemoveAll, StateCondition};
+use crate::statement::{Change, ChangeAll, RemoveAll, StateCondition};
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
@@ -208,7 +208,7 @@ pub trait ChangeOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
 where
-    Q: Entity<Queue: TableIn<C::Backend>>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
 {
@@ -220,13 +220,11 @@ where
         alone: bool,
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
-        let condition = Condition::new(self.selection.filter(), &states);
-        execute(connection, &ChangeAll::<Q::Queue, _>::new(condition, change, alone))
+        execute(connection, &ChangeAll::new(self.condition(&states), change, alone))
     }
 
     fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize> {
         let states = self.states_and(states);
-        let condition = Condition::new(self.selection.filter(), &states);
-        execute(connection, &RemoveAll::<Q::Queue, _>(condition))
+        execute(connection, &RemoveAll(self.condition(&states)))
     }
 }

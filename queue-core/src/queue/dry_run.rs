@@ -14,7 +14,7 @@ use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, QueueConnection, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::statement::{Archive, Condition, Count, Sample, SampleRow, ShownFrom, StateCondition};
+use crate::statement::{Archive, Claim, Condition, Count, Sample, SampleRow, ShownFrom, StateCondition};
 use diesel::sql_types::BigInt;
 
 /// How many rows a preview shows.
@@ -181,21 +181,19 @@ where
         kinds: &[Vec<StateCondition>],
         archive: Option<&Archive>,
     ) -> QueryResult<Preview<Q>> {
-        let condition = Condition::new(self.selection.filter(), &self.states).of_kinds(kinds).within(archive);
+        let condition = self.condition(&self.states).of_kinds(kinds).within(archive);
         preview_of(connection, condition)
     }
 }
 
 /// Reads how many rows a condition picks, and the first of them.
-pub(crate) fn preview_of<Q, E, C>(connection: &mut C, condition: Condition<'_, Q::Queue, E>) -> QueryResult<Preview<Q>>
+pub(crate) fn preview_of<Q, C>(connection: &mut C, condition: Condition<'_, C::Backend>) -> QueryResult<Preview<Q>>
 where
     Q: ShownFrom<C::Backend>,
     C: QueueConnection,
-    E: QueryFragment<C::Backend>,
 {
     let counts = load::<BigInt, i64, _>(connection, &Count(condition))?;
-    let sample = Sample::<Q, E, C::Backend>::new(condition, SHOWN);
-    let rows = Q::load_samples(connection, &sample)?;
+    let rows = Q::load_samples(connection, &Sample::new(Claim::new::<Q>(), condition, SHOWN))?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

@@ -9,9 +9,9 @@ use super::operation;
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, QueueConnection, execute};
-use crate::entity::{Entity, HasPriority, TableIn};
+use crate::entity::{Entity, HasPriority, StoredIn};
 use crate::error::Error;
-use crate::statement::{Condition, SetPriority, StateCondition};
+use crate::statement::{SetPriority, StateCondition};
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Sets the priority of rows: among the rows that are due, those with a lower number are claimed first. A new row
@@ -91,7 +91,7 @@ pub trait PrioritizeOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
 where
-    Q: Entity<Queue: TableIn<C::Backend>>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
 {
@@ -103,7 +103,6 @@ where
         alone: bool,
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
-        let condition = Condition::new(self.selection.filter(), &states);
-        execute(connection, &SetPriority::<Q::Queue, _>::new(condition, priority, alone))
+        execute(connection, &SetPriority::new(self.condition(&states), priority, alone))
     }
 }

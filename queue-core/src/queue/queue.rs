@@ -10,8 +10,8 @@ use diesel::sql_types::{BigInt, Text};
 
 use super::counts::StatusCounts;
 use super::selection::{AllFilters, EveryRow, Filtered, Selection};
-use crate::backend::{AsQueueConnection, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, RowCondition, TableIn};
+use crate::backend::{AsQueueConnection, QueueBackend, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, RowCondition, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{And, Condition, Count, CountByStatus, Load, ShownFrom, StateCondition};
@@ -163,6 +163,16 @@ impl<Q: Entity, F> Queue<Q, F> {
         self
     }
 
+    /// Returns the condition that picks the selection's rows in these states.
+    pub(crate) fn condition<'a, DB>(&'a self, states: &'a [StateCondition]) -> Condition<'a, DB>
+    where
+        Q: StoredIn<DB>,
+        F: Selection<Filter: QueryFragment<DB>>,
+        DB: QueueBackend,
+    {
+        Condition::new(Q::SQL, self.selection.filter().map(|filter| filter as _), states)
+    }
+
     /// Returns the conditions on the rows' state, together with more of them.
     pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
         self.states.iter().chain(states).copied().collect()
@@ -282,20 +292,18 @@ pub trait LoadOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> ReadOn<C> for Queue<Q, F>
 where
-    Q: Entity<Queue: TableIn<C::Backend>>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
 {
     fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64> {
         let states = self.states_and(states);
-        let count = Count::<Q::Queue, _>(Condition::new(self.selection.filter(), &states));
-        let counts = load::<BigInt, i64, _>(connection, &count)?;
+        let counts = load::<BigInt, i64, _>(connection, &Count(self.condition(&states)))?;
         Ok(counts.into_iter().sum())
     }
 
     fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>> {
-        let counts = CountByStatus::<Q::Queue, _>(Condition::new(self.selection.filter(), &self.states));
-        load::<(Text, BigInt), _, _>(connection, &counts)
+        load::<(Text, BigInt), _, _>(connection, &CountByStatus(self.condition(&self.states)))
     }
 }
 
@@ -309,8 +317,6 @@ where
     type Entity = Q;
 
     fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
-        let condition = Condition::new(self.selection.filter(), &self.states);
-        let rows = Load::<Q, F::Filter, C::Backend>::new(condition, limit);
-        Q::load_rows(connection, &rows)
+        Q::load_rows(connection, &Load::new::<Q>(self.condition(&self.states), limit))
     }
 }

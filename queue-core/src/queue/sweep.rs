@@ -14,9 +14,7 @@ use super::selection::Selection;
 use crate::backend::{LockSql, QueueConnection, execute, load};
 use crate::entity::Entity;
 use crate::error::{Error, refused};
-use crate::statement::{
-    Archive, Change, ChangeKeys, Condition, CountAmong, Keys, RemoveKeys, ShownFrom, StateCondition,
-};
+use crate::statement::{Archive, Change, ChangeKeys, CountAmong, Keys, RemoveKeys, ShownFrom, StateCondition};
 use diesel::sql_types::BigInt;
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
@@ -306,8 +304,8 @@ where
         offset: usize,
     ) -> QueryResult<Vec<Option<Q::Key>>> {
         let states = self.states_and(states);
-        let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        let keys = Q::load_some_keys(connection, &Keys::<Q, _>::some(condition, limit, offset))?;
+        let condition = self.condition(&states).within(archive);
+        let keys = Q::load_some_keys(connection, &Keys::some(condition, limit, offset))?;
         Ok(keys.into_iter().map(|(key,)| Some(key.ok()?.0)).collect())
     }
 
@@ -320,8 +318,8 @@ where
         passes_over: bool,
     ) -> QueryResult<Vec<Q::Key>> {
         let states = self.states_and(states);
-        let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        let locked = Keys::<Q, _>::lock(condition, keys, passes_over);
+        let condition = self.condition(&states).within(archive);
+        let locked = Keys::lock(condition, Q::rows(keys), passes_over);
         let keys = Q::load_some_keys(connection, &locked)?;
         Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
     }
@@ -334,16 +332,16 @@ where
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
-        let condition = Condition::new(self.selection.filter(), &states).within(archive);
-        let counts = load::<BigInt, i64, _>(connection, &CountAmong::<Q, _>::new(condition, keys))?;
+        let condition = self.condition(&states).within(archive);
+        let counts = load::<BigInt, i64, _>(connection, &CountAmong::new(condition, Q::rows(keys)))?;
         Ok(counts.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum())
     }
 
     fn change_keys(&self, connection: &mut C, keys: &[Q::Key], change: &Change) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &ChangeKeys::<Q>::new(keys, change))?)
+        exactly(keys.len(), execute(connection, &ChangeKeys::new(Q::SQL, Q::rows(keys), change))?)
     }
 
     fn remove_keys(&self, connection: &mut C, keys: &[Q::Key], archive: Option<&Archive>) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &RemoveKeys::<Q>::new(keys, archive))?)
+        exactly(keys.len(), execute(connection, &RemoveKeys::new(Q::SQL, Q::rows(keys), archive))?)
     }
 }

@@ -1,18 +1,19 @@
 //! A table that takes the rows of another, and the statements that move rows between the two.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
 use super::condition::push_keys;
-use super::limit::is_keys;
+use super::limit::padded;
 use super::names::{push_names, push_table};
 use crate::backend::{QueueBackend, Statement, TableName};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::{IsKey, QueueSql};
 
 /// Copies whole rows from the queue's table to an archive, or back.
-pub struct CopyRows<'a, Q: Entity> {
-    keys: Vec<Q::IsKey>,
+pub struct CopyRows<'a, DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+    keys: Vec<IsKey<DB>>,
     columns: &'a [String],
     way: Way<'a>,
 }
@@ -23,24 +24,35 @@ enum Way<'a> {
     From(&'a Archive),
 }
 
-impl<'a, Q: Entity> CopyRows<'a, Q> {
+impl<'a, DB: QueueBackend> CopyRows<'a, DB> {
     /// Copies the rows with these keys to another table.
-    pub fn to(archive: &'a TableName, columns: &'a [String], keys: &[Q::Key]) -> Self {
-        CopyRows { keys: is_keys::<Q>(keys.iter().collect()), columns, way: Way::To(archive) }
+    pub fn to(
+        queue: &'static QueueSql<DB>,
+        archive: &'a TableName,
+        columns: &'a [String],
+        keys: Vec<IsKey<DB>>,
+    ) -> Self {
+        CopyRows { queue, keys: padded(keys), columns, way: Way::To(archive) }
     }
 
     /// Copies the rows with these keys from an archive.
-    pub fn from(archive: &'a Archive, columns: &'a [String], keys: &[Q::Key]) -> Self {
-        CopyRows { keys: is_keys::<Q>(keys.iter().collect()), columns, way: Way::From(archive) }
+    pub fn from(
+        queue: &'static QueueSql<DB>,
+        archive: &'a Archive,
+        columns: &'a [String],
+        keys: Vec<IsKey<DB>>,
+    ) -> Self {
+        CopyRows { queue, keys: padded(keys), columns, way: Way::From(archive) }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for CopyRows<'_, Q> {
+impl<DB: QueueBackend> Statement<DB> for CopyRows<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.queue;
         out.push_sql("INSERT INTO ");
         match self.way {
             Way::To(archive) => archive.push(&mut out)?,
-            Way::From(_) => Q::Queue::TABLE.walk_ast(out.reborrow())?,
+            Way::From(_) => queue.table.walk_ast(out.reborrow())?,
         }
         self.push_columns(" (", &mut out)?;
         out.push_sql(")");
@@ -48,7 +60,7 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for CopyRows<'_, Q> {
         self.push_columns(" SELECT ", &mut out)?;
         out.push_sql(" FROM ");
         match self.way {
-            Way::To(_) => Q::Queue::TABLE.walk_ast(out.reborrow())?,
+            Way::To(_) => queue.table.walk_ast(out.reborrow())?,
             Way::From(archive) => archive.push_as_table(&mut out)?,
         }
         out.push_sql(" WHERE ");
@@ -56,8 +68,8 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for CopyRows<'_, Q> {
     }
 }
 
-impl<Q: Entity> CopyRows<'_, Q> {
-    fn push_columns<DB: QueueBackend>(&self, before: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+impl<DB: QueueBackend> CopyRows<'_, DB> {
+    fn push_columns(&self, before: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         for (i, column) in self.columns.iter().enumerate() {
             out.push_sql(if i == 0 { before } else { ", " });
             out.push_identifier(column)?;
@@ -67,24 +79,26 @@ impl<Q: Entity> CopyRows<'_, Q> {
 }
 
 /// Removes the rows with some keys from the queue's table, or from an archive.
-pub struct RemoveKeys<'a, Q: Entity> {
-    keys: Vec<Q::IsKey>,
+pub struct RemoveKeys<'a, DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+    keys: Vec<IsKey<DB>>,
     pub(crate) archive: Option<&'a Archive>,
 }
 
-impl<'a, Q: Entity> RemoveKeys<'a, Q> {
+impl<'a, DB: QueueBackend> RemoveKeys<'a, DB> {
     /// Removes the rows with these keys.
-    pub fn new(keys: &[Q::Key], archive: Option<&'a Archive>) -> Self {
-        RemoveKeys { keys: is_keys::<Q>(keys.iter().collect()), archive }
+    pub fn new(queue: &'static QueueSql<DB>, keys: Vec<IsKey<DB>>, archive: Option<&'a Archive>) -> Self {
+        RemoveKeys { queue, keys: padded(keys), archive }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for RemoveKeys<'_, Q> {
+impl<DB: QueueBackend> Statement<DB> for RemoveKeys<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.queue;
         out.push_sql("DELETE ");
         match self.archive {
             None => {
-                push_table::<Q::Queue, DB>(&mut out, "FROM ")?;
+                push_table(queue, &mut out, "FROM ")?;
             }
             Some(archive) => {
                 if DB::DELETE_NAMES_ALIAS {

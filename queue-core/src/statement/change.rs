@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 
 use super::names::push_names;
 use crate::backend::{QueueBackend, push_now_plus};
-use crate::entity::QueueTable;
+use crate::entity::QueueSql;
 use crate::redact::Redact;
 use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
 
@@ -87,8 +87,12 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. Without a column this would not be valid SQL, so there is always one.
-    pub(crate) fn push_set<'b, T: QueueTable, DB: QueueBackend>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut columns = SetColumns { separator: " SET ", names: T::COLUMNS, options: &T::OPTIONS, out };
+    pub(crate) fn push_set<'b, DB: QueueBackend>(
+        &'b self,
+        queue: &QueueSql<DB>,
+        out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        let mut columns = SetColumns { separator: " SET ", names: queue.names, options: queue.options, out };
         self.push_status(&mut columns)?;
         self.push_stage(&mut columns)?;
         // Before the next attempt time, because MySQL assigns from left to right and reads what it has assigned.

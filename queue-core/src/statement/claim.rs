@@ -3,56 +3,43 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use diesel::Selectable;
-use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::ahead::push_ahead;
 use super::condition::push_exceptions;
-use super::due::{push_due_rows, time_ago};
+use super::due::{Claimable, time_ago};
 use super::key_text::{occasion_of, push_occasion_text};
 use super::lane::{push_claimed_lane, push_place};
-use super::limit::{Limit, is_keys, keep_if_few};
+use super::limit::{Limit, keep_if_few, padded};
 use super::names::push_columns;
 use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, Place, QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, QueueTable, SelectedIn, StoredIn};
+use crate::entity::{Entity, IsKey, QueueSql, QueueTable, SelectedIn, StoredIn};
 use crate::row::{Details, Fence, Instant, Lane, QueueState, RowKey};
 
-/// Claims one row of `Q`.
-pub struct Claim<Q: Selectable<DB>, DB: Backend> {
-    selection: Q::SelectExpression,
-    pub(crate) claim_if: Option<ClaimCondition<DB>>,
-    stages: Option<Vec<&'static str>>,
-    pub(crate) entity: PhantomData<fn() -> Q>,
+/// Claims one row of a queue.
+pub struct Claim<DB: QueueBackend> {
+    selection: Box<dyn QueryFragment<DB>>,
+    pub(crate) due: Claimable<DB>,
 }
 
-impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
+impl<DB: QueueBackend> Claim<DB> {
     /// Makes the claim.
-    #[expect(clippy::new_without_default, reason = "a statement has no default")]
-    pub fn new() -> Self {
-        Claim {
-            selection: Q::construct_selection(),
-            claim_if: Q::Queue::claim_condition(),
-            stages: None,
-            entity: PhantomData,
-        }
+    pub fn new<Q: SelectedIn<DB>>() -> Self {
+        Claim { selection: Q::selection(), due: Claimable::new(Q::SQL, None) }
     }
 
     /// Claims up to `limit` rows, except those with these keys.
-    pub fn some<'k>(self, limit: u32, except: impl IntoIterator<Item = &'k Q::Key>) -> ClaimSome<Q, DB>
-    where
-        Q::Key: 'k,
-    {
+    pub fn some(self, limit: u32, excepted: Vec<IsKey<DB>>) -> ClaimSome<DB> {
         ClaimSome {
+            walk: Walk::of(self.due.queue.options),
             claim: self,
             limit: Limit::of(limit),
-            excepted: is_keys::<Q>(except.into_iter().collect()),
+            excepted: padded(excepted),
             locks: true,
-            walk: Walk::of::<Q::Queue>(),
             age: None,
             only: Vec::new(),
             floor: None,
@@ -62,28 +49,32 @@ impl<Q: Entity + Selectable<DB>, DB: QueueBackend> Claim<Q, DB> {
 
     /// Claims only rows in these stages.
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
-        Claim { stages: stages.map(<[_]>::to_vec), ..self }
+        Claim { due: Claimable::new(self.due.queue, stages), ..self }
     }
 }
 
-impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend + 'static> QueryId for Claim<Q, DB> {
-    type QueryId = PhantomData<fn() -> Claim<Q, DB>>;
+/// Finds the prepared statement of the claim `Of`, of the entity `Q`: its text is the same each time.
+pub struct ClaimId<Q, DB, Of>(PhantomData<fn() -> (Q, DB, Of)>);
 
-    // The user writes the condition, which may be another one each time. A poller may serve other stages.
+impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for ClaimId<Q, DB, Of> {
+    type QueryId = Self;
+
+    // The user writes the condition, which may be another one each time. A poller may serve other stages. The condition
+    // on a key is of one shape for all keys.
     const HAS_STATIC_QUERY_ID: bool =
         Q::SELECTION_IS_STATIC && !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
 /// Claims several rows of `Q`, except some that are known by their keys. It is a statement of its own, because the
 /// plain claim is prepared once and for all.
-pub struct ClaimSome<Q: Entity + Selectable<DB>, DB: Backend> {
-    claim: Claim<Q, DB>,
+pub struct ClaimSome<DB: QueueBackend> {
+    claim: Claim<DB>,
     pub(crate) limit: Limit,
-    excepted: Vec<Q::IsKey>,
+    excepted: Vec<IsKey<DB>>,
     locks: bool,
     walk: Walk,
     age: Option<Duration>,
-    only: Vec<Q::IsKey>,
+    only: Vec<IsKey<DB>>,
     floor: Option<Instant>,
     lane: Option<FromLane>,
 }
@@ -113,7 +104,12 @@ pub enum Pick {
     Ahead,
 }
 
-impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
+impl<DB: QueueBackend> ClaimSome<DB> {
+    /// Returns the queue.
+    pub(crate) fn queue(&self) -> &'static QueueSql<DB> {
+        self.claim.due.queue
+    }
+
     /// Reads the rows without locking them.
     pub fn without_lock(self) -> Self {
         ClaimSome { locks: false, ..self }
@@ -136,11 +132,8 @@ impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
     }
 
     /// Claims only rows with these keys.
-    pub fn only<'k>(self, keys: impl IntoIterator<Item = &'k Q::Key>) -> Self
-    where
-        Q::Key: 'k,
-    {
-        ClaimSome { walk: self.walk.by_key(), only: is_keys::<Q>(keys.into_iter().collect()), ..self }
+    pub fn only(self, keys: Vec<IsKey<DB>>) -> Self {
+        ClaimSome { walk: self.walk.by_key(), only: padded(keys), ..self }
     }
 }
 
@@ -157,15 +150,19 @@ pub struct Claimed<Q: Entity> {
 }
 
 /// Returns the key of a row that a claim has read.
-pub(crate) fn claimed_key<Q: Entity, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
-    let (text, _) = occasion_of::<Q, DB>(&row.0, &row.1);
+pub(crate) fn claimed_key<Q: StoredIn<DB>, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
+    let (text, _) = occasion_of(Q::SQL, &row.0, &row.1);
     RowKey::new(row.0, text)
 }
 
 impl<Q: Entity> Claimed<Q> {
     /// Reads a row as this database returned it.
-    pub(crate) fn read<DB: QueueBackend>((key, text, status, try_count, Captured(rest)): ClaimedRow<Q>) -> Self {
-        let (text, details) = occasion_of::<Q, DB>(&key, &text);
+    pub(crate) fn read<DB: QueueBackend>(row: ClaimedRow<Q>) -> Self
+    where
+        Q: StoredIn<DB>,
+    {
+        let (key, text, status, try_count, Captured(rest)) = row;
+        let (text, details) = occasion_of(Q::SQL, &key, &text);
         let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
         let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
@@ -187,18 +184,20 @@ impl<Q: Entity> Claimed<Q> {
     }
 }
 
-impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for Claim<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let walk = Walk::of::<Q::Queue>();
+        let queue = self.due.queue;
+        let walk = Walk::of(queue.options);
         self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
-        walk.push_order::<Q::Queue, DB>(&mut out, const { &Limit::ONE })?;
+        walk.push_order(queue, &mut out, const { &Limit::ONE })?;
         push_claim_lock(&mut out);
         Ok(())
     }
 }
 
-impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.queue();
         keep_if_few(&mut out, self.only.len() + self.excepted.len());
         let picks_one = |lane: &&FromLane| match lane.pick {
             Pick::Any => false,
@@ -210,13 +209,13 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
         self.claim.push_columns(out.reborrow())?;
         self.push_from(&mut out, walk)?;
         if let Some(lane) = one_of {
-            push_key_is::<Q, DB>(&mut out, |out| self.push_one_of(out, lane))?;
+            push_key_is(queue, &mut out, |out| self.push_one_of(out, lane))?;
         }
         if let Some(lane) = &self.lane {
-            push_claimed_lane::<Q::Queue, DB>(&mut out, &lane.lane)?;
+            push_claimed_lane(queue, &mut out, &lane.lane)?;
             push_place(&mut out, lane.place.as_ref())?;
             if lane.pick == Pick::FirstOfAll {
-                push_none_ahead::<Q, DB>(&mut out, &lane.lane)?;
+                push_none_ahead(queue, &mut out, &lane.lane)?;
             }
         }
         let mut separator = " AND ((";
@@ -229,7 +228,7 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
         }
         push_exceptions(&self.excepted, &mut out)?;
         if one_of.is_none() {
-            walk.push_order::<Q::Queue, DB>(&mut out, &self.limit)?;
+            walk.push_order(queue, &mut out, &self.limit)?;
         }
         if self.locks {
             push_claim_lock(&mut out);
@@ -238,7 +237,7 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for ClaimSome<Q, DB> {
     }
 }
 
-impl<Q: SelectedIn<DB>, DB: QueueBackend> ClaimSome<Q, DB> {
+impl<DB: QueueBackend> ClaimSome<DB> {
     /// Writes ` FROM table WHERE`, and which rows are due.
     fn push_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
         let until = self.age.map(time_ago::<DB>);
@@ -248,56 +247,58 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> ClaimSome<Q, DB> {
     /// The same, from the floor on.
     fn push_from<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
         self.push_due(out, walk)?;
-        self.floor.as_ref().map_or(Ok(()), |floor| push_floor::<Q::Queue, DB>(out, floor))
+        self.floor.as_ref().map_or(Ok(()), |floor| push_floor(self.queue(), out, floor))
     }
 
     /// Writes ` FROM table WHERE .. LIMIT 1`, which finds the one row of a lane that may be claimed.
     fn push_one_of<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, from: &'b FromLane) -> QueryResult<()> {
+        let queue = self.queue();
         if from.pick == Pick::Ahead {
-            return push_ahead::<Q, DB>(out, &from.lane);
+            return push_ahead(queue, out, &from.lane);
         }
-        let walk = Walk::of::<Q::Queue>().in_lane();
+        let walk = Walk::of(queue.options).in_lane();
         match from.pick {
             // Whatever the claim passes over: if that is the first one, it takes none.
             Pick::FirstOfAll => self.push_due(out, walk)?,
             _ => self.push_from(out, walk)?,
         }
-        push_claimed_lane::<Q::Queue, DB>(out, &from.lane)?;
+        push_claimed_lane(queue, out, &from.lane)?;
         if from.pick == Pick::First {
             push_exceptions(&self.excepted, out)?;
         }
-        walk.push_order::<Q::Queue, DB>(out, const { &Limit::ONE })
+        walk.push_order(queue, out, const { &Limit::ONE })
     }
 }
 
 /// Writes ` AND NOT EXISTS (SELECT .. )`, which no row fulfils if one of the lane holds the others back. The claim has asked
 /// before; meanwhile, somebody may have recorded a failure whose transaction was lost, and with it the lane's place.
-fn push_none_ahead<'b, Q, DB>(out: &mut AstPass<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
+fn push_none_ahead<'b, DB: QueueBackend>(
+    queue: &QueueSql<DB>,
+    out: &mut AstPass<'_, 'b, DB>,
+    lane: &'b Lane,
+) -> QueryResult<()> {
     out.push_sql(" AND NOT EXISTS (SELECT 1");
-    push_ahead::<Q, DB>(out, lane)?;
+    push_ahead(queue, out, lane)?;
     out.push_sql(")");
     Ok(())
 }
 
 /// Writes ` AND (key) = (SELECT key .. )`.
-fn push_key_is<'b, Q: StoredIn<DB>, DB: QueueBackend>(
+fn push_key_is<'b, DB: QueueBackend>(
+    queue: &QueueSql<DB>,
     out: &mut AstPass<'_, 'b, DB>,
     rest: impl FnOnce(&mut AstPass<'_, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()> {
     out.push_sql(" AND (");
-    Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+    queue.key_columns.walk_ast(out.reborrow())?;
     out.push_sql(") = (SELECT ");
-    Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+    queue.key_columns.walk_ast(out.reborrow())?;
     rest(out)?;
     out.push_sql(")");
     Ok(())
 }
 
-impl<Q: SelectedIn<DB>, DB: QueueBackend> Claim<Q, DB> {
+impl<DB: QueueBackend> Claim<DB> {
     /// Writes everything up to the end of the condition.
     pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.push_columns(out.reborrow())?;
@@ -306,18 +307,20 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Claim<Q, DB> {
 
     /// Writes ` FROM table WHERE`, and which rows are due.
     fn push_from<'b>(&'b self, walk: Walk, until: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        walk.push_from::<Q::Queue, DB>(out)?;
-        push_due_rows::<Q::Queue, DB>(out, until, self.claim_if.as_ref(), self.stages.as_deref())
+        walk.push_from(self.due.queue, out)?;
+        self.due.push_due(out, until)
     }
 
     /// Writes `SELECT key, its text, state, entity`.
     pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
+        let queue = self.due.queue;
+        let names = queue.names;
         out.push_sql("SELECT ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        queue.key_columns.walk_ast(out.reborrow())?;
         out.push_sql(", ");
-        push_occasion_text::<Q, DB>(&mut out)?;
-        push_columns::<Q::Queue, DB>(
+        push_occasion_text(queue, &mut out)?;
+        push_columns(
+            queue,
             &mut out,
             ", {}, {}, {}, {}, {}, ",
             &[
@@ -328,7 +331,7 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Claim<Q, DB> {
                 names.last_attempt_error_message,
             ],
         )?;
-        Q::push_selection(&self.selection, out)
+        self.selection.walk_ast(out)
     }
 }
 

@@ -3,17 +3,17 @@
 use diesel::result::QueryResult;
 
 use super::by_key::{ClaimKey, ClaimKeys, DueKeys};
-use super::claim::{Claim, Claimed};
+use super::claim::{Claim, ClaimId, Claimed};
 use super::claim_from::ClaimFrom;
 use super::details::claimed_within;
 use super::finish::{ends_at_once, text_of};
 use super::key_text::row_key;
 use super::prefetch_rows::{LockVersion, PrefetchRows, RowVersion};
 use super::probe_on::ProbeOn;
-use super::rows::{ReadFrom, VersionedRow};
+use super::rows::{ClaimedRow, ReadFrom, VersionedRow};
 use super::scope::Scope;
 use super::turn::due_time_alone_decides;
-use crate::backend::{LockSql, QueueConnection};
+use crate::backend::{LockSql, QueueConnection, Statement};
 use crate::entity::QueueTable;
 use crate::row::{Instant, RowKey};
 
@@ -67,17 +67,17 @@ pub trait ClaimOn<C: QueueConnection>: ProbeOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
     fn claim(connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<Option<Claimed<Q>>> {
-        let plain = Claim::<Q, C::Backend>::new().in_stages(scope.stages);
+        let plain = Claim::new::<Q>().in_stages(scope.stages);
         let rows = match scope.floor() {
-            None => Q::load_claimed_by_id::<Claim<Q, C::Backend>, C>(connection, &plain)?,
-            Some(floor) => Q::load_claimed_by_id::<ClaimFrom<Q, C::Backend>, C>(connection, &plain.from(floor))?,
+            None => load_kept::<Q, Claim<C::Backend>, C>(connection, &plain)?,
+            Some(floor) => load_kept::<Q, ClaimFrom<C::Backend>, C>(connection, &plain.from(floor))?,
         };
         Ok(claimed_within(connection, scope, rows)?.pop())
     }
 
     fn due_keys(connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<Q::Key>>> {
-        let keys = Q::load_keys(connection, &DueKeys::<Q>::new(limit).not_below(floor))?;
-        Ok(keys.into_iter().map(|(key, text)| row_key::<Q, C::Backend>(key, &text)).collect())
+        let keys = Q::load_keys(connection, &DueKeys::new(Q::SQL, limit).not_below(floor))?;
+        Ok(keys.into_iter().map(|(key, text)| row_key(Q::SQL, key, &text)).collect())
     }
 
     fn claim_keys(
@@ -88,11 +88,12 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
     ) -> QueryResult<Vec<Claimed<Q>>> {
         let rows = match keys {
             [key] => {
-                let claim = ClaimKey::<Q, C::Backend>::new(key);
-                Q::load_claimed_by_id::<ClaimKey<Q, C::Backend>, C>(connection, &claim)?
+                let claim = ClaimKey::new(Claim::new::<Q>(), Q::row(key));
+                load_kept::<Q, ClaimKey<C::Backend>, C>(connection, &claim)?
             }
             keys => {
-                let claim = ClaimKeys::<Q, C::Backend>::new(RowKey::values(keys)).at_most(limit);
+                let claim = ClaimKeys::new(Claim::new::<Q>(), Q::rows(RowKey::values(keys)));
+                let claim = if keys.len() > limit as usize { claim.at_most(limit) } else { claim };
                 Q::load_claimed(connection, &claim)?
             }
         };
@@ -100,7 +101,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
     }
 
     fn is_claimed_by_key(scope: Scope<'_, Q::Key>) -> bool {
-        C::Backend::PREFETCHES_KEYS && due_time_alone_decides::<Q>(scope)
+        C::Backend::PREFETCHES_KEYS && due_time_alone_decides(&Q::Queue::OPTIONS, scope)
     }
 
     fn prefetch_rows(
@@ -108,15 +109,15 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
         limit: u32,
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<Q>, RowVersion)>> {
-        let rows = Q::load_versioned(connection, &PrefetchRows::<Q, C::Backend>::new(limit, floor))?;
+        let rows = Q::load_versioned(connection, &PrefetchRows::new(Claim::new::<Q>(), limit, floor))?;
         let versioned =
             |(row, version): VersionedRow<Q>| Some((Claimed::read::<C::Backend>(row), RowVersion::read(&version)?));
         Ok(rows.into_iter().filter_map(versioned).collect())
     }
 
     fn lock_version() -> QueryResult<Option<String>> {
-        let is_read = <Q as ClaimOn<C>>::prefetches_rows(Scope::ALL) && ends_at_once::<Q, C>();
-        is_read.then(|| text_of::<C>(&LockVersion::<Q>::new())).transpose()
+        let is_read = <Q as ClaimOn<C>>::prefetches_rows(Scope::ALL) && ends_at_once::<Q::Key, C>(&Q::Queue::OPTIONS);
+        is_read.then(|| text_of::<C>(&LockVersion::new(Q::SQL))).transpose()
     }
 
     fn prefetches_rows(scope: Scope<'_, Q::Key>) -> bool {
@@ -124,7 +125,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
             && Q::Queue::OPTIONS.stages.is_none()
             && !Q::Queue::OPTIONS.needs_details()
             && Q::IS_ITS_ROW
-            && due_time_alone_decides::<Q>(scope)
+            && due_time_alone_decides(&Q::Queue::OPTIONS, scope)
     }
 
     fn exclude(connection: &mut C) -> QueryResult<bool> {
@@ -138,4 +139,14 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ClaimOn<C> for Q {
     fn end_exclusion(connection: &mut C) -> QueryResult<()> {
         if Q::Queue::OPTIONS.exclusive { connection.end_exclusion(&<Q as ProbeOn<C>>::target()?) } else { Ok(()) }
     }
+}
+
+/// Reads claimed rows by the claim `Of`, whose text is written once.
+fn load_kept<Q, Of, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<ClaimedRow<Q>>>
+where
+    Q: ReadFrom<C::Backend>,
+    Of: 'static,
+    C: QueueConnection,
+{
+    Q::load_claimed_by_id::<ClaimId<Q, C::Backend, Of>, C>(connection, claim)
 }

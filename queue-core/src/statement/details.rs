@@ -1,6 +1,6 @@
 //! Reads the optional columns of a claimed row, by a statement of its own, so that the plain claim stays the same.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::Claimed;
@@ -8,24 +8,25 @@ use super::names::{push_names, push_table};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
 use crate::backend::{QueueBackend, QueueConnection, Statement, load};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::{KeyedRow, QueueTable, StoredIn};
 use crate::row::{Details, DetailsRow, DetailsType};
 
 /// Reads the optional columns of the row with one key; null for those that the entity does not ask for.
-pub struct ReadDetails<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct ReadDetails<DB: QueueBackend> {
+    row: KeyedRow<DB>,
 }
 
-impl<Q: Entity> ReadDetails<Q> {
+impl<DB: QueueBackend> ReadDetails<DB> {
     /// Reads the row with this key.
-    pub fn new(key: &Q::Key) -> Self {
-        ReadDetails { is_key: Q::is_key(key.clone()) }
+    pub fn new(row: KeyedRow<DB>) -> Self {
+        ReadDetails { row }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ReadDetails<Q> {
+impl<DB: QueueBackend> Statement<DB> for ReadDetails<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let options = Q::Queue::OPTIONS;
+        let queue = self.row.queue;
+        let options = queue.options;
         let columns = [
             options.stages.map(|stages| stages.column),
             options.periodic.map(|periodic| periodic.period),
@@ -42,15 +43,15 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for ReadDetails<Q> {
         let scheduled_time = options.periodic.map(|periodic| periodic.scheduled_time);
         out.push_sql(", ");
         if let Some(scheduled_time) = scheduled_time {
-            push_names(&mut out, "COALESCE({}, {})", &[scheduled_time, Q::Queue::COLUMNS.next_attempt_time])?;
+            push_names(&mut out, "COALESCE({}, {})", &[scheduled_time, queue.names.next_attempt_time])?;
         } else {
             out.push_sql("NULL");
         }
         out.push_sql(", ");
         push_or_null(&mut out, options.rerun_on_change.map(|rerun| rerun.change_count))?;
-        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        push_table(queue, &mut out, " FROM ")?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out)
+        self.row.is_key.walk_ast(out)
     }
 }
 
@@ -101,7 +102,7 @@ where
     }
     if Q::Queue::OPTIONS.needs_details() {
         for row in &mut claimed {
-            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::<Q>::new(&row.key)) {
+            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::new(Q::row(&row.key))) {
                 Ok(details) => {
                     let read = details.into_iter().next().map(Details::from).unwrap_or_default();
                     row.details = read.with_occasion_of(std::mem::take(&mut row.details));

@@ -3,46 +3,50 @@
 
 use std::marker::PhantomData;
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryId};
 use diesel::result::QueryResult;
 
 use super::condition::push_fence;
 use super::finish::push_occasion;
 use super::names::{push_names, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::KeyedRow;
 use crate::row::{Fence, Status};
 
 /// `RELEASE`, the update of [`Finish`](super::finish::Finish), `COMMIT`. It ends at the first statement that fails:
 /// then nothing is committed, and the transaction is still open.
-pub struct FinishBlock<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct FinishBlock<DB: QueueBackend> {
+    row: KeyedRow<DB>,
     fence: Fence,
     tries: i32,
 }
 
-impl<Q: Entity> FinishBlock<Q> {
+impl<DB: QueueBackend> FinishBlock<DB> {
     /// The server's message if not exactly one row is in the fence's state.
     pub const NOT_ONE_ROW: &'static str = "queueable: the row is not as it was claimed";
 
     /// Settles the row with this key. The fence must have no lease, and must contain when the row was due.
-    pub fn new(key: &Q::Key, fence: Fence, tries: i32) -> Self {
-        FinishBlock { is_key: Q::is_key(key.clone()), fence, tries }
+    pub fn new(row: KeyedRow<DB>, fence: Fence, tries: i32) -> Self {
+        FinishBlock { row, fence, tries }
     }
 }
 
+/// Finds the prepared block of the entity `Q`.
+pub(crate) struct FinishBlockId<Q>(PhantomData<fn() -> Q>);
+
 // A message whose fence has a lease, or no due time, does not end so: the text is always the same.
-impl<Q: Entity + 'static> QueryId for FinishBlock<Q> {
-    type QueryId = PhantomData<fn() -> FinishBlock<Q>>;
+impl<Q: 'static> QueryId for FinishBlockId<Q> {
+    type QueryId = Self;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for FinishBlock<Q> {
+impl<DB: QueueBackend> Statement<DB> for FinishBlock<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
+        let queue = self.row.queue;
+        let names = queue.names;
         out.push_sql("BEGIN NOT ATOMIC ");
         push_settings_check(&mut out);
-        push_table::<Q::Queue, DB>(&mut out, "RELEASE SAVEPOINT queueable_handler; UPDATE ")?;
+        push_table(queue, &mut out, "RELEASE SAVEPOINT queueable_handler; UPDATE ")?;
         push_names(&mut out, " SET {} = '", &[names.status])?;
         out.push_sql(Status::Success.as_str());
         push_names(&mut out, "', {} = NULL, {} = ", &[names.next_attempt_time, names.try_count])?;
@@ -50,10 +54,10 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for FinishBlock<Q> {
         push_names(&mut out, ", {} = ", &[names.last_attempt_time])?;
         out.push_sql(DB::NOW);
         out.push_sql(", ");
-        push_occasion::<Q::Queue, DB>(&mut out)?;
+        push_occasion(queue, &mut out)?;
         push_names(&mut out, "{} = NULL WHERE ", &[names.last_attempt_error_message])?;
-        self.is_key.walk_ast(out.reborrow())?;
-        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        self.row.is_key.walk_ast(out.reborrow())?;
+        push_fence(queue, &self.fence, out.reborrow())?;
         out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
         out.push_sql(Self::NOT_ONE_ROW);
         out.push_sql("'; END IF; COMMIT; END");

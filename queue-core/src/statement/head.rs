@@ -1,74 +1,65 @@
 //! Finds the first row of an exclusive queue: the first pending one, due or not.
 
-use std::marker::PhantomData;
-
-use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::condition::{StateCondition, push_claimable, push_exceptions};
-use super::due::push_claim_condition;
+use super::due::Claimable;
 use super::key_text::push_key_text;
 use super::names::{push_columns, push_names, push_table};
-use super::scope::push_stages;
 use super::walk::{push_index_hint, push_order_columns, push_ordered_index_hint, push_pending_flag};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
+use crate::entity::{IsKey, QueueSql};
 use crate::row::Status;
 
 /// Reads the primary key, and its text, of the first pending row of `Q` by its order, then by its key. It passes over a
 /// row whose condition is false, because that row is not work now.
-pub struct Head<Q, DB: Backend> {
-    claim_if: Option<ClaimCondition<DB>>,
-    stages: Option<Vec<&'static str>>,
-    entity: PhantomData<fn() -> Q>,
+pub struct Head<DB: QueueBackend> {
+    due: Claimable<DB>,
 }
 
-impl<Q: Entity, DB: QueueBackend> Head<Q, DB> {
-    /// Makes the statement.
-    #[expect(clippy::new_without_default, reason = "a statement has no default")]
-    pub fn new() -> Self {
-        Head { claim_if: Q::Queue::claim_condition(), stages: None, entity: PhantomData }
-    }
-
-    /// Finds the first row in these stages.
-    pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
-        Head { stages: stages.map(<[_]>::to_vec), ..self }
+impl<DB: QueueBackend> Head<DB> {
+    /// Finds the first row in these stages, or in all of the entity's.
+    pub fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
+        Head { due: Claimable::new(queue, stages) }
     }
 }
 
 /// Reads the status of a row that a worker holds under a lease, but not of the one with this key.
-pub struct AnotherIsLeased<Q: Entity> {
-    except: Option<Q::IsKey>,
+pub struct AnotherIsLeased<DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+    except: Option<IsKey<DB>>,
 }
 
-impl<Q: Entity> AnotherIsLeased<Q> {
+impl<DB: QueueBackend> AnotherIsLeased<DB> {
     /// Finds a row under a lease with another key than this.
-    pub fn new(except: Option<&Q::Key>) -> Self {
-        AnotherIsLeased { except: except.cloned().map(Q::is_key) }
+    pub fn new(queue: &'static QueueSql<DB>, except: Option<IsKey<DB>>) -> Self {
+        AnotherIsLeased { queue, except }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Head<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for Head<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.due.queue;
         out.push_sql("SELECT ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        queue.key_columns.walk_ast(out.reborrow())?;
         out.push_sql(", ");
-        push_key_text::<Q, DB>(&mut out)?;
-        push_head::<Q, DB>(&mut out, self.claim_if.as_ref(), self.stages.as_deref())
+        push_key_text(queue, &mut out)?;
+        push_head(&self.due, &mut out)
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for AnotherIsLeased<Q> {
+impl<DB: QueueBackend> Statement<DB> for AnotherIsLeased<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.status])?;
-        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
-        push_index_hint::<Q::Queue, DB>(&mut out, DB::INDEX_HINT)?;
+        let queue = self.queue;
+        push_columns(queue, &mut out, "SELECT {}", &[queue.names.status])?;
+        push_table(queue, &mut out, " FROM ")?;
+        push_index_hint(queue, &mut out, DB::INDEX_HINT)?;
         out.push_sql(" WHERE ");
-        StateCondition::Scheduled.push::<Q::Queue, DB>(&mut out)?;
+        StateCondition::Scheduled.push(queue, &mut out)?;
         // However far away the end of the lease is: another version of the application may have longer leases.
         out.push_sql(" AND ");
-        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
+        StateCondition::In(&[Status::InProgress]).push(queue, &mut out)?;
         push_exceptions(self.except.as_slice(), &mut out)?;
         out.push_sql(" LIMIT 1");
         Ok(())
@@ -76,47 +67,39 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for AnotherIsLeased<Q> {
 }
 
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
-pub(crate) fn push_head<'b, Q, DB>(
+pub(crate) fn push_head<'b, DB: QueueBackend>(
+    due: &'b Claimable<DB>,
     out: &mut AstPass<'_, 'b, DB>,
-    claim_if: Option<&'b ClaimCondition<DB>>,
-    stages: Option<&'b [&'static str]>,
-) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
-    push_table::<Q::Queue, DB>(out, " FROM ")?;
-    push_ordered_index_hint::<Q::Queue, DB>(out, DB::ORDERED_INDEX_HINT)?;
+) -> QueryResult<()> {
+    let queue = due.queue;
+    push_table(queue, out, " FROM ")?;
+    push_ordered_index_hint(queue, out, DB::ORDERED_INDEX_HINT)?;
     out.push_sql(" WHERE ");
-    push_pending_flag::<Q::Queue, DB>(out)?;
-    StateCondition::Pending.push::<Q::Queue, DB>(out)?;
+    push_pending_flag(queue, out)?;
+    StateCondition::Pending.push(queue, out)?;
     out.push_sql(" AND ");
-    push_claimable::<Q::Queue, DB>(out)?;
-    push_stages::<Q::Queue, DB>(out, stages)?;
-    push_claim_condition(out, claim_if)?;
+    push_claimable(queue, out)?;
+    due.push_stages(out)?;
+    due.push_condition(out)?;
     out.push_sql(" ORDER BY ");
-    if let Some(order) = Q::Queue::OPTIONS.order {
-        push_order_columns::<Q::Queue, DB>(out, order.columns)?;
+    if let Some(order) = queue.options.order {
+        push_order_columns(queue, out, order.columns)?;
     }
-    Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+    queue.key_columns.walk_ast(out.reborrow())?;
     out.push_sql(" LIMIT 1");
     Ok(())
 }
 
 /// Writes ` FROM (SELECT next_attempt_time ..) AS queueable_head WHERE next_attempt_time <= until`.
-pub(crate) fn push_due_head<'b, Q, DB>(
+pub(crate) fn push_due_head<'b, DB: QueueBackend>(
+    due: &'b Claimable<DB>,
     out: &mut AstPass<'_, 'b, DB>,
     until: &str,
-    claim_if: Option<&'b ClaimCondition<DB>>,
-    stages: Option<&'b [&'static str]>,
-) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
-    push_columns::<Q::Queue, DB>(out, " FROM (SELECT {}", &[Q::Queue::COLUMNS.next_attempt_time])?;
-    push_head::<Q, DB>(out, claim_if, stages)?;
-    push_names(out, ") AS queueable_head WHERE {} <= ", &[Q::Queue::COLUMNS.next_attempt_time])?;
+) -> QueryResult<()> {
+    let queue = due.queue;
+    push_columns(queue, out, " FROM (SELECT {}", &[queue.names.next_attempt_time])?;
+    push_head(due, out)?;
+    push_names(out, ") AS queueable_head WHERE {} <= ", &[queue.names.next_attempt_time])?;
     out.push_sql(until);
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Reads everything that decides whether one row runs, without a lock.
 
-use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
@@ -8,11 +7,11 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use super::names::{push_column, push_columns, push_names, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
 use crate::backend::{DatabaseText, QueueBackend, Statement, TableName};
-use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
+use crate::entity::{ClaimCondition, IsKey, KeyedRow};
 
 /// Reads the state of the row with one key. Of a row whose columns cannot all be decoded it reads what it can.
-pub struct Inspect<Q: Entity, DB: Backend> {
-    is_key: Q::IsKey,
+pub struct Inspect<DB: QueueBackend> {
+    row: KeyedRow<DB>,
     claim_if: Option<ClaimCondition<DB>>,
 }
 
@@ -40,27 +39,29 @@ pub type InspectedRowType = (
     (Nullable<Text>, Nullable<Text>),
 );
 
-impl<Q: Entity, DB: QueueBackend> Inspect<Q, DB> {
+impl<DB: QueueBackend> Inspect<DB> {
     /// Inspects the row with this key.
-    pub fn new(key: &Q::Key) -> Self {
-        Inspect { is_key: Q::is_key(key.clone()), claim_if: Q::Queue::claim_condition() }
+    pub fn new(row: KeyedRow<DB>) -> Self {
+        Inspect { claim_if: (row.queue.claim_condition)(), row }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Inspect<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for Inspect<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
-        push_columns::<Q::Queue, DB>(
+        let queue = self.row.queue;
+        let names = queue.names;
+        push_columns(
+            queue,
             &mut out,
             "SELECT {}, {}, {}",
             &[names.status, names.try_count, names.last_attempt_error_message],
         )?;
         push_whether(&mut out, |out| {
-            push_columns::<Q::Queue, DB>(out, "{} IS NOT NULL", &[names.next_attempt_time])?;
+            push_columns(queue, out, "{} IS NOT NULL", &[names.next_attempt_time])?;
             Ok(())
         })?;
         push_whether(&mut out, |out| {
-            push_columns::<Q::Queue, DB>(out, "{} <= ", &[names.next_attempt_time])?;
+            push_columns(queue, out, "{} <= ", &[names.next_attempt_time])?;
             out.push_sql(DB::STATEMENT_TIME);
             Ok(())
         })?;
@@ -72,16 +73,16 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Inspect<Q, DB> {
             }
         })?;
         out.push_sql(", ");
-        push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
+        push_microseconds(&mut out, &|out| push_column(queue, out, queue.names.next_attempt_time))?;
         out.push_sql(", ");
-        push_microseconds(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
+        push_microseconds(&mut out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
         out.push_sql(", ");
         push_microseconds(&mut out, &|out| {
             out.push_sql(DB::STATEMENT_TIME);
             Ok(())
         })?;
         out.push_sql(", ");
-        match Q::Queue::OPTIONS.stages {
+        match queue.options.stages {
             Some(stages) => out.push_identifier(stages.column)?,
             None => {
                 out.push_sql(DB::AS_TEXT.0);
@@ -90,12 +91,12 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Inspect<Q, DB> {
             }
         }
         out.push_sql(", ");
-        push_odd_text(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.next_attempt_time))?;
+        push_odd_text(&mut out, &|out| push_column(queue, out, queue.names.next_attempt_time))?;
         out.push_sql(", ");
-        push_odd_text(&mut out, &|out| push_column::<Q::Queue, DB>(out, Q::Queue::COLUMNS.last_attempt_time))?;
-        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        push_odd_text(&mut out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
+        push_table(queue, &mut out, " FROM ")?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out)
+        self.row.is_key.walk_ast(out)
     }
 }
 
@@ -114,45 +115,46 @@ fn push_whether<'a, 'b, DB: QueueBackend>(
 }
 
 /// Counts the rows that have both keys: one if the keys are the same.
-pub struct IsSame<Q: Entity>([Q::IsKey; 2]);
+pub struct IsSame<DB: QueueBackend>(KeyedRow<DB>, IsKey<DB>);
 
-impl<Q: Entity> IsSame<Q> {
+impl<DB: QueueBackend> IsSame<DB> {
     /// Compares two keys as the database does.
-    pub fn new(key: &Q::Key, other: &Q::Key) -> Self {
-        IsSame([key, other].map(|key| Q::is_key(key.clone())))
+    pub fn new(row: KeyedRow<DB>, other: IsKey<DB>) -> Self {
+        IsSame(row, other)
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for IsSame<Q> {
+impl<DB: QueueBackend> Statement<DB> for IsSame<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<Q::Queue, DB>(&mut out, "SELECT COUNT(*) FROM ")?;
+        push_table(self.0.queue, &mut out, "SELECT COUNT(*) FROM ")?;
         out.push_sql(" WHERE (");
-        self.0[0].walk_ast(out.reborrow())?;
+        self.0.is_key.walk_ast(out.reborrow())?;
         out.push_sql(") AND (");
-        self.0[1].walk_ast(out.reborrow())?;
+        self.1.walk_ast(out.reborrow())?;
         out.push_sql(")");
         Ok(())
     }
 }
 
 /// Counts the rows with one key in an archive table.
-pub struct IsArchived<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct IsArchived<DB: QueueBackend> {
+    row: KeyedRow<DB>,
     archive: &'static str,
 }
 
-impl<Q: Entity> IsArchived<Q> {
+impl<DB: QueueBackend> IsArchived<DB> {
     /// Searches for the row with this key.
-    pub fn new(key: &Q::Key, archive: &'static str) -> Self {
-        IsArchived { is_key: Q::is_key(key.clone()), archive }
+    pub fn new(row: KeyedRow<DB>, archive: &'static str) -> Self {
+        IsArchived { row, archive }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for IsArchived<Q> {
+impl<DB: QueueBackend> Statement<DB> for IsArchived<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.row.queue;
         // The key's condition names the live table, so the archive gets that name as its alias.
-        let live = TableName::of(Q::Queue::TABLE, out.backend())?;
+        let live = TableName::of(queue.table, out.backend())?;
         push_names(&mut out, "SELECT COUNT(*) FROM {} AS {} WHERE ", &[self.archive, &live.name])?;
-        self.is_key.walk_ast(out)
+        self.row.is_key.walk_ast(out)
     }
 }

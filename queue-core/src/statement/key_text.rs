@@ -1,36 +1,39 @@
 //! The database's text of a primary key, together with what else distinguishes one occasion of a row from another. It
 //! is one text, so that a claim reads only one more column.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::names::{push_column, push_within};
 use crate::backend::{QueueBackend, column_names};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::QueueSql;
 use crate::row::{Details, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
 /// separated by commas.
-pub(crate) fn push_key_text<Q: StoredIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    push_texts::<Q, DB>(out, false)
+pub(crate) fn push_key_text<DB: QueueBackend>(queue: &QueueSql<DB>, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    push_texts(queue, out, false)
 }
 
 /// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
 /// is an integer, because that reads the same in Rust as in every database.
-pub(crate) fn push_occasion_text<Q: StoredIn<DB>, DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    push_texts::<Q, DB>(out, true)
+pub(crate) fn push_occasion_text<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
+    out: &mut AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    push_texts(queue, out, true)
 }
 
-fn push_texts<Q, DB>(out: &mut AstPass<'_, '_, DB>, with_occasion: bool) -> QueryResult<()>
-where
-    Q: StoredIn<DB>,
-    DB: QueueBackend,
-{
-    let options = Q::Queue::OPTIONS;
+fn push_texts<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
+    out: &mut AstPass<'_, '_, DB>,
+    with_occasion: bool,
+) -> QueryResult<()> {
+    let options = queue.options;
     let (occasion, version) = (options.occasion.filter(|_| with_occasion), options.version.filter(|_| with_occasion));
-    let keys = column_names(Q::KEY_COLUMNS, out.backend())?;
+    let keys = column_names(queue.key_columns, out.backend())?;
     let parts = keys.len() + usize::from(occasion.is_some()) + usize::from(version.is_some());
     let (before, between, after) = DB::CONCATENATION;
     let mut is_first = true;
@@ -41,12 +44,12 @@ where
     };
     if let Some(occasion) = occasion {
         separate(out);
-        push_within(out, DB::AS_TEXT, |out| push_column::<Q::Queue, DB>(out, occasion))?;
+        push_within(out, DB::AS_TEXT, |out| push_column(queue, out, occasion))?;
     }
     if let Some(version) = version {
         separate(out);
         out.push_sql("COALESCE(");
-        push_within(out, DB::KEY_PART_TEXT, |out| push_column::<Q::Queue, DB>(out, version))?;
+        push_within(out, DB::KEY_PART_TEXT, |out| push_column(queue, out, version))?;
         out.push_sql(", '");
         out.push_sql(TextForm::NULL);
         out.push_sql("')");
@@ -54,11 +57,11 @@ where
     let form = if keys.len() == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
     for key in &keys {
         separate(out);
-        if with_occasion && is_integer::<Q::Key>() {
+        if with_occasion && (queue.has_integer_key)() {
             out.push_sql("''");
             continue;
         }
-        push_within(out, form, |out| push_column::<Q::Queue, DB>(out, key))?;
+        push_within(out, form, |out| push_column(queue, out, key))?;
     }
     if parts > 1 {
         out.push_sql(after);
@@ -67,12 +70,8 @@ where
 }
 
 /// Reads the text of a key.
-pub(crate) fn row_key<Q: Entity, DB: QueueBackend>(value: Q::Key, text: &str) -> RowKey<Q::Key> {
-    RowKey::new(value, DB::TEXT_FORM.read_key(text, Q::KEY_PARTS))
-}
-
-fn is_integer<K: Any>() -> bool {
-    [TypeId::of::<i16>(), TypeId::of::<i32>(), TypeId::of::<i64>()].contains(&TypeId::of::<K>())
+pub(crate) fn row_key<K, DB: QueueBackend>(queue: &QueueSql<DB>, value: K, text: &str) -> RowKey<K> {
+    RowKey::new(value, DB::TEXT_FORM.read_key(text, queue.key_parts))
 }
 
 fn integer_text<K: Any>(key: &K) -> Option<String> {
@@ -83,8 +82,8 @@ fn integer_text<K: Any>(key: &K) -> Option<String> {
 }
 
 /// Reads the text that [`push_occasion_text`] has selected for this key.
-pub(crate) fn occasion_of<Q: Entity, DB: QueueBackend>(key: &Q::Key, text: &str) -> (String, Details) {
-    let options = Q::Queue::OPTIONS;
+pub(crate) fn occasion_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, key: &K, text: &str) -> (String, Details) {
+    let options = queue.options;
     let (mut rest, mut details) = (text, Details::default());
     let mut next = || {
         let (part, behind) = rest.split_once(',').unwrap_or((rest, ""));
@@ -99,5 +98,5 @@ pub(crate) fn occasion_of<Q: Entity, DB: QueueBackend>(key: &Q::Key, text: &str)
         let version = next();
         details.version = DB::TEXT_FORM.read_value(version);
     }
-    (integer_text(key).unwrap_or_else(|| DB::TEXT_FORM.read_key(rest, Q::KEY_PARTS)), details)
+    (integer_text(key).unwrap_or_else(|| DB::TEXT_FORM.read_key(rest, queue.key_parts)), details)
 }

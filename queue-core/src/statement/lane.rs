@@ -1,147 +1,157 @@
 //! Finds the lanes that have due rows, and counts the leased rows of a lane. The rows of one value of a domain column
 //! are a lane.
 
-use std::marker::PhantomData;
-
-use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::condition::{StateCondition, push_exceptions};
-use super::due::push_due_rows;
-use super::limit::{Limit, is_keys, keep_if_few};
+use super::due::Claimable;
+use super::limit::{Limit, keep_if_few, padded};
 use super::names::{push_column, push_columns, push_table, push_within};
 use super::scope::{Scope, push_floor};
 use super::walk::{Walk, push_oldest};
 use crate::backend::{Place, QueueBackend, Statement};
-use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn, TableIn};
+use crate::entity::{IsKey, KeyedRow, QueueSql, QueueTable, StoredIn};
 use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, RowKey, Status, ValueKind, microseconds};
 
 /// Reads the values of the rows of `Q` that have been due longest: one for each row.
-pub struct DueLanes<Q: Entity, DB: Backend> {
-    due: LaneDueRows<Q, DB>,
+pub struct DueLanes<DB: QueueBackend> {
+    due: LaneDueRows<DB>,
     limit: Limit,
 }
 
-impl<Q: Entity, DB: QueueBackend> DueLanes<Q, DB> {
-    /// Reads at most `limit` rows of this scope.
-    pub fn new(scope: Scope<'_, Q::Key>, limit: u32) -> Self {
-        DueLanes { due: LaneDueRows::new(scope), limit: Limit::of(limit) }
+impl<DB: QueueBackend> DueLanes<DB> {
+    /// Reads at most `limit` of these rows.
+    pub fn new(due: LaneDueRows<DB>, limit: u32) -> Self {
+        DueLanes { due, limit: Limit::of(limit) }
     }
 }
 
 /// Reads the lanes of rows with these keys.
-pub struct LanesOf<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct LanesOf<DB: QueueBackend> {
+    row: KeyedRow<DB>,
 }
 
-impl<Q: Entity> LanesOf<Q> {
+impl<DB: QueueBackend> LanesOf<DB> {
     /// Reads the lane of the row with this key.
-    pub fn new(key: &Q::Key) -> Self {
-        LanesOf { is_key: Q::is_key(key.clone()) }
+    pub fn new(row: KeyedRow<DB>) -> Self {
+        LanesOf { row }
     }
 }
 
 /// Reads the statuses of the rows in a lane that workers hold under leases that have not ended, up to a number of them.
-pub struct LeasedIn<Q: Entity> {
+pub struct LeasedIn<DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
     lane: Lane,
-    except: Option<Q::IsKey>,
+    except: Option<IsKey<DB>>,
     limit: Limit,
     longest: i64,
 }
 
-impl<Q: Entity> LeasedIn<Q> {
+impl<DB: QueueBackend> LeasedIn<DB> {
     /// Reads up to `limit` rows, but not the one with this key. Leases that end later than in `longest` are not
     /// searched for.
-    pub fn new(lane: Lane, except: Option<&Q::Key>, limit: u32, longest: std::time::Duration) -> Self {
-        let except = except.cloned().map(Q::is_key);
-        LeasedIn { lane, except, limit: Limit::of(limit), longest: microseconds(longest) }
+    pub fn new(
+        queue: &'static QueueSql<DB>,
+        lane: Lane,
+        except: Option<IsKey<DB>>,
+        limit: u32,
+        longest: std::time::Duration,
+    ) -> Self {
+        LeasedIn { queue, lane, except, limit: Limit::of(limit), longest: microseconds(longest) }
     }
 }
 
 /// The due rows of a scope.
-pub(crate) struct LaneDueRows<Q: Entity, DB: Backend> {
-    claim_if: Option<ClaimCondition<DB>>,
-    stages: Option<Vec<&'static str>>,
-    excepted: Vec<Q::IsKey>,
+pub struct LaneDueRows<DB: QueueBackend> {
+    due: Claimable<DB>,
+    excepted: Vec<IsKey<DB>>,
     floor: Option<Instant>,
-    entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Entity, DB: QueueBackend> LaneDueRows<Q, DB> {
-    pub(crate) fn new(scope: Scope<'_, Q::Key>) -> Self {
+impl<DB: QueueBackend> LaneDueRows<DB> {
+    /// Returns the due rows of this scope.
+    pub fn of<Q: StoredIn<DB>>(scope: Scope<'_, Q::Key>) -> Self {
         LaneDueRows {
-            claim_if: Q::Queue::claim_condition(),
-            stages: scope.stages.map(<[_]>::to_vec),
-            excepted: is_keys::<Q>(RowKey::values(scope.except)),
+            due: Claimable::new(Q::SQL, scope.stages),
+            excepted: padded(Q::rows(RowKey::values(scope.except))),
             floor: scope.floor().filter(|_| Q::Queue::OPTIONS.order.is_none()),
-            entity: PhantomData,
         }
     }
 
-    pub(crate) fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        Q: StoredIn<DB>,
-    {
+    pub(crate) fn queue(&self) -> &'static QueueSql<DB> {
+        self.due.queue
+    }
+
+    /// Tells whether they are the rows in some of the entity's stages.
+    pub(crate) fn is_in_some_stages(&self) -> bool {
+        self.due.stages.is_some()
+    }
+
+    pub(crate) fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
         keep_if_few(out, self.excepted.len());
-        push_due_rows::<Q::Queue, DB>(out, DB::STATEMENT_TIME, self.claim_if.as_ref(), self.stages.as_deref())?;
+        self.due.push_due(out, DB::STATEMENT_TIME)?;
         if let Some(floor) = &self.floor {
-            push_floor::<Q::Queue, DB>(out, floor)?;
+            push_floor(self.due.queue, out, floor)?;
         }
         push_exceptions(&self.excepted, out)
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for DueLanes<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for DueLanes<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(lanes) = Q::Queue::OPTIONS.lanes else { return Ok(()) };
-        push_value_text::<Q::Queue, DB>(&mut out, lanes)?;
-        Walk::Oldest.push_from::<Q::Queue, DB>(&mut out)?;
+        let queue = self.due.queue();
+        let Some(lanes) = queue.options.lanes else { return Ok(()) };
+        push_value_text(queue, &mut out, lanes)?;
+        Walk::Oldest.push_from(queue, &mut out)?;
         self.due.push(&mut out)?;
-        push_oldest::<Q::Queue, DB>(&mut out, &[], &self.limit)
+        push_oldest(queue, &mut out, &[], &self.limit)
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LanesOf<Q> {
+impl<DB: QueueBackend> Statement<DB> for LanesOf<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(lanes) = Q::Queue::OPTIONS.lanes else { return Ok(()) };
-        push_value_text::<Q::Queue, DB>(&mut out, lanes)?;
-        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        let queue = self.row.queue;
+        let Some(lanes) = queue.options.lanes else { return Ok(()) };
+        push_value_text(queue, &mut out, lanes)?;
+        push_table(queue, &mut out, " FROM ")?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out)
+        self.row.is_key.walk_ast(out)
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LeasedIn<Q> {
+impl<DB: QueueBackend> Statement<DB> for LeasedIn<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let next = Q::Queue::COLUMNS.next_attempt_time;
-        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.status])?;
+        let queue = self.queue;
+        let next = queue.names.next_attempt_time;
+        push_columns(queue, &mut out, "SELECT {}", &[queue.names.status])?;
         let walk = if matches!(self.lane, Lane::Queue) { Walk::Oldest } else { Walk::InLane(None) };
-        walk.push_from::<Q::Queue, DB>(&mut out)?;
-        push_columns::<Q::Queue, DB>(&mut out, "{} > ", &[next])?;
+        walk.push_from(queue, &mut out)?;
+        push_columns(queue, &mut out, "{} > ", &[next])?;
         out.push_sql(DB::STATEMENT_TIME);
-        push_columns::<Q::Queue, DB>(&mut out, " AND {} <= ", &[next])?;
+        push_columns(queue, &mut out, " AND {} <= ", &[next])?;
         let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
         out.push_sql(before);
         out.push_sql(&self.longest.to_string());
         out.push_sql(after);
-        push_lane::<Q::Queue, DB>(&mut out, &self.lane)?;
+        push_lane(queue, &mut out, &self.lane)?;
         out.push_sql(" AND ");
-        StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
+        StateCondition::In(&[Status::InProgress]).push(queue, &mut out)?;
         push_exceptions(self.except.as_slice(), &mut out)?;
         self.limit.push(&mut out)
     }
 }
 
 /// Writes `SELECT`, and the value as text.
-pub(crate) fn push_value_text<T: TableIn<DB>, DB: QueueBackend>(
+pub(crate) fn push_value_text<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
     out: &mut AstPass<'_, '_, DB>,
     lanes: Lanes,
 ) -> QueryResult<()> {
     out.push_sql("SELECT ");
     for (i, part) in DB::value_text(lanes.of.kind).iter().enumerate() {
         if i > 0 {
-            push_column::<T, DB>(out, lanes.column)?;
+            push_column(queue, out, lanes.column)?;
         }
         out.push_sql(part);
     }
@@ -149,46 +159,46 @@ pub(crate) fn push_value_text<T: TableIn<DB>, DB: QueueBackend>(
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane for a claim.
-pub(crate) fn push_claimed_lane<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
+pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(
+    queue: &QueueSql<DB>,
+    out: &mut AstPass<'_, 'b, DB>,
+    lane: &'b Lane,
+) -> QueryResult<()> {
     let (Lane::Value(value), Some(Lanes { column, of: LaneValues { kind, .. }, .. }), true) =
-        (lane, T::OPTIONS.lanes, DB::LANE_IS_RANGE)
+        (lane, queue.options.lanes, DB::LANE_IS_RANGE)
     else {
-        return push_lane::<T, DB>(out, lane);
+        return push_lane(queue, out, lane);
     };
-    push_columns::<T, DB>(out, " AND {} >= ", &[column])?;
+    push_columns(queue, out, " AND {} >= ", &[column])?;
     push_bound(out, kind, &value.bound)?;
-    if T::OPTIONS.order.is_some() {
-        push_columns::<T, DB>(out, " AND {} <= ", &[column])?;
+    if queue.options.order.is_some() {
+        push_columns(queue, out, " AND {} <= ", &[column])?;
         return push_bound(out, kind, &value.bound);
     }
     // The walk ends at the first row that is not due.
-    push_columns::<T, DB>(out, " AND ({}, {}) <= (", &[column, T::COLUMNS.next_attempt_time])?;
+    push_columns(queue, out, " AND ({}, {}) <= (", &[column, queue.names.next_attempt_time])?;
     push_bound(out, kind, &value.bound)?;
     [", ", DB::STATEMENT_TIME, ")"].iter().for_each(|part| out.push_sql(part));
     Ok(())
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane.
-pub(crate) fn push_lane<'b, T, DB>(out: &mut AstPass<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-{
-    let Some(Lanes { column, of: LaneValues { kind, .. }, .. }) = T::OPTIONS.lanes else { return Ok(()) };
+pub(crate) fn push_lane<'b, DB: QueueBackend>(
+    queue: &QueueSql<DB>,
+    out: &mut AstPass<'_, 'b, DB>,
+    lane: &'b Lane,
+) -> QueryResult<()> {
+    let Some(Lanes { column, of: LaneValues { kind, .. }, .. }) = queue.options.lanes else { return Ok(()) };
     match lane {
         Lane::Queue => Ok(()),
         Lane::NoValue => {
             out.push_sql(" AND ");
-            push_within(out, DB::IS_IN_LANE, |out| push_columns::<T, DB>(out, "{} IS NULL", &[column]))
+            push_within(out, DB::IS_IN_LANE, |out| push_columns(queue, out, "{} IS NULL", &[column]))
         }
         Lane::Value(value) => {
             out.push_sql(" AND ");
             push_within(out, DB::IS_IN_LANE, |out| {
-                push_columns::<T, DB>(out, "{} = ", &[column])?;
+                push_columns(queue, out, "{} = ", &[column])?;
                 push_bound(out, kind, &value.bound)
             })
         }

@@ -7,7 +7,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::ahead::{AheadDue, AheadKey};
 use super::key_text::row_key;
-use super::lane::{DueLanes, LanesOf, LeasedIn};
+use super::lane::{DueLanes, LaneDueRows, LanesOf, LeasedIn};
 use super::next_lanes::NextLanes;
 use super::probe_on::ProbeOn;
 use super::rows::ReadFrom;
@@ -61,13 +61,13 @@ pub trait LaneOn<C: QueueConnection>: ProbeOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
     fn due_lanes(connection: &mut C, scope: Scope<'_, Q::Key>, limit: u32) -> QueryResult<Vec<Lane>> {
-        let due = DueLanes::<Q, C::Backend>::new(scope, limit);
+        let due = DueLanes::new(LaneDueRows::of::<Q>(scope), limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
         Ok(lanes_of::<C::Backend>(texts, Q::Queue::OPTIONS.lanes))
     }
 
     fn lanes_ahead(scope: Scope<'_, Q::Key>) -> u32 {
-        if NextLanes::<Q, C::Backend>::reads_many(scope) { LANES_AHEAD } else { 1 }
+        if NextLanes::<C::Backend>::reads_many(&LaneDueRows::of::<Q>(scope)) { LANES_AHEAD } else { 1 }
     }
 
     fn next_lanes(
@@ -76,24 +76,24 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
         after: Option<LaneValue>,
         limit: u32,
     ) -> QueryResult<Vec<LaneValue>> {
-        let next = NextLanes::<Q, C::Backend>::new(scope, after, limit);
+        let next = NextLanes::new(LaneDueRows::of::<Q>(scope), after, limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
         Ok(values_of(lanes_of::<C::Backend>(texts, Q::Queue::OPTIONS.lanes)))
     }
 
     fn lane_of(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Lane>> {
-        let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf::<Q>::new(key))?;
+        let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf::new(Q::row(key)))?;
         Ok(text.map(|text| lane_of::<C::Backend>(text, Q::Queue::OPTIONS.lanes)))
     }
 
     fn ahead_due(connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
-        let due = load_first::<BigInt, i64, _>(connection, &AheadDue::<Q>::new(lane.clone()))?;
+        let due = load_first::<BigInt, i64, _>(connection, &AheadDue::new(Q::SQL, lane.clone()))?;
         Ok(due.map(|due| Duration::from_micros(due.max(0).unsigned_abs())))
     }
 
     fn ahead(connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<Q::Key>>> {
-        let ahead = Q::load_keys(connection, &AheadKey::<Q>::new(lane.clone()))?.pop();
-        Ok(ahead.map(|(key, text)| row_key::<Q, C::Backend>(key, &text)))
+        let ahead = Q::load_keys(connection, &AheadKey::new(Q::SQL, lane.clone()))?.pop();
+        Ok(ahead.map(|(key, text)| row_key(Q::SQL, key, &text)))
     }
 
     fn leased_in(
@@ -103,7 +103,9 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LaneOn<C> for Q {
         limit: u32,
         longest: Duration,
     ) -> QueryResult<u32> {
-        let leased = load::<Text, String, _>(connection, &LeasedIn::<Q>::new(lane.clone(), except, limit, longest))?;
+        let except = except.map(|key| Q::row(key).is_key);
+        let leased = LeasedIn::new(Q::SQL, lane.clone(), except, limit, longest);
+        let leased = load::<Text, String, _>(connection, &leased)?;
         Ok(u32::try_from(leased.len()).unwrap_or(u32::MAX))
     }
 }

@@ -6,27 +6,25 @@
 
 use std::time::Duration;
 
-use diesel::Selectable;
-use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::claim::{ClaimSome, Claimed};
 use super::names::{push_columns, push_names, push_table, push_updated};
 use super::take::{ANOTHER_TRY, FINISHED, push_expired_lease};
 use crate::backend::{QueueBackend, Statement, column_names, push_now_plus};
-use crate::entity::{Entity, QueueTable, SelectedIn};
+use crate::entity::Entity;
 use crate::row::{Instant, Status};
 
 /// Leases the rows that a claim finds.
-pub struct LeaseDue<Q: Entity + Selectable<DB>, DB: Backend> {
-    claim: ClaimSome<Q, DB>,
+pub struct LeaseDue<DB: QueueBackend> {
+    claim: ClaimSome<DB>,
     lease: Duration,
 }
 
-impl<Q: Entity + Selectable<DB>, DB: Backend> ClaimSome<Q, DB> {
+impl<DB: QueueBackend> ClaimSome<DB> {
     /// Leases the rows for this long by the same statement.
-    pub fn leased(self, lease: Duration) -> LeaseDue<Q, DB> {
+    pub fn leased(self, lease: Duration) -> LeaseDue<DB> {
         LeaseDue { claim: self, lease }
     }
 }
@@ -40,12 +38,13 @@ pub struct LeasedAtOnce<Q: Entity> {
     pub undecodable: Vec<Instant>,
 }
 
-impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for LeaseDue<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for LeaseDue<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
+        let queue = self.claim.queue();
+        let names = queue.names;
         // The first columns get names of the queue's own. The entity's columns after them keep their names, because
         // nothing refers to them.
-        let keys = 1..=column_names(Q::KEY_COLUMNS, out.backend())?.len();
+        let keys = 1..=column_names(queue.key_columns, out.backend())?.len();
         let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
         out.push_sql("WITH queueable_due (");
         out.push_sql(&keys);
@@ -53,15 +52,16 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for LeaseDue<Q, DB> {
         self.claim.walk_ast(out.reborrow())?;
         out.push_sql("), queueable_leased (");
         out.push_sql(&keys);
-        push_table::<Q::Queue, DB>(&mut out, ", queueable_began) AS (UPDATE ")?;
+        push_table(queue, &mut out, ", queueable_began) AS (UPDATE ")?;
         self.push_set(out.reborrow())?;
         out.push_sql(" FROM queueable_due WHERE (");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        queue.key_columns.walk_ast(out.reborrow())?;
         out.push_sql(") = (");
         out.push_sql(&keys);
         out.push_sql(") RETURNING ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        push_columns::<Q::Queue, DB>(
+        queue.key_columns.walk_ast(out.reborrow())?;
+        push_columns(
+            queue,
             &mut out,
             ", {}) SELECT queueable_due.*, queueable_began FROM queueable_due LEFT JOIN queueable_leased USING (",
             &[names.last_attempt_time],
@@ -72,24 +72,23 @@ impl<Q: SelectedIn<DB>, DB: QueueBackend> Statement<DB> for LeaseDue<Q, DB> {
     }
 }
 
-impl<Q: SelectedIn<DB>, DB: QueueBackend> LeaseDue<Q, DB> {
+impl<DB: QueueBackend> LeaseDue<DB> {
     /// Writes ` SET ..`. It writes columns that are read with their table's name, because the select has columns too.
     fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
+        let queue = self.claim.queue();
+        let names = queue.names;
         push_names(&mut out, " SET {} = '", &[names.status])?;
         out.push_sql(Status::InProgress.as_str());
         push_names(&mut out, "', {} = ", &[names.next_attempt_time])?;
         push_now_plus(&mut out, self.lease);
         push_names(&mut out, ", {} = CASE WHEN ", &[names.try_count])?;
-        FINISHED.push::<Q::Queue, DB>(&mut out)?;
-        push_columns::<Q::Queue, DB>(&mut out, ANOTHER_TRY, &[names.try_count; 3])?;
+        FINISHED.push(queue, &mut out)?;
+        push_columns(queue, &mut out, ANOTHER_TRY, &[names.try_count; 3])?;
         push_names(&mut out, "{} = ", &[names.last_attempt_time])?;
         out.push_sql(DB::NOW);
         out.push_sql(", ");
-        push_updated::<Q::Queue, DB>(&mut out, "", ", ")?;
-        push_expired_lease::<Q::Queue, DB>(&mut out, |out| {
-            push_columns::<Q::Queue, DB>(out, "GREATEST({}, 0)", &[names.try_count])
-        })?;
-        push_columns::<Q::Queue, DB>(&mut out, " ELSE {} END", &[names.last_attempt_error_message])
+        push_updated(queue, &mut out, "", ", ")?;
+        push_expired_lease(queue, &mut out, |out| push_columns(queue, out, "GREATEST({}, 0)", &[names.try_count]))?;
+        push_columns(queue, &mut out, " ELSE {} END", &[names.last_attempt_error_message])
     }
 }

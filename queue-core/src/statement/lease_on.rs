@@ -45,7 +45,7 @@ pub trait LeaseOn<C: QueueConnection>: ReadFrom<C::Backend> {
 #[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LeaseOn<C> for Q {
     fn taken(connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<Q>>> {
-        Q::load_claimed(connection, &Taken::<Q, C::Backend>::new(token))
+        Q::load_claimed(connection, &Taken::new(Claim::new::<Q>(), token))
     }
 
     fn lease_at_once(
@@ -54,7 +54,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LeaseOn<C> for Q {
         limit: u32,
         scope: Scope<'_, Q::Key>,
     ) -> QueryResult<LeasedAtOnce<Q>> {
-        let due = Claim::<Q, C::Backend>::new().some(limit, RowKey::values(scope.except)).not_below(scope.floor());
+        let due = Claim::new::<Q>().some(limit, Q::rows(RowKey::values(scope.except))).not_below(scope.floor());
         let leased = Q::load_leased(connection, &due.leased(lease))?;
         let (mut rows, mut began, mut undecodable) = (Vec::new(), Vec::new(), Vec::new());
         for ((key, text, status, try_count, rest), began_at) in leased {
@@ -71,7 +71,9 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LeaseOn<C> for Q {
     }
 
     fn is_leased_at_once(scope: Scope<'_, Q::Key>) -> bool {
-        C::Backend::LEASES_AT_ONCE && !Q::Queue::OPTIONS.needs_details() && due_time_alone_decides::<Q>(scope)
+        C::Backend::LEASES_AT_ONCE
+            && !Q::Queue::OPTIONS.needs_details()
+            && due_time_alone_decides(&Q::Queue::OPTIONS, scope)
     }
 
     fn present(connection: &mut C) -> QueryResult<Instant> {
@@ -80,8 +82,8 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> LeaseOn<C> for Q {
     }
 
     fn finish_lease() -> QueryResult<Option<(String, String)>> {
-        let texts = || Ok((text_of::<C>(&LockLeased::<Q>::new())?, text_of::<C>(&Finish::<Q>::new().leased())?));
-        let by_text = ends_at_once::<Q, C>() && !C::Backend::FINISHES_IN_A_BLOCK;
+        let texts = || Ok((text_of::<C>(&LockLeased::new(Q::SQL))?, text_of::<C>(&Finish::new(Q::SQL).leased())?));
+        let by_text = ends_at_once::<Q::Key, C>(&Q::Queue::OPTIONS) && !C::Backend::FINISHES_IN_A_BLOCK;
         by_text.then(texts).transpose()
     }
 }

@@ -5,7 +5,6 @@ use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use crate::backend::QueueBackend;
-use crate::entity::Entity;
 
 /// The largest number of keys for which a statement is kept prepared. With more keys it is prepared each time: that
 /// costs one round trip, beside the work on so many rows.
@@ -36,21 +35,9 @@ impl Limit {
     }
 }
 
-/// Returns the conditions that pick the rows with some keys. It repeats the last one, so that their number is a power
-/// of two.
-pub(crate) fn is_keys<Q: Entity>(keys: Vec<&Q::Key>) -> Vec<Q::IsKey> {
-    // A loop, because adapters are compiled anew for each entity.
-    let keys = padded(keys);
-    let mut conditions = Vec::with_capacity(keys.len());
-    for key in keys {
-        conditions.push(Q::is_key(key.clone()));
-    }
-    conditions
-}
-
 /// Repeats the last item, so that the number of items is a power of two.
-pub(crate) fn padded<T: Copy>(mut items: Vec<T>) -> Vec<T> {
-    if let Some(last) = items.last().copied().filter(|_| items.len() <= MOST_KEPT) {
+pub(crate) fn padded<T: Clone>(mut items: Vec<T>) -> Vec<T> {
+    if let Some(last) = items.last().cloned().filter(|_| items.len() <= MOST_KEPT) {
         items.resize(items.len().next_power_of_two(), last);
     }
     items

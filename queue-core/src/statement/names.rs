@@ -1,10 +1,10 @@
 //! The names of the queue's table and columns in the text of a statement.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use crate::backend::QueueBackend;
-use crate::entity::TableIn;
+use crate::entity::QueueSql;
 
 /// Writes a text in which each `{}` stands for one of these names.
 pub(crate) fn push_names<DB: QueueBackend>(
@@ -16,12 +16,13 @@ pub(crate) fn push_names<DB: QueueBackend>(
 }
 
 /// Writes a text in which each `{}` stands for one of these columns, with the table's name.
-pub(crate) fn push_columns<T: TableIn<DB>, DB: QueueBackend>(
+pub(crate) fn push_columns<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
     out: &mut AstPass<'_, '_, DB>,
     text: &str,
     columns: &[&str],
 ) -> QueryResult<()> {
-    push_each(out, text, columns, push_column::<T, DB>)
+    push_each(out, text, columns, |out, column| push_column(queue, out, column))
 }
 
 fn push_each<'a, 'b, DB: QueueBackend>(
@@ -41,31 +42,34 @@ fn push_each<'a, 'b, DB: QueueBackend>(
 }
 
 /// Writes a column with the table's name.
-pub(crate) fn push_column<T: TableIn<DB>, DB: QueueBackend>(
+pub(crate) fn push_column<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
     out: &mut AstPass<'_, '_, DB>,
     column: &str,
 ) -> QueryResult<()> {
-    T::TABLE.walk_ast(out.reborrow())?;
+    queue.table.walk_ast(out.reborrow())?;
     out.push_sql(".");
     out.push_identifier(column)
 }
 
 /// Writes a text and the table's name after it.
-pub(crate) fn push_table<T: TableIn<DB>, DB: QueueBackend>(
+pub(crate) fn push_table<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
     out: &mut AstPass<'_, '_, DB>,
     before: &str,
 ) -> QueryResult<()> {
     out.push_sql(before);
-    T::TABLE.walk_ast(out.reborrow())
+    queue.table.walk_ast(out.reborrow())
 }
 
 /// Writes that the row is written now, between two separators, if the entity stores that.
-pub(crate) fn push_updated<T: TableIn<DB>, DB: QueueBackend>(
+pub(crate) fn push_updated<DB: QueueBackend>(
+    queue: &QueueSql<DB>,
     out: &mut AstPass<'_, '_, DB>,
     before: &str,
     after: &str,
 ) -> QueryResult<()> {
-    let Some(updated) = T::OPTIONS.timestamps.updated else { return Ok(()) };
+    let Some(updated) = queue.options.timestamps.updated else { return Ok(()) };
     out.push_sql(before);
     push_names(out, "{} = ", &[updated])?;
     [DB::NOW, after].iter().for_each(|part| out.push_sql(part));

@@ -9,7 +9,7 @@ use super::keys::ChangeKeys;
 use super::remove::Remove;
 use super::settle::{Settle, SettleMany};
 use crate::backend::{ErrorClass, QueueConnection, TableName, execute};
-use crate::entity::{QueueTable, StoredIn};
+use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::error::refused;
 use crate::redact::redacted;
 use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
@@ -38,48 +38,42 @@ impl Change {
 }
 
 /// Changes rows that are still as they were claimed, and moves or removes them if their work has ended.
-pub(crate) fn settle<Q, C>(
+pub(crate) fn settle<C: QueueConnection>(
     connection: &mut C,
-    rows: &[(&Q::Key, Fence)],
+    queue: &'static QueueSql<C::Backend>,
+    rows: &[(IsKey<C::Backend>, Fence)],
     change: &Change,
     if_due: bool,
-) -> QueryResult<usize>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
-    let on_finish = change.on_finish(&Q::Queue::OPTIONS);
+) -> QueryResult<usize> {
+    let on_finish = change.on_finish(queue.options);
     if on_finish == OnFinish::Keep {
-        return write::<Q, C>(connection, rows, change, if_due);
+        return write(connection, queue, rows, change, if_due);
     }
-    if let (OnFinish::Delete, Some(Status::Success), [(key, fence)]) = (on_finish, change.status, rows) {
-        let remove = Remove::<Q>::new(key, *fence);
+    if let (OnFinish::Delete, Some(Status::Success), [(is_key, fence)]) = (on_finish, change.status, rows) {
+        let remove = Remove::new(queue.row(is_key), *fence);
         let remove = if if_due { remove.if_due() } else { remove };
         return execute(connection, &remove);
     }
-    let written = write::<Q, C>(connection, rows, change, if_due)?;
+    let written = write(connection, queue, rows, change, if_due)?;
     if written == 0 || written != rows.len() {
         return Ok(written);
     }
-    let mut keys = Vec::with_capacity(rows.len());
-    for (key, _) in rows {
-        keys.push((*key).clone());
-    }
+    let keys: Vec<_> = rows.iter().map(|(is_key, _)| is_key.clone()).collect();
     if change.status == Some(Status::Success) {
-        return let_go::<Q, C>(connection, &keys, on_finish).map(|()| written);
+        return let_go(connection, queue, &keys, on_finish).map(|()| written);
     }
     // A failure must be recorded whatever happens to its archive: the row stays, and its text says why.
     connection.batch_execute("SAVEPOINT queueable_fate")?;
-    match let_go::<Q, C>(connection, &keys, on_finish) {
+    match let_go(connection, queue, &keys, on_finish) {
         Ok(()) => connection.batch_execute("RELEASE SAVEPOINT queueable_fate")?,
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_fate; RELEASE SAVEPOINT queueable_fate")?;
             let reason = redacted(&failure_text(&error, REASON), change.redact.as_ref());
-            tracing::error!(entity = Q::ENTITY, reason, "a row that has failed cannot leave the table");
+            tracing::error!(entity = queue.entity, reason, "a row that has failed cannot leave the table");
             let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
             let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
             let note = Change { error: ErrorText::Set(text.trim_start().to_owned()), ..Change::default() };
-            execute(connection, &ChangeKeys::<Q>::new(&keys, &note))?;
+            execute(connection, &ChangeKeys::new(queue, keys, &note))?;
         }
         Err(error) => return Err(error),
     }
@@ -87,45 +81,35 @@ where
 }
 
 /// Changes rows that are still as they were claimed.
-fn write<Q, C>(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change, if_due: bool) -> QueryResult<usize>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
-    let written = write_as::<Q, C>(connection, rows, change, if_due)?;
-    if written >= rows.len() {
+fn write<C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    rows: &[(IsKey<C::Backend>, Fence)],
+    change: &Change,
+    if_due: bool,
+) -> QueryResult<usize> {
+    let mut write_as = |change: &Change| match rows {
+        [] => Ok(0),
+        [(is_key, fence)] if if_due => execute(connection, &Settle::new(queue.row(is_key), *fence, change).if_due()),
+        [(is_key, fence)] => execute(connection, &Settle::new(queue.row(is_key), *fence, change)),
+        rows => execute(connection, &SettleMany::new(queue, rows, change)),
+    };
+    let written = write_as(change)?;
+    if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
         return Ok(written);
-    }
-    for (_, fence) in rows {
-        if !hangs_on_content(change, *fence) {
-            return Ok(written);
-        }
     }
     // Two statements, and not one with a CASE in every column: the row is locked, or the second statement is right in
     // any case. Rows that the first has settled are in another state now.
-    Ok(written + write_as::<Q, C>(connection, rows, &change.after_new_content(), if_due)?)
-}
-
-fn write_as<Q, C>(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change, if_due: bool) -> QueryResult<usize>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
-    match rows {
-        [] => Ok(0),
-        [(key, fence)] if if_due => execute(connection, &Settle::<Q>::new(key, *fence, change).if_due()),
-        [(key, fence)] => execute(connection, &Settle::<Q>::new(key, *fence, change)),
-        rows => execute(connection, &SettleMany::<Q>::new(rows.iter().copied(), change)),
-    }
+    Ok(written + write_as(&change.after_new_content())?)
 }
 
 /// Removes a row that is still as it was claimed. If its content has changed, the row is made due instead.
-pub(crate) fn remove<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
-    let removed = execute(connection, &Remove::<Q>::new(key, fence))?;
+pub(crate) fn remove<C: QueueConnection>(
+    connection: &mut C,
+    row: &KeyedRow<C::Backend>,
+    fence: Fence,
+) -> QueryResult<usize> {
+    let removed = execute(connection, &Remove::new(row.clone(), fence))?;
     if removed > 0 || fence.change_count.is_none() {
         return Ok(removed);
     }
@@ -136,27 +120,28 @@ where
         unless_stopped: fence.began.is_some(),
         ..Change::default()
     };
-    execute(connection, &Settle::<Q>::new(key, fence, &attempted.after_new_content()))
+    execute(connection, &Settle::new(row.clone(), fence, &attempted.after_new_content()))
 }
 
 /// Removes settled rows from the table, after it has copied each to its archive.
-fn let_go<Q, C>(connection: &mut C, keys: &[Q::Key], on_finish: OnFinish) -> QueryResult<()>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
+fn let_go<C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    keys: &[IsKey<C::Backend>],
+    on_finish: OnFinish,
+) -> QueryResult<()> {
     if let OnFinish::Archive(name) = on_finish {
-        let live = TableName::of(Q::Queue::TABLE, &C::Backend::default())?;
+        let live = TableName::of(queue.table, &C::Backend::default())?;
         // Read each time, because the application may add a column while its pollers run. It cannot do so while this
         // transaction holds a row of the table.
         let columns = connection.copied_columns(&live)?;
         let archive = live.beside(name);
-        let copied = execute(connection, &CopyRows::<Q>::to(&archive, &columns, keys))?;
+        let copied = execute(connection, &CopyRows::to(queue, &archive, &columns, keys.to_vec()))?;
         if copied != keys.len() {
             return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
         }
     }
-    let removed = execute(connection, &RemoveKeys::<Q>::new(keys, None))?;
+    let removed = execute(connection, &RemoveKeys::new(queue, keys.to_vec(), None))?;
     match removed == keys.len() {
         true => Ok(()),
         false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),

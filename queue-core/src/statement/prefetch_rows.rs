@@ -1,49 +1,44 @@
 //! Prefetches rows: reads the rows that have been due longest, whole and without a lock, each with its version, and
 //! locks one of them if it still has that version.
 
-use std::marker::PhantomData;
-
-use diesel::Selectable;
-use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::claim::{Claim, push_claim_lock};
 use super::condition::{StateCondition, push_claimable};
-use super::due::push_due;
 use super::limit::Limit;
 use super::names::{push_columns, push_table};
-use super::rows::ReadFrom;
 use super::scope::push_floor;
 use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, StoredIn};
+use crate::entity::QueueSql;
 use crate::error::refused;
 use crate::row::Instant;
 
 /// Reads the rows of `Q` that have been due longest, each with its version.
-pub struct PrefetchRows<Q: Selectable<DB>, DB: Backend> {
-    claim: Claim<Q, DB>,
+pub struct PrefetchRows<DB: QueueBackend> {
+    claim: Claim<DB>,
     limit: Limit,
     floor: Option<Instant>,
 }
 
-impl<Q: Entity + Selectable<DB>, DB: QueueBackend> PrefetchRows<Q, DB> {
+impl<DB: QueueBackend> PrefetchRows<DB> {
     /// Reads at most `limit` rows, but none that is due earlier than `floor`.
-    pub fn new(limit: u32, floor: Option<Instant>) -> Self {
-        PrefetchRows { claim: Claim::new(), limit: Limit::of(limit), floor }
+    pub fn new(claim: Claim<DB>, limit: u32, floor: Option<Instant>) -> Self {
+        PrefetchRows { claim, limit: Limit::of(limit), floor }
     }
 }
 
 /// Locks one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if the row
 /// still has this version, is still due, and is free.
-pub struct LockVersion<Q>(PhantomData<fn() -> Q>);
+pub struct LockVersion<DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+}
 
-impl<Q: Entity> LockVersion<Q> {
+impl<DB: QueueBackend> LockVersion<DB> {
     /// Makes the statement.
-    #[expect(clippy::new_without_default, reason = "a statement has no default")]
-    pub fn new() -> Self {
-        LockVersion(PhantomData)
+    pub fn new(queue: &'static QueueSql<DB>) -> Self {
+        LockVersion { queue }
     }
 }
 
@@ -72,31 +67,33 @@ impl RowVersion {
     }
 }
 
-impl<Q: ReadFrom<DB>, DB: QueueBackend> Statement<DB> for PrefetchRows<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for PrefetchRows<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.claim.due.queue;
         let (place, writer) = version_of::<DB>()?;
         self.claim.push_columns(out.reborrow())?;
-        push_columns::<Q::Queue, DB>(&mut out, ", CAST({} AS text) || ' ' || CAST({} AS text)", &[place, writer])?;
-        push_due::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, None, None)?;
+        push_columns(queue, &mut out, ", CAST({} AS text) || ' ' || CAST({} AS text)", &[place, writer])?;
+        self.claim.due.push_from(&mut out, DB::STATEMENT_TIME)?;
         if let Some(floor) = &self.floor {
-            push_floor::<Q::Queue, DB>(&mut out, floor)?;
+            push_floor(queue, &mut out, floor)?;
         }
-        push_oldest::<Q::Queue, DB>(&mut out, &[], &self.limit)
+        push_oldest(queue, &mut out, &[], &self.limit)
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for LockVersion<Q> {
+impl<DB: QueueBackend> Statement<DB> for LockVersion<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.queue;
         let (place, writer) = version_of::<DB>()?;
-        push_table::<Q::Queue, DB>(&mut out, "SELECT 1 FROM ")?;
+        push_table(queue, &mut out, "SELECT 1 FROM ")?;
         out.push_sql(" WHERE ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        queue.key_columns.walk_ast(out.reborrow())?;
         let is_version = " = $1 AND {} = CAST($2 AS tid) AND {} = CAST($3 AS xid) AND ";
-        push_columns::<Q::Queue, DB>(&mut out, is_version, &[place, writer])?;
+        push_columns(queue, &mut out, is_version, &[place, writer])?;
         // The version implies this. But this lock is what makes the row the worker's own, so it checks again.
-        StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
+        StateCondition::Due.push(queue, &mut out)?;
         out.push_sql(" AND ");
-        push_claimable::<Q::Queue, DB>(&mut out)?;
+        push_claimable(queue, &mut out)?;
         push_claim_lock(&mut out);
         Ok(())
     }

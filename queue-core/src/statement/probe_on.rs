@@ -15,7 +15,7 @@ use super::rows::ReadFrom;
 use super::undecodable::{KeyTexts, UndecodableRow};
 use super::unknown_stages::UnknownStages;
 use crate::backend::{QueueConnection, Target, execute, load, load_first};
-use crate::entity::{LeaseMode, QueueTable, target_of};
+use crate::entity::{LeaseMode, QueueTable};
 use crate::row::{Instant, RowKey};
 
 /// Looks at an entity's queue: where it is, when its next row is due, and what is in its way. See
@@ -62,7 +62,7 @@ pub trait ProbeOn<C: QueueConnection>: ReadFrom<C::Backend> {
 #[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
     fn target() -> QueryResult<Target> {
-        target_of::<Q, C::Backend>()
+        Q::SQL.target()
     }
 
     fn probe_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
@@ -70,12 +70,12 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
         if Q::Queue::OPTIONS.exclusive && is_leased && Self::another_is_leased(connection, None)? {
             return Ok(None);
         }
-        let probe = ProbeDue::<Q, C::Backend>::new().in_stages(stages);
+        let probe = ProbeDue::new(Q::SQL, stages);
         Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
     }
 
     fn oldest_due(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        let oldest = OldestDue::<Q, C::Backend>::new(stages);
+        let oldest = OldestDue::new(Q::SQL, stages);
         Ok(load_first::<BigInt, i64, _>(connection, &oldest)?.map(time_until))
     }
 
@@ -84,17 +84,20 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
         stages: Option<&[&'static str]>,
         floor: Instant,
     ) -> QueryResult<Option<Duration>> {
-        let probe = ProbeDue::<Q, C::Backend>::new().in_stages(stages).from(floor);
+        let probe = ProbeDue::new(Q::SQL, stages).from(floor);
         Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
     }
 
     fn head(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<Q::Key>>> {
-        let head = Q::load_keys(connection, &Head::<Q, C::Backend>::new().in_stages(stages))?.pop();
-        Ok(head.map(|(key, text)| row_key::<Q, C::Backend>(key, &text)))
+        let head = Q::load_keys(connection, &Head::new(Q::SQL, stages))?.pop();
+        Ok(head.map(|(key, text)| row_key(Q::SQL, key, &text)))
     }
 
     fn another_is_leased(connection: &mut C, key: Option<&Q::Key>) -> QueryResult<bool> {
-        let leased = load_first::<Text, String, _>(connection, &AnotherIsLeased::<Q>::new(key))?;
+        let leased = load_first::<Text, String, _>(
+            connection,
+            &AnotherIsLeased::new(Q::SQL, key.map(|key| Q::row(key).is_key)),
+        )?;
         Ok(leased.is_some())
     }
 
@@ -104,8 +107,8 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
         limit: u32,
     ) -> QueryResult<(Vec<UndecodableRow>, bool)> {
         let texts = match leased {
-            Some(began) => KeyTexts::<Q, C::Backend>::leased(began, limit),
-            None => KeyTexts::<Q, C::Backend>::due(limit),
+            Some(began) => KeyTexts::leased(Q::SQL, began, limit),
+            None => KeyTexts::due(Q::SQL, limit),
         };
         let rows = Q::load_key_texts(connection, &texts)?;
         let are_all = rows.len() < limit as usize;
@@ -114,7 +117,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
 
     fn unknown_stages(connection: &mut C) -> QueryResult<Vec<String>> {
         match Q::Queue::OPTIONS.stages {
-            Some(_) => load::<Text, String, _>(connection, &UnknownStages::<Q>::new()),
+            Some(_) => load::<Text, String, _>(connection, &UnknownStages::new(Q::SQL)),
             None => Ok(Vec::new()),
         }
     }
@@ -122,9 +125,9 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> ProbeOn<C> for Q {
     fn try_claim(connection: &mut C) -> QueryResult<()> {
         // In a lane no row may overtake one that this try holds for a moment.
         if Q::Queue::OPTIONS.is_scheduled() {
-            let none = Claim::<Q, C::Backend>::new().some(0, Vec::new());
+            let none = Claim::new::<Q>().some(0, Vec::new());
             return execute(connection, &none).map(drop);
         }
-        execute(connection, &Claim::<Q, C::Backend>::new()).map(drop)
+        execute(connection, &Claim::new::<Q>()).map(drop)
     }
 }

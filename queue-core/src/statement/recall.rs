@@ -1,25 +1,25 @@
 //! Reads a row's state again, under its lock: it shows what happened if a COMMIT's answer was lost.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::condition::push_fence;
 use super::names::{push_columns, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::KeyedRow;
 use crate::row::Fence;
 
 /// Reads the status and the try count of the row with one key.
-pub struct Recall<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct Recall<DB: QueueBackend> {
+    row: KeyedRow<DB>,
     waits: bool,
     state: Option<Fence>,
 }
 
-impl<Q: Entity> Recall<Q> {
+impl<DB: QueueBackend> Recall<DB> {
     /// Recalls the row with this key.
-    pub fn new(key: &Q::Key) -> Self {
-        Recall { is_key: Q::is_key(key.clone()), waits: true, state: None }
+    pub fn new(row: KeyedRow<DB>) -> Self {
+        Recall { row, waits: true, state: None }
     }
 
     /// Finds only a row in this state.
@@ -33,15 +33,16 @@ impl<Q: Entity> Recall<Q> {
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Recall<Q> {
+impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
-        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}, {}", &[names.status, names.try_count])?;
-        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        let queue = self.row.queue;
+        let names = queue.names;
+        push_columns(queue, &mut out, "SELECT {}, {}", &[names.status, names.try_count])?;
+        push_table(queue, &mut out, " FROM ")?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out.reborrow())?;
+        self.row.is_key.walk_ast(out.reborrow())?;
         if let Some(state) = &self.state {
-            push_fence::<Q::Queue, DB>(state, out.reborrow())?;
+            push_fence(queue, state, out.reborrow())?;
         }
         out.push_sql(if self.waits { DB::ROW_LOCK } else { DB::CLAIM_LOCK });
         Ok(())

@@ -3,7 +3,7 @@
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{Integer, Nullable, Text};
 
-use super::claim::Claimed;
+use super::claim::{Claim, Claimed};
 use super::details::with_details;
 use super::last_attempt::LastAttempt;
 use super::recall::{Recall, state};
@@ -42,20 +42,20 @@ pub trait RecallOn<C: QueueConnection>: ReadFrom<C::Backend> {
 #[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> RecallOn<C> for Q {
     fn recall(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
-        Ok(state_of(connection, &Recall::<Q>::new(key))?.and_then(state))
+        Ok(state_of(connection, &Recall::new(Q::row(key)))?.and_then(state))
     }
 
     fn recall_unless_locked(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Fence>> {
-        Ok(state_of(connection, &Recall::<Q>::new(key).unless_locked())?.and_then(state))
+        Ok(state_of(connection, &Recall::new(Q::row(key)).unless_locked())?.and_then(state))
     }
 
     fn recall_reservation(connection: &mut C, key: &Q::Key) -> QueryResult<Option<String>> {
-        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &RecallReservation::<Q>::new(key))?;
+        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &RecallReservation::new(Q::row(key)))?;
         Ok(text.flatten())
     }
 
     fn last_attempt(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Instant>> {
-        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &LastAttempt::<Q>::new(key)) {
+        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &LastAttempt::new(Q::row(key))) {
             Ok(time) => Ok(time.flatten()),
             Err(Error::DeserializationError(_)) => Ok(None),
             Err(error) => Err(error),
@@ -63,17 +63,18 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> RecallOn<C> for Q {
     }
 
     fn is_still(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<bool> {
-        let row = state_of(connection, &Recall::<Q>::new(key).in_state(fence))?;
+        let row = state_of(connection, &Recall::new(Q::row(key)).in_state(fence))?;
         Ok(row.is_some())
     }
 
     fn retake(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
-        let rows = Q::load_claimed(connection, &Retake::<Q, C::Backend>::new(key, fence))?;
+        let rows = Q::load_claimed(connection, &Retake::new(Claim::new::<Q>(), Q::row(key), fence))?;
         Ok(with_details(connection, rows)?.pop())
     }
 
     fn retake_if_claimable(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<Option<Claimed<Q>>> {
-        let rows = Q::load_claimed(connection, &Retake::<Q, C::Backend>::new(key, fence).if_condition_holds())?;
+        let rows =
+            Q::load_claimed(connection, &Retake::new(Claim::new::<Q>(), Q::row(key), fence).if_condition_holds())?;
         Ok(with_details(connection, rows)?.pop())
     }
 }

@@ -1,31 +1,32 @@
 //! Reads back the text that a group has written on its rows: it shows whether the group's transaction was committed
 //! after all.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::names::{push_columns, push_table};
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::entity::KeyedRow;
 
 /// Reads the text of the last failure of the row with one key, which may be a group's reservation.
-pub struct RecallReservation<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct RecallReservation<DB: QueueBackend> {
+    row: KeyedRow<DB>,
 }
 
-impl<Q: Entity> RecallReservation<Q> {
+impl<DB: QueueBackend> RecallReservation<DB> {
     /// Recalls the reservation of the row with this key.
-    pub fn new(key: &Q::Key) -> Self {
-        RecallReservation { is_key: Q::is_key(key.clone()) }
+    pub fn new(row: KeyedRow<DB>) -> Self {
+        RecallReservation { row }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for RecallReservation<Q> {
+impl<DB: QueueBackend> Statement<DB> for RecallReservation<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_columns::<Q::Queue, DB>(&mut out, "SELECT {}", &[Q::Queue::COLUMNS.last_attempt_error_message])?;
-        push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+        let queue = self.row.queue;
+        push_columns(queue, &mut out, "SELECT {}", &[queue.names.last_attempt_error_message])?;
+        push_table(queue, &mut out, " FROM ")?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out.reborrow())?;
+        self.row.is_key.walk_ast(out.reborrow())?;
         out.push_sql(DB::ROW_LOCK);
         Ok(())
     }

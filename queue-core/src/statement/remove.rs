@@ -1,25 +1,25 @@
 //! Removes rows: a claimed one, fenced, or all that a condition picks.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::condition::{Condition, StateCondition, push_fence, push_same_content};
 use super::names::push_table;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, StoredIn, TableIn};
+use crate::entity::KeyedRow;
 use crate::row::Fence;
 
 /// Removes one row, fenced.
-pub struct Remove<Q: Entity> {
-    is_key: Q::IsKey,
+pub struct Remove<DB: QueueBackend> {
+    row: KeyedRow<DB>,
     fence: Fence,
     if_due: bool,
 }
 
-impl<Q: Entity> Remove<Q> {
+impl<DB: QueueBackend> Remove<DB> {
     /// Removes the row with this key if it is still in the fence's state, with the content that it had at the claim.
-    pub fn new(key: &Q::Key, fence: Fence) -> Self {
-        Remove { is_key: Q::is_key(key.clone()), fence, if_due: false }
+    pub fn new(row: KeyedRow<DB>, fence: Fence) -> Self {
+        Remove { row, fence, if_due: false }
     }
 
     /// Removes the row only if it is due, as it was when it was claimed.
@@ -28,27 +28,28 @@ impl<Q: Entity> Remove<Q> {
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Remove<Q> {
+impl<DB: QueueBackend> Statement<DB> for Remove<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<Q::Queue, DB>(&mut out, "DELETE FROM ")?;
+        let queue = self.row.queue;
+        push_table(queue, &mut out, "DELETE FROM ")?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out.reborrow())?;
-        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
-        push_same_content::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        self.row.is_key.walk_ast(out.reborrow())?;
+        push_fence(queue, &self.fence, out.reborrow())?;
+        push_same_content(queue, &self.fence, out.reborrow())?;
         if self.if_due {
             out.push_sql(" AND ");
-            StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
+            StateCondition::Due.push(queue, &mut out)?;
         }
         Ok(())
     }
 }
 
 /// Removes all rows that a condition picks.
-pub struct RemoveAll<'a, T, F>(pub Condition<'a, T, F>);
+pub struct RemoveAll<'a, DB: QueueBackend>(pub Condition<'a, DB>);
 
-impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for RemoveAll<'_, T, F> {
+impl<DB: QueueBackend> Statement<DB> for RemoveAll<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<T, DB>(&mut out, "DELETE FROM ")?;
+        push_table(self.0.queue, &mut out, "DELETE FROM ")?;
         self.0.walk_ast(out)
     }
 }

@@ -1,6 +1,6 @@
 //! Writes the result of a row: `UPDATE .. WHERE key AND status AND try_count`, and the same for many rows by a filter.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::change::Change;
@@ -9,21 +9,21 @@ use super::limit::{keep_if_few, padded};
 use super::names::push_table;
 use super::walk::push_index_hint;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{Entity, StoredIn, TableIn};
+use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::row::Fence;
 
 /// Changes one row, fenced.
-pub struct Settle<'a, Q: Entity> {
-    is_key: Q::IsKey,
+pub struct Settle<'a, DB: QueueBackend> {
+    row: KeyedRow<DB>,
     fence: Fence,
     change: &'a Change,
     if_due: bool,
 }
 
-impl<'a, Q: Entity> Settle<'a, Q> {
+impl<'a, DB: QueueBackend> Settle<'a, DB> {
     /// Changes the row with this key if it is still in the fence's state.
-    pub fn new(key: &Q::Key, fence: Fence, change: &'a Change) -> Self {
-        Settle { is_key: Q::is_key(key.clone()), fence, change, if_due: false }
+    pub fn new(row: KeyedRow<DB>, fence: Fence, change: &'a Change) -> Self {
+        Settle { row, fence, change, if_due: false }
     }
 
     /// Changes the row only if it is due, as it was when it was claimed.
@@ -32,57 +32,52 @@ impl<'a, Q: Entity> Settle<'a, Q> {
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for Settle<'_, Q> {
+impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
-        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
+        let queue = self.row.queue;
+        push_table(queue, &mut out, "UPDATE ")?;
+        self.change.push_set(queue, out.reborrow())?;
         out.push_sql(" WHERE ");
-        self.is_key.walk_ast(out.reborrow())?;
-        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        self.row.is_key.walk_ast(out.reborrow())?;
+        push_fence(queue, &self.fence, out.reborrow())?;
         if self.change.of_content {
-            push_same_content::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+            push_same_content(queue, &self.fence, out.reborrow())?;
         }
         if self.if_due {
             out.push_sql(" AND ");
-            StateCondition::Due.push::<Q::Queue, DB>(&mut out)?;
+            StateCondition::Due.push(queue, &mut out)?;
         }
         Ok(())
     }
 }
 
 /// Changes several rows at once, fenced.
-pub struct SettleMany<'a, Q: Entity> {
-    rows: Vec<(Q::IsKey, Fence)>,
+pub struct SettleMany<'a, DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+    rows: Vec<(IsKey<DB>, Fence)>,
     change: &'a Change,
 }
 
-impl<'a, Q: Entity> SettleMany<'a, Q> {
+impl<'a, DB: QueueBackend> SettleMany<'a, DB> {
     /// Changes those of the rows that are still in their fence's state. There must be at least one.
-    pub fn new<'k>(rows: impl IntoIterator<Item = (&'k Q::Key, Fence)>, change: &'a Change) -> Self
-    where
-        Q::Key: 'k,
-    {
-        let rows = padded(rows.into_iter().collect());
-        let mut fenced = Vec::with_capacity(rows.len());
-        for (key, fence) in rows {
-            fenced.push((Q::is_key(key.clone()), fence));
-        }
-        SettleMany { rows: fenced, change }
+    pub fn new(queue: &'static QueueSql<DB>, rows: &[(IsKey<DB>, Fence)], change: &'a Change) -> Self {
+        SettleMany { queue, rows: padded(rows.to_vec()), change }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SettleMany<'_, Q> {
+impl<DB: QueueBackend> Statement<DB> for SettleMany<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
-        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
+        let queue = self.queue;
+        push_table(queue, &mut out, "UPDATE ")?;
+        self.change.push_set(queue, out.reborrow())?;
         keep_if_few(&mut out, self.rows.len());
         let mut separator = " WHERE (";
         for (is_key, fence) in &self.rows {
             out.push_sql(std::mem::replace(&mut separator, ") OR ("));
             is_key.walk_ast(out.reborrow())?;
-            push_fence::<Q::Queue, DB>(fence, out.reborrow())?;
+            push_fence(queue, fence, out.reborrow())?;
             if self.change.of_content {
-                push_same_content::<Q::Queue, DB>(fence, out.reborrow())?;
+                push_same_content(queue, fence, out.reborrow())?;
             }
         }
         out.push_sql(")");
@@ -91,25 +86,26 @@ impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SettleMany<'_, Q> {
 }
 
 /// Changes all rows that a condition picks.
-pub struct ChangeAll<'a, T, F> {
-    condition: Condition<'a, T, F>,
+pub struct ChangeAll<'a, DB: QueueBackend> {
+    condition: Condition<'a, DB>,
     change: &'a Change,
     keep_off_index: bool,
 }
 
-impl<'a, T, F> ChangeAll<'a, T, F> {
+impl<'a, DB: QueueBackend> ChangeAll<'a, DB> {
     /// Changes the rows. With `keep_off_index` the statement avoids the queue's index. That is right in a transaction
     /// of its own at READ COMMITTED; at REPEATABLE READ it would lock the whole table without the index.
-    pub fn new(condition: Condition<'a, T, F>, change: &'a Change, keep_off_index: bool) -> Self {
+    pub fn new(condition: Condition<'a, DB>, change: &'a Change, keep_off_index: bool) -> Self {
         ChangeAll { condition, change, keep_off_index }
     }
 }
 
-impl<T: TableIn<DB>, F: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for ChangeAll<'_, T, F> {
+impl<DB: QueueBackend> Statement<DB> for ChangeAll<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<T, DB>(&mut out, "UPDATE ")?;
-        push_index_hint::<T, DB>(&mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
-        self.change.push_set::<T, DB>(out.reborrow())?;
+        let queue = self.condition.queue;
+        push_table(queue, &mut out, "UPDATE ")?;
+        push_index_hint(queue, &mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
+        self.change.push_set(queue, out.reborrow())?;
         self.condition.walk_ast(out)
     }
 }

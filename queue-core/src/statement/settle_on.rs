@@ -4,7 +4,7 @@ use diesel::result::QueryResult;
 
 use super::change::{Change, hangs_on_content};
 use super::finish::{Finish, ends_at_once, text_of};
-use super::finish_block::FinishBlock;
+use super::finish_block::{FinishBlock, FinishBlockId};
 use super::on_finish;
 use super::pass_on::PassOn;
 use super::rows::ReadFrom;
@@ -54,15 +54,16 @@ pub trait SettleOn<C: QueueConnection>: ReadFrom<C::Backend> {
 #[diagnostic::do_not_recommend]
 impl<Q: ReadFrom<C::Backend>, C: QueueConnection> SettleOn<C> for Q {
     fn settle(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        on_finish::settle::<Q, C>(connection, &[(key, fence)], change, false)
+        on_finish::settle(connection, Q::SQL, &[(Q::row(key).is_key, fence)], change, false)
     }
 
     fn settle_many(connection: &mut C, rows: &[(&Q::Key, Fence)], change: &Change) -> QueryResult<usize> {
-        on_finish::settle::<Q, C>(connection, rows, change, false)
+        let rows: Vec<_> = rows.iter().map(|(key, fence)| (Q::row(key).is_key, *fence)).collect();
+        on_finish::settle(connection, Q::SQL, &rows, change, false)
     }
 
     fn settle_anew(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> QueryResult<usize> {
-        on_finish::settle::<Q, C>(connection, &[(key, fence)], change, true)
+        on_finish::settle(connection, Q::SQL, &[(Q::row(key).is_key, fence)], change, true)
     }
 
     fn pass_on(connection: &mut C, key: &Q::Key, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
@@ -70,7 +71,7 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> SettleOn<C> for Q {
         if !is_one_update || !C::has_compounds(None) {
             return None;
         }
-        match execute(connection, &PassOn::<Q>::new(key, fence, change)) {
+        match execute(connection, &PassOn::new(Q::row(key), fence, change)) {
             // The server did not understand the text, so it did nothing of it.
             Err(error) if !C::has_compounds(Some(&error)) => None,
             passed => Some(passed.map(drop)),
@@ -78,22 +79,22 @@ impl<Q: ReadFrom<C::Backend>, C: QueueConnection> SettleOn<C> for Q {
     }
 
     fn remove(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<usize> {
-        on_finish::remove::<Q, C>(connection, key, fence)
+        on_finish::remove(connection, &Q::row(key), fence)
     }
 
     fn set_aside(connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize> {
-        match execute(connection, &SetAside::<Q>::new(row, change))? {
+        match execute(connection, &SetAside::new(Q::SQL, row, change))? {
             rows @ (0 | 1) => Ok(rows),
             rows => Err(refused(format!("{rows} rows have the key {}", row.key::<C::Backend>()))),
         }
     }
 
     fn finish() -> QueryResult<Option<String>> {
-        ends_at_once::<Q, C>().then(|| text_of::<C>(&Finish::<Q>::new())).transpose()
+        ends_at_once::<Q::Key, C>(&Q::Queue::OPTIONS).then(|| text_of::<C>(&Finish::new(Q::SQL))).transpose()
     }
 
     fn finish_in_a_block(connection: &mut C, key: &Q::Key, fence: Fence, tries: i32) -> Result<(), Unfinished> {
-        let finished = execute_by_id::<FinishBlock<Q>, C>(connection, &FinishBlock::<Q>::new(key, fence, tries));
-        finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<Q>::NOT_ONE_ROW))
+        let finished = execute_by_id::<FinishBlockId<Q>, C>(connection, &FinishBlock::new(Q::row(key), fence, tries));
+        finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<C::Backend>::NOT_ONE_ROW))
     }
 }

@@ -9,16 +9,15 @@ use super::names::{push_column, push_columns, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use crate::backend::{DatabaseText, QueueBackend, Statement};
-use crate::entity::{QueueTable, TableIn};
 use crate::row::Status;
 
 /// Counts the rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest
 /// rank.
 ///
 /// It needs window functions, which MySQL has from version 8.
-pub struct CountFinished<'a, T, F, S> {
-    condition: Condition<'a, T, F>,
-    split: Split<'a, S>,
+pub struct CountFinished<'a, DB: QueueBackend> {
+    condition: Condition<'a, DB>,
+    split: Split<'a, DB>,
     seconds: u32,
     limit: u32,
 }
@@ -42,16 +41,21 @@ pub type FinishedRowType = (
     Nullable<Text>,
 );
 
-impl<'a, T, F, S> CountFinished<'a, T, F, S> {
+impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
     /// Counts by periods of this many seconds. If there are more than `limit`, it counts the latest. The condition must
     /// pick finished rows.
-    pub fn new(condition: Condition<'a, T, F>, split: Option<&'a S>, seconds: u32, limit: u32) -> Self {
+    pub fn new(
+        condition: Condition<'a, DB>,
+        split: Option<&'a dyn QueryFragment<DB>>,
+        seconds: u32,
+        limit: u32,
+    ) -> Self {
         CountFinished { condition, split: Split(split), seconds, limit }
     }
 
     /// Writes `, .. AS queueable_duration`: the microseconds that the last attempt took; null if one of the times is
     /// missing.
-    fn push_duration<DB: QueueBackend>((begin, end): (&str, &str), out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    fn push_duration((begin, end): (&str, &str), out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
         out.push_sql(", ");
         push_microseconds(out, &|out| out.push_identifier(end))?;
         out.push_sql(" - ");
@@ -62,37 +66,30 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
 
     /// Writes the finished rows, each with the end of its last attempt, its value of the split, its status, and the
     /// duration if the entity stores its times.
-    fn push_rows<'b, DB>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        T: TableIn<DB>,
-        DB: QueueBackend,
-        F: QueryFragment<DB>,
-        S: QueryFragment<DB>,
-    {
+    fn push_rows<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let queue = self.condition.queue;
         out.push_sql("SELECT ");
-        push_microseconds(out, &|out| push_column::<T, DB>(out, T::COLUMNS.last_attempt_time))?;
+        push_microseconds(out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
         out.push_sql(" AS queueable_end, ");
-        push_odd_text(out, &|out| push_column::<T, DB>(out, T::COLUMNS.last_attempt_time))?;
+        push_odd_text(out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
         out.push_sql(" AS queueable_odd_end, ");
         self.split.push_value(out)?;
-        push_columns::<T, DB>(out, " AS queueable_value, {} AS queueable_status", &[T::COLUMNS.status])?;
+        push_columns(queue, out, " AS queueable_value, {} AS queueable_status", &[queue.names.status])?;
         if let Some(times) = self.times() {
             Self::push_duration(times, out)?;
         }
-        push_table::<T, DB>(out, " FROM ")?;
+        push_table(queue, out, " FROM ")?;
         self.condition.walk_ast(out.reborrow())
     }
 
     /// Returns the columns of the times when the last attempt began and ended, if the entity stores them.
-    fn times(&self) -> Option<(&'static str, &'static str)>
-    where
-        T: QueueTable,
-    {
-        T::OPTIONS.timestamps.begin.zip(T::OPTIONS.timestamps.end)
+    fn times(&self) -> Option<(&'static str, &'static str)> {
+        let timestamps = self.condition.queue.options.timestamps;
+        timestamps.begin.zip(timestamps.end)
     }
 
     /// Writes the columns that form a group: the period, and the value of the split.
-    fn push_group<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) {
+    fn push_group(&self, out: &mut AstPass<'_, '_, DB>) {
         self.push_start(out);
         if self.split.0.is_some() {
             out.push_sql(", ");
@@ -102,19 +99,13 @@ impl<'a, T, F, S> CountFinished<'a, T, F, S> {
         }
     }
 
-    fn push_start<DB: QueueBackend>(&self, out: &mut AstPass<'_, '_, DB>) {
+    fn push_start(&self, out: &mut AstPass<'_, '_, DB>) {
         out.push_sql("queueable_end - queueable_end % ");
         out.push_sql(&(u64::from(self.seconds) * 1_000_000).to_string());
     }
 }
 
-impl<T, F, S, DB> Statement<DB> for CountFinished<'_, T, F, S>
-where
-    T: TableIn<DB>,
-    DB: QueueBackend,
-    F: QueryFragment<DB>,
-    S: QueryFragment<DB>,
-{
+impl<DB: QueueBackend> Statement<DB> for CountFinished<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let has_durations = self.times().is_some();
         out.push_sql("SELECT ");

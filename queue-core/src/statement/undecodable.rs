@@ -1,41 +1,37 @@
 //! Rows whose keys cannot be decoded: finds them, and writes on them. The database's texts of their keys identify them.
 
-use std::marker::PhantomData;
-
-use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_fence};
-use super::due::push_due_rows;
+use super::due::Claimable;
 use super::key_text::push_key_text;
 use super::limit::Limit;
 use super::names::{push_columns, push_table};
 use super::rows::KeyTextRow;
 use super::walk::Walk;
 use crate::backend::{QueueBackend, Statement, column_names};
-use crate::entity::{ClaimCondition, Entity, QueueTable, StoredIn};
+use crate::entity::{Entity, QueueSql};
 use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
 
 /// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
 /// whose lease began at a given time.
-pub struct KeyTexts<Q, DB: Backend> {
-    claim_if: Option<ClaimCondition<DB>>,
+pub struct KeyTexts<DB: QueueBackend> {
+    due: Claimable<DB>,
     leased: Option<Instant>,
     limit: Limit,
-    entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q: Entity, DB: QueueBackend> KeyTexts<Q, DB> {
+impl<DB: QueueBackend> KeyTexts<DB> {
     /// Reads at most `limit` of the rows that a claim finds first.
-    pub fn due(limit: u32) -> Self {
-        KeyTexts { claim_if: Q::Queue::claim_condition(), leased: None, limit: Limit::of(limit), entity: PhantomData }
+    pub fn due(queue: &'static QueueSql<DB>, limit: u32) -> Self {
+        KeyTexts { due: Claimable::new(queue, None), leased: None, limit: Limit::of(limit) }
     }
 
     /// Reads at most `limit` of the rows whose lease began at this time.
-    pub fn leased(began: Instant, limit: u32) -> Self {
-        KeyTexts { leased: Some(began), ..KeyTexts::due(limit) }
+    pub fn leased(queue: &'static QueueSql<DB>, began: Instant, limit: u32) -> Self {
+        KeyTexts { leased: Some(began), ..KeyTexts::due(queue, limit) }
     }
 }
 
@@ -95,48 +91,45 @@ fn text_of(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of(hex)?).ok()
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for KeyTexts<Q, DB> {
+impl<DB: QueueBackend> Statement<DB> for KeyTexts<DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Q::Queue::COLUMNS;
+        let queue = self.due.queue;
+        let names = queue.names;
         out.push_sql("SELECT ");
-        push_key_text::<Q, DB>(&mut out)?;
-        push_columns::<Q::Queue, DB>(
-            &mut out,
-            ", {}, {}, {}, ",
-            &[names.status, names.try_count, names.next_attempt_time],
-        )?;
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
-        let walk = Walk::of::<Q::Queue>();
+        push_key_text(queue, &mut out)?;
+        push_columns(queue, &mut out, ", {}, {}, {}, ", &[names.status, names.try_count, names.next_attempt_time])?;
+        queue.key_columns.walk_ast(out.reborrow())?;
+        let walk = Walk::of(queue.options);
         match &self.leased {
-            None if !Q::Queue::OPTIONS.exclusive => {
-                walk.push_from::<Q::Queue, DB>(&mut out)?;
-                push_due_rows::<Q::Queue, DB>(&mut out, DB::STATEMENT_TIME, self.claim_if.as_ref(), None)?;
-                return walk.push_order::<Q::Queue, DB>(&mut out, &self.limit);
+            None if !queue.options.exclusive => {
+                walk.push_from(queue, &mut out)?;
+                self.due.push_due(&mut out, DB::STATEMENT_TIME)?;
+                return walk.push_order(queue, &mut out, &self.limit);
             }
             // The head of an exclusive queue need not be due.
             None => {
-                push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+                push_table(queue, &mut out, " FROM ")?;
                 out.push_sql(" WHERE ");
-                StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?;
+                StateCondition::Pending.push(queue, &mut out)?;
                 out.push_sql(" AND ");
-                push_claimable::<Q::Queue, DB>(&mut out)?;
+                push_claimable(queue, &mut out)?;
             }
             Some(began) => {
-                push_table::<Q::Queue, DB>(&mut out, " FROM ")?;
+                push_table(queue, &mut out, " FROM ")?;
                 out.push_sql(" WHERE ");
-                StateCondition::In(&[Status::InProgress]).push::<Q::Queue, DB>(&mut out)?;
-                push_columns::<Q::Queue, DB>(&mut out, " AND {} = ", &[names.last_attempt_time])?;
+                StateCondition::In(&[Status::InProgress]).push(queue, &mut out)?;
+                push_columns(queue, &mut out, " AND {} = ", &[names.last_attempt_time])?;
                 DB::bind_time(&mut out, began)?;
             }
         }
         out.push_sql(" ORDER BY ");
-        Q::KEY_COLUMNS.walk_ast(out.reborrow())?;
+        queue.key_columns.walk_ast(out.reborrow())?;
         self.limit.push(&mut out)
     }
 }
 
 /// Changes a row whose key cannot be decoded, fenced.
-pub struct SetAside<'a, Q> {
+pub struct SetAside<'a, DB: QueueBackend> {
     identity: &'a str,
     /// The text of each column of the key, or its hexadecimal digits if it is not UTF-8. Databases that can compare
     /// columns of any type with a text find the row by it.
@@ -144,46 +137,47 @@ pub struct SetAside<'a, Q> {
     due: Option<Instant>,
     fence: Fence,
     change: &'a Change,
-    entity: PhantomData<fn() -> Q>,
+    queue: &'static QueueSql<DB>,
 }
 
-impl<'a, Q: Entity> SetAside<'a, Q> {
+impl<'a, DB: QueueBackend> SetAside<'a, DB> {
     /// Changes this row if it is still as it was found.
-    pub fn new(row: &'a UndecodableRow, change: &'a Change) -> Self {
+    pub fn new(queue: &'static QueueSql<DB>, row: &'a UndecodableRow, change: &'a Change) -> Self {
         SetAside {
             identity: &row.identity,
             columns: columns_of(&row.identity),
             due: row.due,
             fence: row.fence,
             change,
-            entity: PhantomData,
+            queue,
         }
     }
 }
 
-impl<Q: StoredIn<DB>, DB: QueueBackend> Statement<DB> for SetAside<'_, Q> {
+impl<DB: QueueBackend> Statement<DB> for SetAside<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table::<Q::Queue, DB>(&mut out, "UPDATE ")?;
-        self.change.push_set::<Q::Queue, DB>(out.reborrow())?;
+        let queue = self.queue;
+        push_table(queue, &mut out, "UPDATE ")?;
+        self.change.push_set(queue, out.reborrow())?;
         out.push_sql(" WHERE ");
-        push_key_text::<Q, DB>(&mut out)?;
+        push_key_text(queue, &mut out)?;
         out.push_sql(" = ");
         DB::bind_text(&mut out, self.identity)?;
-        push_fence::<Q::Queue, DB>(&self.fence, out.reborrow())?;
+        push_fence(queue, &self.fence, out.reborrow())?;
         out.push_sql(" AND ");
         match &self.due {
             // Only if each time has one text. The queue's index leads to the row.
             Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
-                push_columns::<Q::Queue, DB>(&mut out, "{} = ", &[Q::Queue::COLUMNS.next_attempt_time])?;
+                push_columns(queue, &mut out, "{} = ", &[queue.names.next_attempt_time])?;
                 DB::bind_time(&mut out, due)?;
             }
-            _ => StateCondition::Pending.push::<Q::Queue, DB>(&mut out)?,
+            _ => StateCondition::Pending.push(queue, &mut out)?,
         }
         if DB::FINDS_KEY_BY_TEXT {
             // By its key the row is locked alone. On any other path the statement would wait for sessions that hold
             // other rows.
-            for (name, column) in column_names(Q::KEY_COLUMNS, out.backend())?.iter().zip(&self.columns) {
-                push_columns::<Q::Queue, DB>(&mut out, " AND {}", &[name])?;
+            for (name, column) in column_names(queue.key_columns, out.backend())?.iter().zip(&self.columns) {
+                push_columns(queue, &mut out, " AND {}", &[name])?;
                 match column {
                     Ok(text) => {
                         out.push_sql(" = ");

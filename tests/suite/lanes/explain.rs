@@ -2,11 +2,12 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{AheadDue, Claim, FromLane, LeasedIn, NextLanes, Pick, Scope};
+use queueable::internals::statement::{AheadDue, Claim, FromLane, LaneDueRows, LeasedIn, NextLanes, Pick, Scope};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
 use crate::db::{self, Conn, Database, TIME};
+use crate::suite::keyed::queue;
 
 job!(Serial, serial_queue, serial_by = company_id);
 job!(Strict, strict_queue, serial_by(company_id, strict));
@@ -59,10 +60,16 @@ fn seven() -> LaneValue {
 fn the_statements_about_lanes_walk_the_index_of_lanes() {
     let database = a_backlog(jobs_of::<Serial>());
     let mut connection = database.connect();
-    let in_seven = || Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(Pick::Any));
-    let first_of_seven = Claim::<Serial, Backend>::new().some(1, []).in_lane(from_seven(Pick::First));
+    let in_seven = || Claim::<Backend>::new::<Serial>().some(1, Vec::new()).in_lane(from_seven(Pick::Any));
+    let first_of_seven = Claim::<Backend>::new::<Serial>().some(1, Vec::new()).in_lane(from_seven(Pick::First));
     let plans = [
-        ("the next lane", plan_of(&mut connection, &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(seven()), 1))),
+        (
+            "the next lane",
+            plan_of(
+                &mut connection,
+                &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), Some(seven()), 1),
+            ),
+        ),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
         ("a claim of the first row in a lane", plan_of(&mut connection, &first_of_seven)),
         ("a look into a lane", plan_of(&mut connection, &in_seven().without_lock())),
@@ -70,7 +77,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
             "the leased rows of a lane",
             plan_of(
                 &mut connection,
-                &LeasedIn::<Serial>::new(Lane::Value(seven()), None, 1, super::Duration::from_secs(60)),
+                &LeasedIn::new(queue::<Serial>(), Lane::Value(seven()), None, 1, super::Duration::from_secs(60)),
             ),
         ),
     ];
@@ -84,9 +91,9 @@ fn what_holds_a_lane_back_is_found_by_its_index() {
     let database = a_backlog(jobs_of::<Strict>());
     let an_error_of_seven = "UPDATE jobs SET status = 'ERROR' WHERE id = 500";
     database.connect().batch_execute(an_error_of_seven).unwrap();
-    let plan = plan_of(&mut database.connect(), &AheadDue::<Strict>::new(Lane::Value(seven())));
+    let plan = plan_of(&mut database.connect(), &AheadDue::new(queue::<Strict>(), Lane::Value(seven())));
     assert!(plan.contains("queueable_strict_jobs_"), "{plan}");
-    let claim = Claim::<Strict, Backend>::new().some(1, []).in_lane(from_seven(Pick::Ahead));
+    let claim = Claim::<Backend>::new::<Strict>().some(1, Vec::new()).in_lane(from_seven(Pick::Ahead));
     let plan = plan_of(&mut database.connect(), &claim);
     assert!(plan.contains("queueable_strict_jobs_"), "{plan}");
     assert!(!["Seq Scan", "SCAN jobs", "type ALL"].iter().any(|no| plan.contains(no)), "{plan}");
@@ -97,8 +104,8 @@ fn the_next_lanes_are_found_by_jumps() {
     let database = a_backlog(jobs_of::<Serial>());
     let plan = plan_of(
         &mut database.connect(),
-        &NextLanes::<Serial, Backend>::new(
-            Scope::ALL,
+        &NextLanes::new(
+            LaneDueRows::<Backend>::of::<Serial>(Scope::ALL),
             Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
             32,
         ),
@@ -112,7 +119,7 @@ fn the_next_lanes_are_found_by_jumps() {
 fn a_claim_in_an_order_walks_the_index_of_lanes() {
     let database = a_backlog(jobs_of::<Ranked>());
     let mut connection = database.connect();
-    let claim = Claim::<Ranked, Backend>::new().some(1, []).in_lane(from_seven(Pick::Any));
+    let claim = Claim::<Backend>::new::<Ranked>().some(1, Vec::new()).in_lane(from_seven(Pick::Any));
     let plan = plan_of(&mut connection, &claim);
     assert!(walks_in_lanes(&plan), "{plan}");
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use queueable::QueueOn;
 use queueable::internals::backend::{Place, Schema, Sql, Statement};
 use queueable::internals::statement::{
-    AheadDue, AheadKey, Claim, DueLanes, FromLane, LanesOf, LeasedIn, NextLanes, Pick, ProbeOn, Scope,
+    AheadDue, AheadKey, Claim, DueLanes, FromLane, LaneDueRows, LanesOf, LeasedIn, NextLanes, Pick, ProbeOn, Scope,
 };
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs};
 use crate::db::{Conn, NAME};
+use crate::suite::keyed::{queue, row, rows};
 
 job!(Serial, serial_queue, serial_by = company_id);
 job!(Strict, strict_queue, serial_by(company_id, strict));
@@ -33,12 +34,12 @@ fn the_sql_of_lanes() {
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
     let from = |lane, pick| FromLane { lane, place: None, pick };
-    add(&mut sql, "lanes of the due rows", &DueLanes::<Serial, Backend>::new(Scope::ALL, 128));
-    add(&mut sql, "first lane", &NextLanes::<Serial, Backend>::new(Scope::ALL, None, 1));
-    add(&mut sql, "next lane", &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(value()), 1));
-    add(&mut sql, "next lanes", &NextLanes::<Serial, Backend>::new(Scope::ALL, Some(value()), 32));
-    add(&mut sql, "lane of a row", &LanesOf::<Serial>::new(&1));
-    let claim = || Claim::<Serial, Backend>::new().some(1, []);
+    add(&mut sql, "lanes of the due rows", &DueLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), 128));
+    add(&mut sql, "first lane", &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), None, 1));
+    add(&mut sql, "next lane", &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), Some(value()), 1));
+    add(&mut sql, "next lanes", &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), Some(value()), 32));
+    add(&mut sql, "lane of a row", &LanesOf::new(row::<Serial>(&1)));
+    let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
     add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), Pick::First)));
     if NAME == "postgres" {
@@ -47,18 +48,22 @@ fn the_sql_of_lanes() {
         add(&mut sql, "claim in a lane, with a place", &claim().in_lane(from));
     }
     add(&mut sql, "claim without a value", &claim().in_lane(from(Lane::NoValue, Pick::Any)));
-    add(&mut sql, "claim in a lane by key", &claim().in_lane(from(lane(), Pick::First)).only([&1]));
+    add(&mut sql, "claim in a lane by key", &claim().in_lane(from(lane(), Pick::First)).only(rows::<Serial>(&[1])));
     add(
         &mut sql,
         "claim in a lane by an order",
-        &Claim::<Ranked, Backend>::new().some(2, []).in_lane(from(lane(), Pick::Any)),
+        &Claim::<Backend>::new::<Ranked>().some(2, Vec::new()).in_lane(from(lane(), Pick::Any)),
     );
     let lease = Duration::from_secs(60);
-    add(&mut sql, "leased rows of a lane", &LeasedIn::<Serial>::new(lane(), Some(&1), 1, lease));
-    add(&mut sql, "leased rows of the queue", &LeasedIn::<Serial>::new(Lane::Queue, None, 3, lease));
-    add(&mut sql, "when what holds a lane back is due", &AheadDue::<Strict>::new(lane()));
-    add(&mut sql, "what holds a lane back", &AheadKey::<Strict>::new(lane()));
-    let strict = |pick| Claim::<Strict, Backend>::new().some(1, [&5]).in_lane(from(lane(), pick));
+    add(
+        &mut sql,
+        "leased rows of a lane",
+        &LeasedIn::new(queue::<Serial>(), lane(), Some(row::<Serial>(&1).is_key), 1, lease),
+    );
+    add(&mut sql, "leased rows of the queue", &LeasedIn::new(queue::<Serial>(), Lane::Queue, None, 3, lease));
+    add(&mut sql, "when what holds a lane back is due", &AheadDue::new(queue::<Strict>(), lane()));
+    add(&mut sql, "what holds a lane back", &AheadKey::new(queue::<Strict>(), lane()));
+    let strict = |pick| Claim::<Backend>::new::<Strict>().some(1, rows::<Strict>(&[5])).in_lane(from(lane(), pick));
     add(&mut sql, "claim of what holds a lane back", &strict(Pick::Ahead));
     add(&mut sql, "claim of the very first row", &strict(Pick::FirstOfAll));
     steps::<Serial>(&mut sql);

@@ -10,6 +10,7 @@ use queueable::internals::{ErrorText, Fence};
 use super::kinds::Whole;
 use super::texts::Line;
 use crate::db::{Conn, NAME};
+use crate::suite::keyed::{queue, row};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -29,13 +30,17 @@ fn the_sql_of_occasions() {
         error: ErrorText::Clear,
         ..Change::default()
     };
-    add(&mut sql, "claim", &Claim::<Whole, Backend>::new());
-    add(&mut sql, "claim by a key of two columns", &Claim::<Line, Backend>::new());
-    add(&mut sql, "read keys of two columns", &DueKeys::<Line>::new(16));
-    add(&mut sql, "settle", &Settle::<Whole>::new(&7, fence, &ended));
-    add(&mut sql, "end in a block", &FinishBlock::<Whole>::new(&7, fence, 1));
+    add(&mut sql, "claim", &Claim::<Backend>::new::<Whole>());
+    add(&mut sql, "claim by a key of two columns", &Claim::<Backend>::new::<Line>());
+    add(&mut sql, "read keys of two columns", &DueKeys::new(queue::<Line>(), 16));
+    add(&mut sql, "settle", &Settle::new(row::<Whole>(&7), fence, &ended));
+    add(&mut sql, "end in a block", &FinishBlock::new(row::<Whole>(&7), fence, 1));
     let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
-    add(&mut sql, "enqueue a newer version", &EnqueueIfNewer::<Whole, _>::new(&7, version));
+    add(
+        &mut sql,
+        "enqueue a newer version",
+        &EnqueueIfNewer::new::<<Whole as queueable::Entity>::Queue>(row::<Whole>(&7), version),
+    );
     let target = <Whole as ProbeOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "round") {
         sql += &format!(

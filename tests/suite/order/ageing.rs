@@ -88,7 +88,7 @@ fn an_aged_claim_takes_the_row_that_is_due_longest_and_none_that_is_not_due_for_
     let id = payments::table.filter(payments::amount_cents.eq(2)).select(payments::id);
     let id: i64 = id.first(&mut bank.connect()).unwrap();
     let claim = |bank: &Bank, age| -> Vec<i64> {
-        let claim = Claim::<Urgent, Backend>::new().some(1, &[]).aged(age);
+        let claim = Claim::<Backend>::new::<Urgent>().some(1, Vec::new()).aged(age);
         let rows = Urgent::load_claimed(&mut bank.connect(), &claim).unwrap();
         rows.into_iter().map(|row| row.0).collect()
     };

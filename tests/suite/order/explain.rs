@@ -8,6 +8,7 @@ use queueable::internals::statement::{Claim, Head, ProbeDue, Take};
 use super::{Backend, bank_of, entity, sql};
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, payments};
+use crate::suite::keyed::queue;
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
@@ -59,17 +60,17 @@ fn claims_in_order_walk_the_ordered_index() {
     let bank = a_history::<Urgent>();
     let mut connection = bank.connect();
     for (name, plan) in [
-        ("claim", plan_of(&mut connection, &Claim::<Urgent, Backend>::new())),
-        ("claim of many", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(50, &[]))),
-        ("glance", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(50, &[]).without_lock())),
+        ("claim", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>())),
+        ("claim of many", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(50, Vec::new()))),
+        ("glance", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(50, Vec::new()).without_lock())),
     ] {
         assert!(walks_in_order(&plan), "{name}:\n{plan}");
     }
     let bank = a_history::<ByAmount>();
-    let plan = plan_of(&mut bank.connect(), &Claim::<ByAmount, Backend>::new());
+    let plan = plan_of(&mut bank.connect(), &Claim::<Backend>::new::<ByAmount>());
     assert!(walks_in_order(&plan), "{plan}");
     let bank = a_history::<Largest>();
-    let plan = plan_of(&mut bank.connect(), &Claim::<Largest, Backend>::new());
+    let plan = plan_of(&mut bank.connect(), &Claim::<Backend>::new::<Largest>());
     assert!(walks_in_order(&plan), "{plan}");
 }
 
@@ -79,8 +80,8 @@ fn aged_claims_and_probes_walk_the_index_of_due_times() {
     let mut connection = bank.connect();
     let age = std::time::Duration::from_secs(3600);
     for (name, plan) in [
-        ("aged claim", plan_of(&mut connection, &Claim::<Urgent, Backend>::new().some(1, &[]).aged(age))),
-        ("look", plan_of(&mut connection, &ProbeDue::<Urgent, Backend>::new())),
+        ("aged claim", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(1, Vec::new()).aged(age))),
+        ("look", plan_of(&mut connection, &ProbeDue::new(queue::<Urgent>(), None))),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");
@@ -92,14 +93,14 @@ fn the_first_pending_row_is_found_without_a_scan() {
     let bank = a_history::<Alone>();
     let mut connection = bank.connect();
     for (name, plan) in [
-        ("head", plan_of(&mut connection, &Head::<Alone, Backend>::new())),
+        ("head", plan_of(&mut connection, &Head::new(queue::<Alone>(), None))),
         // MySQL shows the one row of the subquery as a table.
-        ("look", plan_of(&mut connection, &ProbeDue::<Alone, Backend>::new()).replacen("type ALL", "", 1)),
+        ("look", plan_of(&mut connection, &ProbeDue::new(queue::<Alone>(), None)).replacen("type ALL", "", 1)),
     ] {
         assert!(walks_in_order(&plan), "{name}:\n{plan}");
     }
     let bank = a_history::<AloneByAmount>();
-    let plan = plan_of(&mut bank.connect(), &Head::<AloneByAmount, Backend>::new());
+    let plan = plan_of(&mut bank.connect(), &Head::new(queue::<AloneByAmount>(), None));
     assert!(walks_in_order(&plan), "{plan}");
 }
 
@@ -108,7 +109,7 @@ fn the_first_pending_row_is_found_without_a_scan() {
 fn a_take_in_order_takes_the_first_rows() {
     let bank = a_history::<ByAmount>();
     let (began, token) = (chrono::Utc::now(), chrono::Utc::now() + chrono::TimeDelta::seconds(60));
-    let take = Take::<ByAmount, Backend>::new(began.into(), token.into(), 3, &[]);
+    let take = Take::new(queue::<ByAmount>(), None, (began.into(), token.into()), 3, Vec::new());
     assert_eq!(bank.connect().execute_returning_count(&Sql::new(&take)).unwrap(), 3);
     let taken = payments::table
         .filter(by_amount_queue::status.eq(queueable::Status::InProgress))

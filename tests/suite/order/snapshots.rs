@@ -12,6 +12,7 @@ use queueable::internals::statement::{AnotherIsLeased, Claim, Condition, Head, P
 use super::{Backend, entity};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::payments;
+use crate::suite::keyed::{queue, row, rows};
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(Largest, largest_queue, order_by(amount_cents.desc(), company_id));
@@ -37,20 +38,24 @@ fn the_sql_of_an_order() {
     let mut sql = String::new();
     let (began, token) =
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
-    let claim = || Claim::<Urgent, Backend>::new();
+    let claim = || Claim::<Backend>::new::<Urgent>();
     let age = Duration::from_secs(3600);
     add(&mut sql, "claim", &claim());
-    add(&mut sql, "claim of aged rows", &claim().some(1, &[]).aged(age));
-    add(&mut sql, "claim by keys", &claim().some(2, &[]).only([&7, &8]));
-    add(&mut sql, "take", &Take::<Urgent, Backend>::new(began, token, 10, &[]));
-    add(&mut sql, "take aged rows", &Take::<Urgent, Backend>::new(began, token, 10, &[]).aged(age));
+    add(&mut sql, "claim of aged rows", &claim().some(1, Vec::new()).aged(age));
+    add(&mut sql, "claim by keys", &claim().some(2, Vec::new()).only(rows::<Urgent>(&[7, 8])));
+    add(&mut sql, "take", &Take::new(queue::<Urgent>(), None, (began, token), 10, Vec::new()));
+    add(&mut sql, "take aged rows", &Take::new(queue::<Urgent>(), None, (began, token), 10, Vec::new()).aged(age));
     let filter = Some(&payments::company_id.eq(3345)).copied();
-    let condition = Condition::<urgent_queue::Queue, _>::new(filter.as_ref(), &[]);
+    let condition = Condition::new(queue::<Urgent>(), filter.as_ref().map(|filter| filter as _), &[]);
     add(&mut sql, "set the priority", &SetPriority::new(condition, 5, true));
-    add(&mut sql, "whose turn it is", &Head::<Alone, Backend>::new());
-    add(&mut sql, "look whose turn it is", &ProbeDue::<Alone, Backend>::new());
-    add(&mut sql, "whether another row is leased", &AnotherIsLeased::<Alone>::new(Some(&7)));
-    add(&mut sql, "claim in a descending order", &Claim::<Largest, Backend>::new());
+    add(&mut sql, "whose turn it is", &Head::new(queue::<Alone>(), None));
+    add(&mut sql, "look whose turn it is", &ProbeDue::new(queue::<Alone>(), None));
+    add(
+        &mut sql,
+        "whether another row is leased",
+        &AnotherIsLeased::new(queue::<Alone>(), Some(row::<Alone>(&7).is_key)),
+    );
+    add(&mut sql, "claim in a descending order", &Claim::<Backend>::new::<Largest>());
     steps::<Urgent>(&mut sql);
     steps::<Largest>(&mut sql);
     steps::<Alone>(&mut sql);

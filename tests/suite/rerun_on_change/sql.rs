@@ -9,6 +9,7 @@ use queueable::{Instant, Queueable, Status};
 
 use super::documents;
 use crate::db::{Conn, NAME};
+use crate::suite::keyed::{fenced_rows, queue, row};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -44,13 +45,16 @@ fn the_sql_of_reruns_versions_and_times() {
         ..Change::default()
     };
     let mut listing = Listing::default();
-    listing.add("read details", &ReadDetails::<Everything>::new(&7));
-    listing.add("settle", &Settle::<Everything>::new(&7, FENCE, &success));
-    let rows = [(&7, FENCE), (&8, Fence { change_count: Some(0), ..FENCE })];
-    listing.add("settle many", &SettleMany::<Everything>::new(rows, &success));
-    listing.add("remove", &Remove::<Everything>::new(&7, FENCE));
+    listing.add("read details", &ReadDetails::new(row::<Everything>(&7)));
+    listing.add("settle", &Settle::new(row::<Everything>(&7), FENCE, &success));
+    let rows = fenced_rows::<Everything>([(7, FENCE), (8, Fence { change_count: Some(0), ..FENCE })]);
+    listing.add("settle many", &SettleMany::new(queue::<Everything>(), &rows, &success));
+    listing.add("remove", &Remove::new(row::<Everything>(&7), FENCE));
     let version = diesel::dsl::sql::<diesel::sql_types::Nullable<diesel::sql_types::Text>>("'b'");
-    listing.add("enqueue if newer", &EnqueueIfNewer::<Everything, _>::new(&7, version));
+    listing.add(
+        "enqueue if newer",
+        &EnqueueIfNewer::new::<<Everything as queueable::Entity>::Queue>(row::<Everything>(&7), version),
+    );
     let target = <Everything as ProbeOn<Conn>>::target().unwrap();
     for step in Conn::steps(&target).into_iter().filter(|step| ["rerun", "created"].contains(&step.name)) {
         listing.0 += &format!("{}, up:\n{}\n\n", step.name, step.up.join(";\n"));

@@ -21,7 +21,7 @@ use crate::queue::report::table;
 use crate::queue::selection::Selection;
 use crate::row::Status;
 use crate::statement::{
-    Condition, CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType, StateCondition,
+    CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType, StateCondition,
 };
 
 /// The largest number of values that a split report reads, those with most rows first.
@@ -222,9 +222,9 @@ where
     fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
         let with = |states: &[StateCondition]| [self.states(), states].concat();
         let (pending, failed) = (with(&PENDING), with(&FAILED));
-        let condition = |states| Condition::new(self.selection().filter(), states);
-        let pending = CountPending::<Q, _, S, C::Backend>::new(condition(&pending), split, MOST_VALUES);
-        let failed = CountByValue::<Q::Queue, _, _>::new(condition(&failed), split, MOST_VALUES);
+        let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
+        let pending = CountPending::new(self.condition(&pending), split, MOST_VALUES);
+        let failed = CountByValue::new(self.condition(&failed), split, MOST_VALUES);
         Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
     }
 

@@ -14,7 +14,7 @@ use super::fold::pattern;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, TableIn};
+use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
@@ -378,8 +378,8 @@ where
         limit: u32,
     ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
         let states = [self.states(), &TROUBLED].concat();
-        let condition = Condition::new(self.selection().filter(), &states);
-        Q::load_error_texts(connection, &ErrorTexts::<Q, _, S>::new(condition, split, limit))
+        let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
+        Q::load_error_texts(connection, &ErrorTexts::new(self.condition(&states), split, limit))
     }
 }
 
@@ -407,27 +407,26 @@ where
     type Entity = Q;
 
     fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts::<Q::Queue>::new(texts));
+        let filter = And(IfAny(self.selection().filter()), WithTexts::new(Q::SQL, texts));
         let kinds = operation::retry_now().kinds();
-        Ok(preview_of(connection, Condition::new(Some(&filter), self.states()).of_kinds(&kinds))?)
+        Ok(preview_of(connection, Condition::new(Q::SQL, Some(&filter), self.states()).of_kinds(&kinds))?)
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
 where
-    Q: Entity<Queue: TableIn<C::Backend>>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection,
 {
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
         let states = [self.states(), &TROUBLED].concat();
-        let condition = Condition::new(self.selection().filter(), &states);
-        load::<Text, String, _>(connection, &TextsAfter::<Q::Queue, _>::new(condition, after, limit))
+        load::<Text, String, _>(connection, &TextsAfter::new(self.condition(&states), after, limit))
     }
 
     fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts::<Q::Queue>::new(texts));
+        let filter = And(IfAny(self.selection().filter()), WithTexts::new(Q::SQL, texts));
         self.on(Filtered(filter)).retry_now(connection)
     }
 }

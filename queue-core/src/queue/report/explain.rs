@@ -225,7 +225,7 @@ where
     Q: QueueOn<C>,
 {
     fn explain_row(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
-        let inspect = Inspect::<Q, C::Backend>::new(key);
+        let inspect = Inspect::new(Q::row(key));
         let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(connection, &inspect)? else {
             return Ok(match archive_of::<Q, C>(connection, key)? {
                 Some(table) => Explanation::Archived { table: table.to_owned() },
@@ -329,7 +329,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
         Err(DieselError::DeserializationError(_)) => return Ok(true),
         Err(error) => return Err(error),
     };
-    let same = load::<BigInt, i64, _>(connection, &IsSame::<Q>::new(key, &head))?;
+    let same = load::<BigInt, i64, _>(connection, &IsSame::new(Q::row(key), Q::row(&head).is_key))?;
     Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
 }
 
@@ -345,7 +345,7 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
     let (Some(due_in), Some(ahead)) = (Q::ahead_due(connection, &lane)?, Q::ahead(connection, &lane)?) else {
         return Ok(None);
     };
-    let same = load::<BigInt, i64, _>(connection, &IsSame::<Q>::new(key, &ahead))?;
+    let same = load::<BigInt, i64, _>(connection, &IsSame::new(Q::row(key), Q::row(&ahead).is_key))?;
     let time = DateTime::from(Q::present(connection)?) + due_in;
     Ok((same.iter().sum::<i64>() == 0).then(|| Explanation::Behind { key: ahead.to_string(), time }))
 }
@@ -382,7 +382,7 @@ where
     }
     for on_finish in [options.on_success, options.on_failure] {
         if let OnFinish::Archive(table) = on_finish {
-            let rows = load::<BigInt, i64, _>(connection, &IsArchived::<Q>::new(key, table))?;
+            let rows = load::<BigInt, i64, _>(connection, &IsArchived::new(Q::row(key), table))?;
             if rows.iter().sum::<i64>() > 0 {
                 return Ok(Some(table));
             }

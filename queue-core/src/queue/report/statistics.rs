@@ -14,13 +14,13 @@ use super::by::By;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, TableIn};
+use crate::entity::{Entity, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::queue::Queue;
 use crate::queue::report::table;
 use crate::queue::selection::Selection;
 use crate::row::Status;
-use crate::statement::{Condition, CountFinished, FinishedRow, FinishedRowType, StateCondition};
+use crate::statement::{CountFinished, FinishedRow, FinishedRowType, StateCondition};
 
 /// The largest number of periods that are read, the latest first: eleven years of hours.
 const MOST_PERIODS: u32 = 100_000;
@@ -244,7 +244,7 @@ pub trait StatisticsOn<C, S> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C, S> StatisticsOn<C, S> for Queue<Q, F>
 where
-    Q: Entity<Queue: TableIn<C::Backend>>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
     C: QueueConnection + Loads<FinishedRowType, FinishedRow>,
     S: QueryFragment<C::Backend>,
@@ -257,10 +257,8 @@ where
         limit: u32,
     ) -> QueryResult<Vec<FinishedRow>> {
         let states = [self.states(), &[FINISHED]].concat();
-        let condition = Condition::new(self.selection().filter(), &states);
-        load::<FinishedRowType, _, _>(
-            connection,
-            &CountFinished::<Q::Queue, _, _>::new(condition, split, seconds, limit),
-        )
+        let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
+        let finished = CountFinished::new(self.condition(&states), split, seconds, limit);
+        load::<FinishedRowType, _, _>(connection, &finished)
     }
 }
