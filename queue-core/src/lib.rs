@@ -96,7 +96,7 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
-    pub use crate::entity::{IsKey, KeyedRow, QueueSql};
+    pub use crate::entity::{ErasedEntity, IsKey, Key, KeyedRow, QueueSql};
     pub use crate::row::{BoundValue, Details, DueTime, ErrorText, Fence, Lane, LaneValue, RowKey, TextForm};
 
     /// The traits and types of the backends.
@@ -115,16 +115,16 @@ pub mod internals {
     pub mod statement {
         pub use crate::statement::{
             AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor,
-            ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimOn, ClaimSome, Claimed, ClaimedRow, ClaimedRowType,
-            Condition, CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
-            CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErrorTextRow, ErrorTexts, Finish, FinishBlock,
-            FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived,
-            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LaneOn, LanesOf, LastAttempt, LeaseDue,
-            LeaseDueRow, LeaseOn, LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue,
-            PassOn, PauseEnd, PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, ProbeOn,
-            QueueOn, ReadDetails, ReadFrom, ReadPauses, Recall, RecallOn, RecallReservation, Remove, RemoveAll,
-            RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle,
-            SettleMany, SettleOn, ShownFrom, StateCondition, Take, Taken, TextsAfter, UndecodableRow, UnknownStages,
+            ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition,
+            CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
+            CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish,
+            FinishBlock, FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType,
+            IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LanesOf, LastAttempt, LeaseDue,
+            LeaseDueRow, LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn,
+            PauseEnd, PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, QueueOn,
+            ReadDetails, ReadFrom, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
+            RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, SettleMany, ShownFrom,
+            StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages,
             VersionedRow, WithTexts,
         };
     }

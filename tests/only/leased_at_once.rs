@@ -7,12 +7,13 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
-use queueable::internals::statement::{LeaseOn, Scope};
+use queueable::internals::statement::Scope;
 use queueable::internals::{LowWater, RowKey};
 use queueable::{Failure, Lease, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::keyed::{erased, queue};
 use crate::suite::lease::{Charge, apply};
 use crate::suite::low_water::due_at;
 
@@ -35,11 +36,11 @@ struct ByBoth {
 fn the_rows_come_as_they_were_in_the_order_of_their_due_times_with_what_their_rows_say_now() {
     let bank = Bank::new();
     let ids: Vec<_> = [30, 10, 40, 20].map(|minute| due_at(&bank, minute)).into();
-    let low_water = LowWater::of::<Charge, Conn>();
+    let low_water = LowWater::of::<Conn>(queue::<Charge>().options);
     let claim_floor = low_water.claim_floor();
     let except: Vec<_> = ids[3..].iter().map(|id| RowKey::new(*id, id.to_string())).collect();
     let scope = Scope { except: &except, claim_floor: Some(&claim_floor), ..Scope::ALL };
-    let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 2, scope).unwrap().rows;
+    let rows = erased::<Charge>().lease_at_once(&mut bank.connect(), LEASE, 2, scope).unwrap().rows;
     claim_floor.keep();
     assert_eq!(rows.iter().map(|(row, _)| *row.key).collect::<Vec<_>>(), [ids[1], ids[0]]);
     for (row, began) in &rows {
@@ -60,7 +61,7 @@ fn a_row_that_a_trigger_keeps_is_told_from_its_neighbours() {
     let bank = Bank::new();
     bank.connect().batch_execute(KEEP_SEVEN).unwrap();
     let ids = bank.enqueue([1, 7, 3]);
-    let rows = Charge::lease_at_once(&mut bank.connect(), LEASE, 3, Scope::ALL).unwrap().rows;
+    let rows = erased::<Charge>().lease_at_once(&mut bank.connect(), LEASE, 3, Scope::ALL).unwrap().rows;
     let mut written: Vec<_> = rows.iter().map(|(row, began)| (*row.key, began.is_some())).collect();
     written.sort_unstable();
     assert_eq!(written, [(ids[0], true), (ids[1], false), (ids[2], true)]);

@@ -19,11 +19,11 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use queueable::internals::backend::Schema;
-use queueable::internals::statement::ProbeOn;
 use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer, initialize};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
+use crate::suite::keyed::erased;
 use crate::suite::names::a_table_elsewhere_works;
 use crate::suite::rerun_on_change::{Document, Library};
 use crate::suite::warnings::{is_told, keep_warnings};
@@ -139,7 +139,7 @@ fn a_table_in_another_database_works() {
 #[test]
 fn columns_are_added_at_once_and_the_index_without_a_lock() {
     let bank = Bank::before_the_queue();
-    let steps = Conn::steps(&<Payment as ProbeOn<Conn>>::target().unwrap());
+    let steps = Conn::steps(&erased::<Payment>().target().unwrap());
     let mut connection = bank.connect();
     // The server refuses an algorithm with which it cannot run the statement.
     connection.batch_execute(&format!("{}, ALGORITHM=INSTANT", steps[0].up[0])).unwrap();

@@ -13,12 +13,13 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::internals::statement::{ClaimOn, Scope};
+use queueable::internals::statement::Scope;
 use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::group_end::ScoutLeaves;
+use crate::suite::keyed::erased;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -75,7 +76,7 @@ fn a_key_that_cannot_stand_in_a_text_keeps_its_turn() {
 #[test]
 fn what_is_not_the_rows_own_is_not_read_ahead() {
     let prefetches_rows =
-        (<Word as ClaimOn<Conn>>::prefetches_rows(Scope::ALL), <Counted as ClaimOn<Conn>>::prefetches_rows(Scope::ALL));
+        (erased::<Word>().prefetches_rows(Scope::ALL), erased::<Counted>().prefetches_rows(Scope::ALL));
     assert_eq!(prefetches_rows, (true, false));
 }
 

@@ -13,6 +13,7 @@ use queueable::{ClaimStyle, Failure, Lease, Message, Outcome, Poller, Queueable}
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
+use crate::suite::keyed::erased;
 use crate::suite::lease::Charge;
 
 /// The most that a session keeps: about as many as there are kinds of statements and powers of two.
@@ -192,7 +193,8 @@ fn keys_of_all_numbers_are_claimed_by_few_statements() {
         let except: Vec<_> = ids[..size].iter().map(|id| RowKey::new(*id, id.to_string())).collect();
         let scope = Scope { except: &except, ..Scope::ALL };
         let limit = u32::try_from(size).unwrap();
-        let claimed = connection.transaction(|connection| claim_some::<Payment, _>(connection, limit, scope)).unwrap();
+        let claimed =
+            connection.transaction(|connection| claim_some(erased::<Payment>(), connection, limit, scope)).unwrap();
         assert_eq!(claimed.len(), size.min(70 - size));
     }
     let (now, kept) = (payments::table.filter(payment_queue::next_attempt_time.is_not_null()), kept(&mut connection));

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::internals::RowKey;
-use queueable::internals::statement::{ClaimOn, Scope};
+use queueable::internals::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, LOCK_WAITS};
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
+use crate::suite::keyed::erased;
 use crate::suite::low_water::due_at;
 use crate::suite::modes::Grouped;
 
@@ -193,7 +194,8 @@ fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
         due_at(&bank, 20);
         let mut holder = bank.connect();
         <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
-        let claimed = Payment::claim_keys(&mut holder, &[RowKey::new(held, held.to_string())], 1, Scope::ALL).unwrap();
+        let claimed =
+            erased::<Payment>().claim_keys(&mut holder, &[RowKey::new(held, held.to_string())], 1, Scope::ALL).unwrap();
         assert_eq!(claimed.len(), 1);
         let (say, said) = mpsc::channel();
         let (go, may_go) = mpsc::channel();

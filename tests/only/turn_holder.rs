@@ -5,11 +5,11 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::internals::statement::ClaimOn;
 use queueable::{Explanation, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
+use crate::suite::keyed::erased;
 use crate::suite::warnings::{await_warning, keep_warnings};
 use queueable::internals::backend::SessionSetup;
 
@@ -39,7 +39,7 @@ fn whoever_keeps_the_queue_from_going_on_is_named() {
     assert_eq!(explained(&bank, ids[0]), Explanation::Due);
     let mut foreign = bank.connect();
     <Conn as Connection>::TransactionManager::begin_transaction(&mut foreign).unwrap();
-    assert!(<InTurn as ClaimOn<Conn>>::exclude(&mut foreign).unwrap());
+    assert!(erased::<InTurn>().exclude(&mut foreign).unwrap());
     let session = foreign.session_id().unwrap().unwrap().to_string();
     let explanation = explained(&bank, ids[0]);
     assert!(matches!(explanation, Explanation::TurnHeld { .. }), "{explanation:?}");
@@ -47,7 +47,7 @@ fn whoever_keeps_the_queue_from_going_on_is_named() {
     // The second row does not wait for the lock but for its turn.
     assert_eq!(explained(&bank, ids[1]), Explanation::BehindHead);
     <Conn as Connection>::TransactionManager::rollback_transaction(&mut foreign).unwrap();
-    <InTurn as ClaimOn<Conn>>::end_exclusion(&mut foreign).unwrap();
+    erased::<InTurn>().end_exclusion(&mut foreign).unwrap();
     assert_eq!(explained(&bank, ids[0]), Explanation::Due);
 }
 
@@ -58,14 +58,14 @@ fn whoever_keeps_the_queue_from_going_on_is_told_in_the_log() {
     let ids = bank.enqueue([1]);
     let mut foreign = bank.connect();
     <Conn as Connection>::TransactionManager::begin_transaction(&mut foreign).unwrap();
-    assert!(<InTurn as ClaimOn<Conn>>::exclude(&mut foreign).unwrap());
+    assert!(erased::<InTurn>().exclude(&mut foreign).unwrap());
     let session = foreign.session_id().unwrap().unwrap().to_string();
     let handler = |_: &InTurn, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     let handle = InTurn::poller(bank.pool(1), handler).workers(1).start().unwrap();
     await_warning(&["InTurn", "no message is processed: the lock", &session]);
     assert_eq!(bank.state(ids[0]).status, Status::NotAttempted);
     <Conn as Connection>::TransactionManager::rollback_transaction(&mut foreign).unwrap();
-    <InTurn as ClaimOn<Conn>>::end_exclusion(&mut foreign).unwrap();
+    erased::<InTurn>().end_exclusion(&mut foreign).unwrap();
     while bank.state(ids[0]).status != Status::Success {
         handle.wake();
         std::thread::yield_now();

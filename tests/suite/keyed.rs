@@ -1,8 +1,9 @@
 //! A queue and its rows, as the statements take them.
 
 use diesel::Connection;
-use queueable::StoredIn;
+use queueable::internals::statement::ErasedQueue;
 use queueable::internals::{Fence, IsKey, KeyedRow, QueueSql};
+use queueable::{QueueOn, StoredIn};
 
 use crate::db::Conn;
 
@@ -10,6 +11,11 @@ type Backend = <Conn as Connection>::Backend;
 
 pub(crate) fn queue<Q: StoredIn<Backend>>() -> &'static QueueSql<Backend> {
     Q::SQL
+}
+
+/// Returns the queue as the engine knows it.
+pub(crate) fn erased<Q: QueueOn<Conn>>() -> &'static ErasedQueue<Q::Key, Conn> {
+    Q::QUEUE
 }
 
 pub(crate) fn row<Q: StoredIn<Backend>>(key: &Q::Key) -> KeyedRow<Backend> {

@@ -15,6 +15,7 @@ use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, NewPayment, Payment, payments};
+use crate::suite::keyed::{erased, queue};
 use crate::suite::lease::Charge;
 use crate::suite::modes::Grouped;
 
@@ -33,9 +34,10 @@ pub(crate) fn due_at(bank: &Bank, at: u32) -> i64 {
 fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, LowWaterFloor<'a>) {
     let claim_floor = low_water.claim_floor();
     let scope = Scope { claim_floor: Some(&claim_floor), ..Scope::ALL };
-    let claimed =
-        rolled_back(connection, |connection| queueable::internals::claim_one::<Payment, _>(connection, scope).unwrap());
-    (claimed.map(|row| row.message.unwrap().0.amount_cents), claim_floor)
+    let claimed = rolled_back(connection, |connection| {
+        queueable::internals::claim_one(erased::<Payment>(), connection, scope).unwrap()
+    });
+    (claimed.map(|row| row.message.unwrap().0.downcast::<Payment>().unwrap().amount_cents), claim_floor)
 }
 
 /// Runs `work` in a transaction that is rolled back.
@@ -53,7 +55,7 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
         due_at(&bank, at);
     }
     let mut connection = bank.connect();
-    let mut low_water = LowWater::of::<Payment, Conn>();
+    let mut low_water = LowWater::of::<Conn>(queue::<Payment>().options);
     low_water.use_at_once();
     let mut next = |low_water: &LowWater| {
         let (claimed, claim_floor) = claim(&mut connection, low_water);
@@ -66,7 +68,7 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
     // On SQLite there is no mark.
     assert_eq!(next(&low_water), if NAME == "sqlite" { Some(5) } else { Some(10) });
     let look =
-        |low_water: &LowWater, thorough| low_water.probe_due::<Payment, Conn>(&mut bank.connect(), None, thorough);
+        |low_water: &LowWater, thorough| low_water.probe_due(erased::<Payment>(), &mut bank.connect(), None, thorough);
     // The first probe is a full one, and so is a thorough one.
     for thorough in [false, true] {
         assert_eq!(look(&low_water, thorough), Ok(Some(Duration::ZERO)));
@@ -87,7 +89,7 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     let bank = Bank::new();
     let first = [10, 20, 30].map(|at| due_at(&bank, at))[0];
     let mut connection = bank.connect();
-    let mut low_water = LowWater::of::<Payment, Conn>();
+    let mut low_water = LowWater::of::<Conn>(queue::<Payment>().options);
     low_water.use_at_once();
     let (claimed, undone) = claim(&mut connection, &low_water);
     assert_eq!(claimed, Some(10));
@@ -96,7 +98,7 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     let except = [RowKey::new(first, first.to_string())];
     let scope = Scope { claim_floor: Some(&claim_floor), except: &except, ..Scope::ALL };
     let others = rolled_back(&mut connection, |connection| {
-        queueable::internals::claim_some::<Payment, _>(connection, 2, scope).unwrap()
+        queueable::internals::claim_some(erased::<Payment>(), connection, 2, scope).unwrap()
     });
     assert_eq!(others.len(), 2);
     claim_floor.keep();

@@ -9,15 +9,15 @@ use queueable::internals::backend::{ControlSchema, Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
     CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LastAttempt, Load, Next, OldestDue, PauseEnd,
-    Present, ProbeDue, ProbeOn, ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys,
-    Retake, Sample, SetAside, SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
+    Present, ProbeDue, ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
+    Sample, SetAside, SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};
-use crate::suite::keyed::{fenced_rows, queue, row, rows};
+use crate::suite::keyed::{erased, fenced_rows, queue, row, rows};
 use crate::suite::on_finish::Moved;
 use crate::suite::periodic::Once as Periodic;
 use crate::suite::stages::Invoice;
@@ -270,7 +270,7 @@ fn the_sql_of_batches_and_archives() {
     let filter: Option<&dyn QueryFragment<Backend>> = Some(&company);
     let states = [StateCondition::AttemptedBefore(Duration::from_secs(86_400)), StateCondition::NeverAttempted];
     let kinds = [vec![StateCondition::Pending, StateCondition::NotLeased], vec![StateCondition::In(&[Status::Failed])]];
-    let live = <Payment as ProbeOn<Conn>>::target().unwrap().table;
+    let live = erased::<Payment>().target().unwrap().table;
     let archive = Archive::of(&live, "payments_failed").unwrap();
     let columns = ["id", "amount_cents"].map(str::to_owned);
     let due = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
@@ -298,7 +298,7 @@ fn the_sql_of_batches_and_archives() {
     );
     listing
         .add("remove from the archive", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), Some(&archive)));
-    let target = <Moved as ProbeOn<Conn>>::target().unwrap();
+    let target = erased::<Moved>().target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {
         listing.text("create archives, up", &step.up.join(";\n"));
         listing.text("create archives, down", &step.down.join(";\n"));
@@ -308,7 +308,7 @@ fn the_sql_of_batches_and_archives() {
 
 #[test]
 fn the_sql_of_a_migration() {
-    let target = <Payment as ProbeOn<Conn>>::target().unwrap();
+    let target = erased::<Payment>().target().unwrap();
     let mut listing = Listing::default();
     for step in Conn::steps(&target) {
         let transaction = if step.in_transaction { "in a transaction" } else { "outside a transaction" };

@@ -24,8 +24,8 @@ const LEASES: &[(Backend, Mode)] = &[(Postgres, Lease), (Mariadb, Lease), (Sqlit
 /// What does several steps in one round trip, and so would pass by the bugs in them: the copy has it switched off.
 pub(crate) const SHORTCUTS: &[Edit] = &[
     before("attempt/end.rs", "let Fence { status, try_count, began, due, change_count: None }", "return None;"),
-    before("statement/settle_on.rs", "let is_one_update = ", "return None;"),
-    before("statement/lease_on.rs", "C::Backend::LEASES_AT_ONCE", "return false;"),
+    before("statement/settles.rs", "let is_one_update = ", "return None;"),
+    before("statement/leases.rs", "C::Backend::LEASES_AT_ONCE", "return false;"),
     before("lease/attempt.rs", "let Fence { status, try_count, began: Some(began), ", "return Ok(None);"),
 ];
 
@@ -267,8 +267,8 @@ pub(crate) const BUGS: &[Bug] = &[
         on: EVERYWHERE,
         edits: &[instead_of(
             "statement/details.rs",
-            "with_details(connection, rows)",
-            "Ok(with_details::<Q, C>(connection, rows)?.into_iter().filter(|row| row.message.is_ok()).collect())",
+            "with_details(queue, connection, rows)",
+            "Ok(with_details(queue, connection, rows)?.into_iter().filter(|row| row.message.is_ok()).collect())",
         )],
     },
     Bug {
@@ -276,7 +276,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 22,
         count: 150,
         on: LEASES,
-        edits: &[NO_FENCE, instead_of("statement/recall_on.rs", "row.is_some()", "true")],
+        edits: &[NO_FENCE, instead_of("statement/recalls.rs", "row.is_some()", "true")],
     },
     Bug {
         name: "a fence of the status alone",
@@ -285,7 +285,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: LEASES,
         edits: &[before(
             "statement/condition.rs",
-            r#"push_columns::<T, DB>(&mut out, " AND {} = ", &[names.try_count])?;"#,
+            r#"push_columns(queue, &mut out, " AND {} = ", &[names.try_count])?;"#,
             "return Ok(());",
         )],
     },
@@ -318,7 +318,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: EVERYWHERE,
         edits: &[before(
             "claim/lanes.rs",
-            "let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, lane, None, limit);",
+            "let leased = |connection: &mut C, limit| self.places.leased(queue, connection, lane, None, limit);",
             r#"if lane.value().is_some_and(|value| value.text() == "2") { return Ok(Some(Vec::new())); }"#,
         )],
     },
@@ -326,6 +326,6 @@ pub(crate) const BUGS: &[Bug] = &[
 
 const NO_FENCE: Edit = before(
     "statement/condition.rs",
-    r#"push_columns::<T, DB>(&mut out, " AND {} = ", &[names.status])?;"#,
+    r#"push_columns(queue, &mut out, " AND {} = ", &[names.status])?;"#,
     "return Ok(());",
 );

@@ -15,10 +15,10 @@ use super::transaction_runner::TransactionRunner;
 use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::CrashMark;
+use crate::entity::Key;
 use crate::event::{Ending, Watch};
 use crate::handler::Failure;
 use crate::row::{Fence, RowKey, failure_text};
-use crate::statement::QueueOn;
 
 /// How often a worker tries to write the remainder of an attempt before it leaves it to the row's next attempt.
 pub(crate) const CONCLUSIONS: u32 = 3;
@@ -29,26 +29,20 @@ const INTERRUPTIONS: u32 = 20;
 /// The same for a full disk, which seldom concerns one row alone: a day of the longest pauses.
 const INTERRUPTIONS_BY_FULL_DISK: u32 = 1440;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
+impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// Removes the row's mark, if it has one. Returns the state in which the row is now.
-    pub(super) fn unmarked(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        key: &RowKey<Q::Key>,
-        fence: Fence,
-    ) -> Fence {
+    pub(super) fn unmarked(&self, holder: &mut SessionHolder<C>, slot: &Slot, key: &RowKey<K>, fence: Fence) -> Fence {
         let Some(mark) = slot.recorder().take_mark() else { return fence };
         self.unmark(holder, key, fence, &mark);
         fence.at_any_time()
     }
 
     /// Removes a mark that was written before the handler ran, so that the remainder of the attempt finds the row due.
-    fn unmark(&self, holder: &mut SessionHolder<C>, key: &RowKey<Q::Key>, fence: Fence, mark: &CrashMark) {
+    fn unmark(&self, holder: &mut SessionHolder<C>, key: &RowKey<K>, fence: Fence, mark: &CrashMark) {
         for _ in 0..CONCLUSIONS {
-            let unmarked = holder.session().and_then(|session| Ok(unmark::<Q, C>(session, key, fence, mark)?));
+            let unmarked = holder.session().and_then(|session| Ok(unmark(self.queue, session, key, fence, mark)?));
             let Err(error) = unmarked else { return };
-            self.log.warn(Q::ENTITY, &format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
+            self.log.warn(self.queue.sql.entity, &format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
             holder.close();
         }
     }
@@ -57,7 +51,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
     pub(crate) fn conclude(
         &self,
         holder: &mut SessionHolder<C>,
-        row: UnsettledRow<Q::Key>,
+        row: UnsettledRow<K>,
         remainder: Remainder,
         watch: &Watch,
     ) -> Turn {
@@ -66,7 +60,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         let _passed_over = self.due_rows.row_backoff.while_concluded(key);
         for _ in 0..CONCLUSIONS {
             let concluded =
-                holder.session().and_then(|session| Ok(conclude::<Q, C>(session, &row, &remainder, delay)?));
+                holder.session().and_then(|session| Ok(conclude(self.queue, session, &row, &remainder, delay)?));
             match concluded.map(|conclusion| self.unless_of_another(conclusion, &row, &remainder)) {
                 Ok(Conclusion::Settled(settled)) => {
                     match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
@@ -83,7 +77,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                         }
                         Remainder::Postpone(_) | Remainder::Leave => {}
                     }
-                    tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled in a transaction of its own");
+                    tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled in a transaction of its own");
                     return Turn::Settled(settled);
                 }
                 Ok(Conclusion::Interrupted) => {
@@ -98,7 +92,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                     };
                     let untold = untold.unwrap_or_default();
                     let text = format!("row {key} was changed by somebody else{untold}");
-                    self.log.warn(Q::ENTITY, &text);
+                    self.log.warn(self.queue.sql.entity, &text);
                     watch.is_interrupted(&text);
                     return Turn::Interrupted;
                 }
@@ -109,15 +103,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                         _ => KEPT,
                     };
                     watch.ends(Ending::Refused, Some(&self.log.redacted(cause)), None);
-                    return leave_alone::<Q>(&self.due_rows, &self.log, &row, cause, is_noted);
+                    return leave_alone(self.queue, &self.due_rows, &self.log, &row, cause, is_noted);
                 }
                 Ok(Conclusion::Kept) => {
                     watch.ends(Ending::Refused, Some(KEPT), None);
-                    return leave_alone::<Q>(&self.due_rows, &self.log, &row, KEPT, false);
+                    return leave_alone(self.queue, &self.due_rows, &self.log, &row, KEPT, false);
                 }
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be recorded: {error}"));
+                    self.log.warn(self.queue.sql.entity, &format!("the end of an attempt cannot be recorded: {error}"));
                     holder.close();
                 }
             }
@@ -130,34 +124,29 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
 
     /// If the row has reached its new state after the answer to a COMMIT was lost: tells an attempt of this process that
     /// has claimed the row in the same state since, and brought it there, from the one whose answer was lost.
-    fn unless_of_another(
-        &self,
-        conclusion: Conclusion,
-        row: &UnsettledRow<Q::Key>,
-        remainder: &Remainder,
-    ) -> Conclusion {
+    fn unless_of_another(&self, conclusion: Conclusion, row: &UnsettledRow<K>, remainder: &Remainder) -> Conclusion {
         let is_found_out = matches!((conclusion, remainder), (Conclusion::Settled(_), Remainder::FindOut(_)));
         let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.kept_rows.has_returned(claimed));
         if is_found_out && is_of_another { Conclusion::Overtaken } else { conclusion }
     }
 
     /// Leaves a row alone for a while because it has come back so many times, although its new state was committed.
-    pub(super) fn comes_back(&self, row: &UnsettledRow<Q::Key>, times: u32) {
+    pub(super) fn comes_back(&self, row: &UnsettledRow<K>, times: u32) {
         self.due_rows.row_backoff.end(&row.key);
         // If the row does not come back this time, its next try finds that it is not due.
-        self.due_rows.refuse::<Q>(&row.key, row.due, row.details.lane.as_ref(), times);
+        self.due_rows.refuse(self.queue.sql.options, &row.key, row.due, row.details.lane.as_ref(), times);
     }
 
     /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone
     /// comes to an end. Also returns how long the row waits, if nothing else can be written on it.
-    fn count_interruption(&self, row: &UnsettledRow<Q::Key>, remainder: Remainder) -> (Remainder, Duration) {
+    fn count_interruption(&self, row: &UnsettledRow<K>, remainder: Remainder) -> (Remainder, Duration) {
         let interruption = match &remainder {
             Remainder::Postpone(interruption) => Some(&interruption.cause),
             Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
             _ => None,
         };
         if let Some(cause) = interruption {
-            self.log.warn(Q::ENTITY, &format!("an attempt was interrupted: {cause}"));
+            self.log.warn(self.queue.sql.entity, &format!("an attempt was interrupted: {cause}"));
         }
         let Remainder::Postpone(interruption) = remainder else {
             return (remainder, self.due_rows.refused_rows.pause_of(&row.key));

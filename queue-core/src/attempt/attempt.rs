@@ -3,7 +3,7 @@
 //! If the message's transaction is gone, the rest cannot be written inside it. Then
 //! [`conclude`](super::conclude::conclude) writes it in a transaction of its own, under the same fence.
 
-use std::borrow::Borrow;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use diesel::connection::TransactionManager;
@@ -14,7 +14,7 @@ use super::begin::begin_and_claim;
 use super::crash_check::check_crashes;
 use super::crash_mark::NotHandled;
 use super::plan::{
-    Attempt, BoxedError, Decision, Effects, HeldRow, Interruption, LockedRow, Plan, Remainder, UnsettledRow,
+    Attempt, BoxedError, Decision, Effects, HeldRow, Interruption, LockedRow, Plan, Remainder, ToHandle, UnsettledRow,
     is_interruption,
 };
 use super::returned::{claimed_as, has_returned};
@@ -22,20 +22,20 @@ use super::runner::WorkerCalls;
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{ReadRow, RowInHand};
-use crate::entity::Entity;
+use crate::entity::Key;
 use crate::event::Watch;
 use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::row::{Instant, QueueState, RowKey, Settlement, idempotency_key};
-use crate::statement::{Change, Claimed, QueueOn};
+use crate::statement::{Change, Claimed};
 
 /// How an attempt ended, and what it passes on to the next one.
-pub(crate) struct Attempted<Q: Entity> {
-    pub(crate) end: End<Q::Key>,
+pub(crate) struct Attempted<K> {
+    pub(crate) end: End<K>,
     /// Whether the session may be used again.
     pub(crate) session_is_sound: bool,
     /// The next row, if the end of this one began a transaction and locked it there.
-    pub(crate) next: Option<ReadRow<Q>>,
+    pub(crate) next: Option<ReadRow<K>>,
 }
 
 pub(crate) enum End<K> {
@@ -60,40 +60,37 @@ pub(crate) enum End<K> {
     Unsettled(Box<UnsettledRow<K>>, Remainder, Watch),
 }
 
-impl<Q: Entity> Attempted<Q> {
+impl<K> Attempted<K> {
     /// An attempt after which the session is closed.
-    fn lost(end: End<Q::Key>) -> Self {
+    fn lost(end: End<K>) -> Self {
         Attempted { end, session_is_sound: false, next: None }
     }
 
     /// Rolls back an attempt, which leaves its row as it was.
-    fn undone<C: QueueConnection>(session: &mut Session<C>, end: End<Q::Key>) -> Self {
+    fn undone<C: QueueConnection>(session: &mut Session<C>, end: End<K>) -> Self {
         let session_is_sound = C::TransactionManager::rollback_transaction(&mut **session).is_ok();
         Attempted { end, session_is_sound, next: None }
     }
 }
 
 /// Attempts the row that is `locked` already, or else the row that has been due longest.
-pub(crate) fn attempt<Q, C>(
+pub(crate) fn attempt<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q, C>,
-    locked: Option<ReadRow<Q>>,
+    plan: &Plan<'_, K, C>,
+    locked: Option<ReadRow<K>>,
     worker: &dyn WorkerCalls,
-) -> Attempted<Q>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    let (claimed, is_under_savepoint) = match begin_and_claim::<Q, C>(session, plan, locked) {
+) -> Attempted<K> {
+    let queue = plan.queue;
+    let (claimed, is_under_savepoint) = match begin_and_claim(session, plan, locked) {
         Ok(Some(claimed)) => claimed,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true, next: None },
         Err(error) => return Attempted::lost(End::NotClaimed(error)),
     };
     let (key, tries) = (&claimed.key, tries_before(claimed.fence) + 1);
-    let _span = tracing::debug_span!("attempt", entity = Q::ENTITY, ?key, try_number = tries).entered();
+    let _span = tracing::debug_span!("attempt", entity = queue.sql.entity, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
+    plan.slot.enter(queue.sql.entity, session.id(), plan.timeout);
     worker.has_claimed();
     // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
     // here.
@@ -109,16 +106,13 @@ where
 
 /// Attempts a claimed row whose slot is entered. It does not run the handler if another worker has the row, if the row
 /// has come back, or because of its crashes.
-fn attempt_claimed<Q, C>(
+fn attempt_claimed<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q, C>,
-    Claimed { key, mut fence, message, details }: Claimed<Q>,
+    plan: &Plan<'_, K, C>,
+    Claimed { key, mut fence, message, details }: Claimed<K>,
     is_under_savepoint: bool,
-) -> Attempted<Q>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> Attempted<K> {
+    let queue = plan.queue;
     let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Instant::from);
     let in_hand = match plan.claim.rows_in_hand.map(|rows| rows.take(&key)) {
         Some(None) => return Attempted::undone(session, End::InOtherHands(key)),
@@ -126,7 +120,7 @@ where
     };
     let watch = plan.rules.teller.watch(&key, tries_before(fence) + 1, due);
     let claimed_as = claimed_as(plan, &key, &message);
-    match has_returned::<Q, C>(session, &key, fence, claimed_as) {
+    match has_returned(queue, session, &key, fence, claimed_as) {
         Ok(None) => {}
         Ok(Some(times)) => {
             let row = UnsettledRow { key, fence, due, details, claimed_as: None };
@@ -146,11 +140,12 @@ where
     };
     let known_as = claimed_as.map(|(_, claimed)| claimed);
     let unsettled = UnsettledRow { key, fence, due, details, claimed_as: known_as };
-    plan.slot.hold(Box::new(HeldRow::<Q> { row: unsettled.clone(), watch: watch.clone() }), &[&watch]);
+    plan.slot.hold(Box::new(HeldRow { queue: queue.id(), row: unsettled.clone(), watch: watch.clone() }), &[&watch]);
     let UnsettledRow { key, details, .. } = &unsettled;
     let tries = tries_before(fence) + 1;
     let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint, watch: &watch };
-    let SettledRow { result, session_is_sound, next } = settle_claimed(session, plan, row, message, in_hand);
+    let SettledRow { result, session_is_sound, next } =
+        settle_claimed(session, plan, row, message.map(|message| Box::new(message) as _), in_hand);
     let end = match result {
         Ok(settled) => match claimed_as.map_or(0, |(rows, claimed)| rows.is_written(claimed)) {
             0 => End::Settled(unsettled.key, settled),
@@ -162,7 +157,7 @@ where
 }
 
 /// Returns the end of an attempt whose row is not handled because of its crashes.
-fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>, watch: Watch) -> Attempted<Q> {
+fn not_attempted<K>(why: NotHandled, row: UnsettledRow<K>, watch: Watch) -> Attempted<K> {
     let (end, session_is_sound) = match why {
         NotHandled::Suspect => (End::Suspect, true),
         NotHandled::SetAside => (End::Settled(row.key, Settlement::Failed), true),
@@ -173,27 +168,23 @@ fn not_attempted<Q: Entity>(why: NotHandled, row: UnsettledRow<Q::Key>, watch: W
 }
 
 /// The result for a row that was handled.
-pub(crate) struct SettledRow<Q: Entity> {
+pub(crate) struct SettledRow<K> {
     /// The settlement, or what is left to do.
     pub(crate) result: Result<Settlement, Remainder>,
     /// Whether the session may be used again.
     pub(crate) session_is_sound: bool,
     /// The next row, which the end of this one has locked.
-    pub(crate) next: Option<ReadRow<Q>>,
+    pub(crate) next: Option<ReadRow<K>>,
 }
 
 /// Handles, settles and commits a message whose row is locked and whose slot is entered.
-pub(crate) fn settle_claimed<Q, C>(
+pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q, C>,
-    row: LockedRow<'_, Q::Key>,
-    message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+    plan: &Plan<'_, K, C>,
+    row: LockedRow<'_, K>,
+    message: Result<Box<dyn ToHandle + '_>, BoxedError>,
     in_hand: Option<RowInHand<'_>>,
-) -> SettledRow<Q>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> SettledRow<K> {
     let mut attempt = Attempt { session, plan, row, session_is_sound: true, in_hand, next: None };
     let result = attempt.run(message);
     let Attempt { session, session_is_sound, next, .. } = attempt;
@@ -207,9 +198,9 @@ where
     SettledRow { result, session_is_sound, next }
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
+impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
-    fn run(&mut self, message: Result<impl Borrow<(Q, QueueState)>, BoxedError>) -> Result<Settlement, Remainder> {
+    fn run(&mut self, message: Result<Box<dyn ToHandle + '_>, BoxedError>) -> Result<Settlement, Remainder> {
         let decision = self.handle_and_decide(message)?;
         // Once the row is settled, it may be due, and any worker may claim it.
         self.in_hand = None;
@@ -224,16 +215,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// for ever.
     fn handle_and_decide(
         &mut self,
-        message: Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+        message: Result<Box<dyn ToHandle + '_>, BoxedError>,
     ) -> Result<Decision, Remainder> {
         let decided = catch_unwind(AssertUnwindSafe(|| match message {
-            Ok(message) => {
-                let (entity, state) = message.borrow();
-                match self.instead_of_handling(state) {
-                    Some((settled, change)) => Ok(Decision { settled, change, effects: Effects::None }),
-                    None => self.handle(entity, state),
-                }
-            }
+            Ok(message) => match self.instead_of_handling(message.state()) {
+                Some((settled, change)) => Ok(Decision { settled, change, effects: Effects::None }),
+                None => self.handle(message.entity(), message.state()),
+            },
             Err(error) => {
                 let failure = Failure::retry(AttemptError::Undecodable(error));
                 Ok(self.decide(Err(failure), Effects::None))
@@ -254,7 +242,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     }
 
     /// Runs the handler in its savepoint, which still exists afterwards.
-    fn handle(&mut self, entity: &Q, state: &QueueState) -> Result<Decision, Remainder> {
+    fn handle(&mut self, entity: &dyn Any, state: &QueueState) -> Result<Decision, Remainder> {
         if !self.row.is_under_savepoint {
             self.session
                 .control("SAVEPOINT queueable_handler")

@@ -7,30 +7,33 @@ use diesel::result::QueryResult;
 use super::plan::Plan;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{LaneClaim, LowWaterFloor, PrefetchedRows, ReadRow, claim_one};
+use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
-use crate::statement::{ClaimFloor, Claimed, QueueOn};
+use crate::statement::{ClaimFloor, Claimed};
 
 /// Claims a row. The transaction may have begun already, and the row may be locked already; then the handler's
 /// savepoint exists too. The flag tells whether it does.
-pub(crate) fn begin_and_claim<Q, C>(
+pub(crate) fn begin_and_claim<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q, C>,
-    locked: Option<ReadRow<Q>>,
-) -> QueryResult<Option<(Claimed<Q>, bool)>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    plan: &Plan<'_, K, C>,
+    locked: Option<ReadRow<K>>,
+) -> QueryResult<Option<(Claimed<K>, bool)>> {
+    let queue = plan.queue;
     let claim = &plan.claim;
     if let (Some(rows), Some(row)) = (claim.prefetched_rows, locked)
         && session.goes_on_with_locked()?
     {
         return take_up(session, plan, rows, row).map(Some);
     }
-    session.begin_message::<Q::Queue>(Q::finish, Q::lock_version, |connection| {
-        // The rows belong to the user's type, which may panic when it is dropped.
-        Q::prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
-    })?;
+    session.begin_message(
+        queue.id(),
+        || queue.finish(),
+        || queue.lock_version(),
+        |connection| {
+            // The rows belong to the user's type, which may panic when it is dropped.
+            queue.prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
+        },
+    )?;
     if let Some(rows) = claim.prefetched_rows
         && !(session.takes_note_of_miss() && rows.gives_way())
         && !claim.floor.is_some_and(LowWaterFloor::probes_below)
@@ -45,17 +48,17 @@ where
     let claimed = match (claim.places, claim.prefetched_keys) {
         (Some(places), _) => {
             let one = LaneClaim { limit: 1, locks: true, begins_again: true };
-            places.claim::<Q, C>(session, one, claim.scope)?.pop()
+            places.claim(queue, session, one, claim.scope)?.pop()
         }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim::<Q, C>(session, claim.scope)?,
-        (None, None) => claim_one::<Q, C>(session, claim.scope)?,
+        (None, Some(prefetched_keys)) => prefetched_keys.claim(queue, session, claim.scope)?,
+        (None, None) => claim_one(queue, session, claim.scope)?,
     };
     match (&claimed, claim.prefetched_rows) {
         (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
         (Some(row), Some(rows)) => {
             rows.begins(&row.key);
-            if session.lock_of::<Q::Queue>().is_some() {
-                rows.replenish::<C>(session, claim.scope)?;
+            if session.lock_of(queue.id()).is_some() {
+                rows.replenish(queue, session, claim.scope)?;
             }
         }
         (Some(_), None) => {}
@@ -64,34 +67,31 @@ where
 }
 
 /// Continues with a prefetched row that is locked now.
-fn take_up<Q, C>(
+fn take_up<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q, C>,
-    rows: &PrefetchedRows<Q>,
-    row: ReadRow<Q>,
-) -> QueryResult<(Claimed<Q>, bool)>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    plan: &Plan<'_, K, C>,
+    rows: &PrefetchedRows<K>,
+    row: ReadRow<K>,
+) -> QueryResult<(Claimed<K>, bool)> {
+    let queue = plan.queue;
     rows.begins(row.key());
     plan.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
     match plan.claim.floor {
         // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be
         // as slow.
         Some(floor) if floor.probes_below() => floor.pass_on(),
-        _ => rows.replenish::<C>(session, plan.claim.scope)?,
+        _ => rows.replenish(queue, session, plan.claim.scope)?,
     }
     Ok((row.into_claimed(), true))
 }
 
 /// Returns the next prefetched row, and the text that locks it.
-pub(crate) fn next_row<Q, C>(session: &Session<C>, plan: &Plan<'_, Q, C>) -> Option<(String, ReadRow<Q>)>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    let lock = session.lock_of::<Q::Queue>()?;
+pub(crate) fn next_row<K: Key, C: QueueConnection>(
+    session: &Session<C>,
+    plan: &Plan<'_, K, C>,
+) -> Option<(String, ReadRow<K>)> {
+    let queue = plan.queue;
+    let lock = session.lock_of(queue.id())?;
     let row = plan.claim.prefetched_rows?.take(plan.claim.scope.except)?;
     Some((format!("{lock}({})", row.lock()), row))
 }

@@ -11,55 +11,53 @@ use super::plan::{InDoubt, Remainder, UnsettledRow};
 use super::refusal::{is_refusal, kept_or_overtaken, note_refusal};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::Key;
 use crate::fault::fail_point;
-use crate::row::{ErrorText, Fence, Settlement, Status, ascii_only};
-use crate::statement::{Change, Next, QueueOn};
+use crate::row::{ErrorText, Fence, Options, Settlement, Status, ascii_only};
+use crate::statement::{Change, ErasedQueue, Next};
 
 /// The text that replaces one that the database accepts in no form.
 const UNWRITABLE: &str = "the failure's text cannot be stored";
 
 /// Writes the remainder for a row. `delay` is the pause of a row that was interrupted, or that the database refuses to
 /// settle.
-pub(crate) fn conclude<Q, C>(
+pub(crate) fn conclude<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    row: &UnsettledRow<Q::Key>,
+    row: &UnsettledRow<K>,
     remainder: &Remainder,
     delay: Duration,
-) -> QueryResult<Conclusion>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<Conclusion> {
     let UnsettledRow { key, fence, .. } = row;
     let fence = *fence;
     let done = match remainder {
         Remainder::Leave => return Ok(Conclusion::Interrupted),
         Remainder::Postpone(_) => {
-            let change = postponed::<Q>(row, delay);
-            in_transaction(connection, |connection| Q::settle_anew(connection, key, fence, &change))
+            let change = postponed(queue.sql.options, row, delay);
+            in_transaction(connection, |connection| queue.settle_anew(connection, key, fence, &change))
                 .map(|changed| (changed, Conclusion::Interrupted))
         }
         Remainder::Record(settled, change) => {
-            record(connection, change, &|connection, change| Q::settle_anew(connection, key, fence, change))
+            record(connection, change, &|connection, change| queue.settle_anew(connection, key, fence, change))
                 .map(|changed| (changed, Conclusion::Settled(*settled)))
         }
         Remainder::RecordReserved(settled, change) => {
-            let changed = record(connection, change, &|connection, change| Q::settle(connection, key, fence, change))?;
+            let changed =
+                record(connection, change, &|connection, change| queue.settle(connection, key, fence, change))?;
             return Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken });
         }
-        Remainder::FindOut(in_doubt) => return find_out::<Q, C>(connection, key, fence, in_doubt),
+        Remainder::FindOut(in_doubt) => return find_out(queue, connection, key, fence, in_doubt),
     };
     match done {
         Ok((1, conclusion)) => Ok(conclusion),
-        Ok(_) => kept_or_overtaken::<Q, C>(connection, row),
+        Ok(_) => kept_or_overtaken(queue, connection, row),
         Err(error) if is_refusal::<C>(&error) => {
             let text = match remainder {
                 Remainder::Record(_, change) => &change.error,
                 _ => &ErrorText::Keep,
             };
             tracing::debug!(%error, "the database refuses to write on a row");
-            note_refusal::<Q, C>(connection, row, text, delay)
+            note_refusal(queue, connection, row, text, delay)
         }
         Err(error) => Err(error),
     }
@@ -68,9 +66,9 @@ where
 /// Makes an interrupted row wait a moment. Otherwise it would be claimed again at once, and keep the others from their
 /// turn. In a strict lane it holds the others back like a row that has failed: with its later due time it would no longer
 /// be the first one.
-fn postponed<Q: Entity>(row: &UnsettledRow<Q::Key>, delay: Duration) -> Change {
+fn postponed<K>(options: &Options, row: &UnsettledRow<K>, delay: Duration) -> Change {
     let waits = Change { next: Some(Next::In(delay)), ..Change::default() };
-    if !Q::Queue::OPTIONS.keeps_order_in(row.details.lane.as_ref()) {
+    if !options.keeps_order_in(row.details.lane.as_ref()) {
         return waits;
     }
     let tries = i32::try_from(tries_before(row.fence)).unwrap_or(i32::MAX);
@@ -81,24 +79,21 @@ fn postponed<Q: Entity>(row: &UnsettledRow<Q::Key>, delay: Duration) -> Change {
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// Finds out the result of a COMMIT whose answer was lost: whether the row is in the state that it was to reach.
-pub(crate) fn find_out<Q, C>(
+pub(crate) fn find_out<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    key: &Q::Key,
+    key: &K,
     fence: Fence,
     in_doubt: &InDoubt,
-) -> QueryResult<Conclusion>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<Conclusion> {
     fail_point("finding-out");
     let InDoubt { settled, reached, since, .. } = *in_doubt;
     let (lost_for, looked) = (since.elapsed(), Instant::now());
     // Under the lock: the lost session may still be about to commit.
     let (now, is_another) = in_transaction(connection, |connection| {
-        let now = Q::recall(connection, key)?;
+        let now = queue.recall(connection, key)?;
         let is_reached = now.zip(reached).is_some_and(|(now, reached)| now.reads_as(reached));
-        Ok((now, is_reached && is_of_another::<Q, C>(connection, key, fence, lost_for, looked)?))
+        Ok((now, is_reached && is_of_another(queue, connection, key, fence, lost_for, looked)?))
     })?;
     Ok(match now {
         None if reached.is_none() => Conclusion::Settled(settled),
@@ -128,22 +123,19 @@ where
 /// clocks agree. Only an end that is nearer to the look than to the loss is certainly a later one: after a failover
 /// another server's clock measures, and it may differ a little. If the look begins within [`ON_ITS_WAY`] of the loss, a
 /// text that arrived late explains the end as well.
-fn is_of_another<Q, C>(
+fn is_of_another<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    key: &Q::Key,
+    key: &K,
     fence: Fence,
     lost_for: Duration,
     looked: Instant,
-) -> QueryResult<bool>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    if fence.due.is_some() && Q::is_still(connection, key, fence)? {
+) -> QueryResult<bool> {
+    if fence.due.is_some() && queue.is_still(connection, key, fence)? {
         return Ok(true);
     }
-    let Some(ended) = Q::last_attempt(connection, key)? else { return Ok(false) };
-    let present = DateTime::<Utc>::from(Q::present(connection)?);
+    let Some(ended) = queue.last_attempt(connection, key)? else { return Ok(false) };
+    let present = DateTime::<Utc>::from(queue.present(connection)?);
     let Ok(ended_for) = present.signed_duration_since(DateTime::from(ended)).to_std() else { return Ok(true) };
     let before_look = ended_for.checked_sub(looked.elapsed());
     Ok(lost_for > ON_ITS_WAY && before_look.is_some_and(|before_look| before_look < lost_for / 2))

@@ -3,29 +3,27 @@
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::crash_mark::{NotHandled, ToHandle, as_it_was, mark_and_commit, write};
+use super::crash_mark::{Checked, NotHandled, as_it_was, mark_and_commit, write};
 use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashAction, Suspicion};
+use crate::entity::Key;
 use crate::event::Watch;
 use crate::row::{Details, ErrorText, Fence, RowKey, Settlement, Status};
-use crate::statement::{Change, Next, QueueOn};
+use crate::statement::{Change, Next};
 
 /// Checks what is known about the row's crashes, and acts on it. A mark makes the row due at another time, and
 /// `claimed` follows it.
-pub(crate) fn check_crashes<Q, C>(
+pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
     connection: &mut C,
-    plan: &Plan<'_, Q, C>,
-    (key, watch): (&RowKey<Q::Key>, &Watch),
+    plan: &Plan<'_, K, C>,
+    (key, watch): (&RowKey<K>, &Watch),
     claimed: &mut Fence,
-    message: DecodedMessage<Q>,
+    message: DecodedMessage,
     details: &Details,
-) -> Result<ToHandle<Q>, NotHandled>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> Result<Checked, NotHandled> {
+    let queue = plan.queue;
     let (recorder, fence) = (plan.slot.recorder(), *claimed);
     // The attempt that this mark belonged to has ended.
     drop(recorder.take_mark());
@@ -43,13 +41,13 @@ where
         },
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
-            let written = write::<Q, C>(connection, key, fence, &change);
+            let written = write(queue, connection, key, fence, &change);
             recorder.written(suspect, written.is_ok());
             Err(unwritten::<C>(written).unwrap_or(NotHandled::Suspect))
         }
         CrashAction::SetAside(text, suspect) => {
             let change = failed_by_crashes(fence, text);
-            let written = write::<Q, C>(connection, key, fence, &change);
+            let written = write(queue, connection, key, fence, &change);
             if written.is_ok() {
                 plan.rules.teller.settled(key, Settlement::Failed, &change, watch);
             }
@@ -65,9 +63,7 @@ where
                 Some(lost) => lost,
             })
         }
-        CrashAction::MarkAndHandle(mark) => {
-            mark_and_commit(connection, plan, key, claimed, mark, (entity, state, details))
-        }
+        CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, key, claimed, mark, (state, details)),
     };
     if checked.is_ok() {
         recorder.begin(plan.key_prefix, [(key, fence)]);

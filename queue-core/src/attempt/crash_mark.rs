@@ -10,25 +10,22 @@ use super::plan::{ClaimPlan, DecodedMessage, Interruption, Plan, Remainder};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
-use crate::statement::{Change, Claimed, Next, QueueOn};
+use crate::statement::{Change, Claimed, ErasedQueue, Next};
 
 /// Marks the row, commits, and claims the row again in a new transaction.
-pub(crate) fn mark_and_commit<Q, C>(
+pub(crate) fn mark_and_commit<K: Key, C: QueueConnection>(
     connection: &mut C,
-    plan: &Plan<'_, Q, C>,
-    key: &RowKey<Q::Key>,
+    plan: &Plan<'_, K, C>,
+    key: &RowKey<K>,
     claimed: &mut Fence,
     text: String,
-    (_, state, details): (Q, QueueState, &Details),
-) -> Result<ToHandle<Q>, NotHandled>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    (state, details): (QueueState, &Details),
+) -> Result<Checked, NotHandled> {
+    let queue = plan.queue;
     // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
     // After a crash it waits for that long.
     let change =
@@ -36,7 +33,7 @@ where
     let fence = *claimed;
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     let mark = CrashMark { text: text.clone(), before };
-    match write::<Q, C>(connection, key, fence, &change) {
+    match write(queue, connection, key, fence, &change) {
         Ok(()) => *claimed = fence.at_any_time(),
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
         Err(error) if C::leaves_commit_in_doubt(&error) => {
@@ -47,8 +44,8 @@ where
         Err(error) => return Err(NotHandled::Unsettled(unmarkable(plan, fence, error, details))),
     }
     plan.slot.recorder().set_mark(mark);
-    let retaken = connection.begin().and_then(|()| match is_still_its_turn::<Q, C>(connection, key, &plan.claim)? {
-        true => Ok(marked_so(Q::retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
+    let retaken = connection.begin().and_then(|()| match is_still_its_turn(queue, connection, key, &plan.claim)? {
+        true => Ok(marked_so(queue.retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
         false => Ok(None),
     });
     match retaken {
@@ -66,17 +63,19 @@ where
 }
 
 /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards.
-pub(crate) fn unmark<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence, mark: &CrashMark) -> QueryResult<()>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+pub(crate) fn unmark<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    key: &RowKey<K>,
+    fence: Fence,
+    mark: &CrashMark,
+) -> QueryResult<()> {
     let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
     let fence = fence.at_any_time();
     connection.begin()?;
-    let result = Q::retake(connection, key, fence).and_then(|retaken| {
+    let result = queue.retake(connection, key, fence).and_then(|retaken| {
         if marked_so(retaken, &mark.text).is_some() {
-            Q::settle(connection, key, fence, &change)?;
+            queue.settle(connection, key, fence, &change)?;
         }
         C::TransactionManager::commit_transaction(connection)
     });
@@ -89,19 +88,20 @@ where
 
 /// Tells whether the row is still the one to process, in a queue that processes one row at a time, or whether it still has
 /// its places. The lock may have ended with the transaction that wrote the mark, and another row may be first by now.
-fn is_still_its_turn<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, claim: &ClaimPlan<'_, Q>) -> QueryResult<bool>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    if !Q::Queue::OPTIONS.exclusive {
+fn is_still_its_turn<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    key: &RowKey<K>,
+    claim: &ClaimPlan<'_, K>,
+) -> QueryResult<bool> {
+    if !queue.sql.options.exclusive {
         return claim.places.map_or(Ok(true), |places| places.retake(connection));
     }
-    Ok(Q::exclude(connection)? && Q::head(connection, claim.scope.stages)?.is_some_and(|head| head == *key))
+    Ok(queue.exclude(connection)? && queue.head(connection, claim.scope.stages)?.is_some_and(|head| head == *key))
 }
 
 /// Returns the row that was claimed again, if it still bears this mark.
-fn marked_so<Q: Entity>(retaken: Option<Claimed<Q>>, mark: &str) -> Option<Claimed<Q>> {
+fn marked_so<K>(retaken: Option<Claimed<K>>, mark: &str) -> Option<Claimed<K>> {
     retaken.filter(|claimed| match &claimed.message {
         Ok((_, state)) => state.last_attempt_error_message.as_deref() == Some(mark),
         // It was decoded a moment ago, so the application has changed it since, and the queue has not.
@@ -110,7 +110,7 @@ fn marked_so<Q: Entity>(retaken: Option<Claimed<Q>>, mark: &str) -> Option<Claim
 }
 
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
-pub(crate) type ToHandle<Q> = (DecodedMessage<Q>, ErrorText);
+pub(crate) type Checked = (DecodedMessage, ErrorText);
 
 /// Why a claimed row is not handled.
 pub(crate) enum NotHandled {
@@ -130,12 +130,14 @@ pub(crate) fn as_it_was(text: Option<&str>) -> ErrorText {
 }
 
 /// Writes on the claimed row and commits.
-pub(crate) fn write<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence, change: &Change) -> QueryResult<()>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    if Q::settle(connection, key, fence, change)? != 1 {
+pub(crate) fn write<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    key: &RowKey<K>,
+    fence: Fence,
+    change: &Change,
+) -> QueryResult<()> {
+    if queue.settle(connection, key, fence, change)? != 1 {
         return Err(DieselError::NotFound);
     }
     fail_point("marking");
@@ -144,11 +146,12 @@ where
 
 /// Returns the remainder of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a
 /// row to pass over.
-pub(crate) fn unmarkable<Q, C>(plan: &Plan<'_, Q, C>, fence: Fence, error: DieselError, details: &Details) -> Remainder
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+pub(crate) fn unmarkable<K: Key, C: QueueConnection>(
+    plan: &Plan<'_, K, C>,
+    fence: Fence,
+    error: DieselError,
+    details: &Details,
+) -> Remainder {
     #[derive(Debug, thiserror::Error)]
     #[error("the row cannot be marked before it is handled")]
     struct Unmarkable(#[source] DieselError);

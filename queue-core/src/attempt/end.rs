@@ -12,11 +12,11 @@ use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
-use crate::statement::{Change, QueueOn, literal, time_literal};
+use crate::statement::{Change, literal, time_literal};
 
 /// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str = "its handler has set something on the session, which is put back from now on";
@@ -29,7 +29,7 @@ pub(crate) enum Ending {
     Block,
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
+impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Returns how this message ends in one round trip, if it can: only its five columns are to be written, and its key
     /// has an unambiguous text if it needs one.
     pub(crate) fn one_trip_ending(&mut self, decision: &Decision) -> Option<Ending> {
@@ -40,15 +40,15 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             return None;
         }
         if C::Backend::FINISHES_IN_A_BLOCK {
-            let ends_so = began.is_none() && due.is_some() && self.session.finish_of::<Q::Queue>().is_some();
+            let ends_so = began.is_none() && due.is_some() && self.session.finish_of(self.plan.queue.id()).is_some();
             return ends_so.then_some(Ending::Block);
         }
         let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
         let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
         Some(Ending::Text(match began {
-            None => format!("{}({arguments}, {})", self.session.finish_of::<Q::Queue>()?, time_literal(due?)),
+            None => format!("{}({arguments}, {})", self.session.finish_of(self.plan.queue.id())?, time_literal(due?)),
             Some(began) => {
-                let number = self.session.lease_finish_of::<Q::Queue>()?;
+                let number = self.session.lease_finish_of(self.plan.queue.id())?;
                 format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
             }
         }))
@@ -65,7 +65,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
             Ending::Text(settle) => self.finish_and_lock_next(settle),
             Ending::Block => {
                 let tries = stored(self.row.tries);
-                let finished = Q::finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
+                let finished = self.plan.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
                 finished.map(|()| {
                     self.session.has_own_settings();
                     self.session.next_has_begun();
@@ -180,8 +180,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
     /// Writes the row's new state, under the fence and on exactly one row.
     fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
         let written = match settled {
-            Settlement::Deleted => Q::remove(self.session, self.row.key, self.row.fence),
-            _ => Q::settle(self.session, self.row.key, self.row.fence, change),
+            Settlement::Deleted => self.plan.queue.remove(self.session, self.row.key, self.row.fence),
+            _ => self.plan.queue.settle(self.session, self.row.key, self.row.fence, change),
         };
         match written {
             Ok(1) => Ok(()),
@@ -221,7 +221,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> Attempt<'_, Q, C> {
         if C::leaves_commit_in_doubt(&error) {
             let reached = match settled {
                 Settlement::Deleted => None,
-                _ => change.reached(self.row.fence, &Q::Queue::OPTIONS),
+                _ => change.reached(self.row.fence, self.plan.queue.sql.options),
             };
             let (cause, since, change) = (error.to_string(), Instant::now(), Some(change.clone()));
             return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));

@@ -1,5 +1,8 @@
 //! The plan of an attempt, its row, its decision, and what it leaves to do.
 
+use std::any::{Any, TypeId};
+use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant as LocalTime};
 
 use diesel::result::Error as DieselError;
@@ -10,58 +13,97 @@ use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{
     ClaimedAs, HeldPlaces, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
 };
-use crate::entity::Entity;
+use crate::entity::ErasedEntity;
 use crate::event::Watch;
-use crate::handler::{ApplyAnswer, Group, Handler, HandlerResult, Message};
+use crate::handler::{ApplyAnswer, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
-use crate::statement::{Change, Scope};
+use crate::statement::{Change, ErasedQueue, Scope};
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
-pub(crate) trait AttemptBody<Q, C> {
-    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+pub(crate) trait AttemptBody<C> {
+    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult;
+}
 
-    fn handle_group(&self, _entities: &[Q], _group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
-        None
+/// A handler of entities of type `Q`, which the attempt knows as boxes.
+pub(crate) struct Handling<Q, H: ?Sized>(Arc<H>, PhantomData<fn(&Q)>);
+
+impl<Q, H: ?Sized> Handling<Q, H> {
+    pub(crate) fn new(handler: Arc<H>) -> Self {
+        Handling(handler, PhantomData)
     }
 }
 
-impl<Q, C> AttemptBody<Q, C> for Box<dyn Handler<Q, C>> {
-    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
-        (**self).handle(entity, message)
-    }
-
-    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
-        (**self).handle_group(entities, group)
+impl<Q: 'static, C> AttemptBody<C> for Handling<Q, dyn Handler<Q, C>> {
+    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult {
+        self.0.handle(opened(entity), message)
     }
 }
 
-impl<Q, C> AttemptBody<Q, C> for Box<dyn ApplyAnswer<Q, C>> {
-    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
-        self.apply(entity, message)
+/// An answer to the entities of type `Q`, to be applied.
+pub(crate) struct AppliedAnswer<'a, Q, C>(pub(crate) &'a dyn ApplyAnswer<Q, C>);
+
+impl<Q: 'static, C> AttemptBody<C> for AppliedAnswer<'_, Q, C> {
+    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult {
+        self.0.apply(opened(entity), message)
+    }
+}
+
+/// Returns the entity of a runner whose type is known.
+pub(crate) fn opened<Q: 'static>(entity: &dyn Any) -> &Q {
+    entity.downcast_ref().expect("a runner reads entities of its own type")
+}
+
+/// A message to handle.
+pub(crate) trait ToHandle {
+    /// The entity.
+    fn entity(&self) -> &dyn Any;
+
+    /// Its queue state.
+    fn state(&self) -> &QueueState;
+}
+
+impl ToHandle for (ErasedEntity, QueueState) {
+    fn entity(&self) -> &dyn Any {
+        &*self.0
+    }
+
+    fn state(&self) -> &QueueState {
+        &self.1
+    }
+}
+
+impl<Q: 'static> ToHandle for &(Q, QueueState) {
+    fn entity(&self) -> &dyn Any {
+        &self.0
+    }
+
+    fn state(&self) -> &QueueState {
+        &self.1
     }
 }
 
 /// How the messages of one entity are attempted.
-pub(crate) struct Plan<'a, Q: Entity, C> {
-    pub(crate) handler: &'a dyn AttemptBody<Q, C>,
+pub(crate) struct Plan<'a, K, C: QueueConnection> {
+    pub(crate) queue: &'a ErasedQueue<K, C>,
+    pub(crate) handler: &'a dyn AttemptBody<C>,
     pub(crate) rules: &'a SettleRules,
     pub(crate) timeout: Duration,
     pub(crate) slot: &'a Slot,
     /// The beginning of an idempotency key, before the primary key.
     pub(crate) key_prefix: &'a str,
-    pub(crate) claim: ClaimPlan<'a, Q>,
+    pub(crate) claim: ClaimPlan<'a, K>,
 }
 
 /// How the row of an attempt is claimed.
-pub(crate) struct ClaimPlan<'a, Q: Entity> {
+pub(crate) struct ClaimPlan<'a, K> {
     /// Which of the due rows are attempted.
-    pub(crate) scope: Scope<'a, Q::Key>,
+    pub(crate) scope: Scope<'a, K>,
     /// The low-water mark's record of the same claim.
     pub(crate) floor: Option<&'a LowWaterFloor<'a>>,
     /// The prefetched keys, if rows are claimed by them.
-    pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<Q::Key>>,
+    pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<K>>,
     /// The prefetched rows, if the end of a message may lock the next one.
-    pub(crate) prefetched_rows: Option<&'a PrefetchedRows<Q>>,
+    pub(crate) prefetched_rows: Option<&'a PrefetchedRows<K>>,
     /// The rows that were written lately.
     pub(crate) kept_rows: Option<&'a KeptRows>,
     /// The rows that this process's workers are processing.
@@ -70,7 +112,7 @@ pub(crate) struct ClaimPlan<'a, Q: Entity> {
     pub(crate) places: Option<&'a HeldPlaces<'a>>,
 }
 
-impl<Q: Entity> ClaimPlan<'_, Q> {
+impl<K> ClaimPlan<'_, K> {
     /// Returns the plan for a row that a lease's claim has already claimed and checked.
     pub(crate) fn none() -> Self {
         ClaimPlan {
@@ -86,8 +128,10 @@ impl<Q: Entity> ClaimPlan<'_, Q> {
 }
 
 /// The row that an attempt holds.
-pub(crate) struct HeldRow<Q: Entity> {
-    pub(crate) row: UnsettledRow<Q::Key>,
+pub(crate) struct HeldRow<K> {
+    /// What tells its queue from every other.
+    pub(crate) queue: TypeId,
+    pub(crate) row: UnsettledRow<K>,
     pub(crate) watch: Watch,
 }
 
@@ -169,15 +213,15 @@ pub(crate) struct LockedRow<'a, K> {
 }
 
 /// A claimed message in its transaction.
-pub(crate) struct Attempt<'a, Q: Entity, C: QueueConnection> {
+pub(crate) struct Attempt<'a, K, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
-    pub(crate) plan: &'a Plan<'a, Q, C>,
-    pub(crate) row: LockedRow<'a, Q::Key>,
+    pub(crate) plan: &'a Plan<'a, K, C>,
+    pub(crate) row: LockedRow<'a, K>,
     pub(crate) session_is_sound: bool,
     /// Kept until the handler has returned.
     pub(crate) in_hand: Option<RowInHand<'a>>,
     /// The next row, which the end of this one has locked.
-    pub(crate) next: Option<ReadRow<Q>>,
+    pub(crate) next: Option<ReadRow<K>>,
 }
 
 /// The new state of a row, and what becomes of its handler's writes.
@@ -200,7 +244,7 @@ pub(crate) enum Effects {
 
 pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
-pub(crate) type DecodedMessage<Q> = Result<(Q, QueueState), BoxedError>;
+pub(crate) type DecodedMessage = Result<(ErasedEntity, QueueState), BoxedError>;
 
 pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
     C::classify(error) != ErrorClass::Other

@@ -3,17 +3,20 @@
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{ErrorClass, LockSql, QueueConnection, RoundTrips, TableName, Target, check_rights};
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::error::Finding;
 use crate::row::{Stages, queue_name};
-use crate::statement::QueueOn;
+use crate::statement::ErasedQueue;
 
 /// PostgreSQL's message about a statement that took longer than it may.
 const TOO_SLOW: &str = "canceling statement due to statement timeout";
 
 /// Compares the live table with what a queue needs, and checks the account's rights.
-pub(crate) fn check_table<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
-    check_target(connection, &Q::target()?)
+pub(crate) fn check_table<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+) -> QueryResult<Vec<Finding>> {
+    check_target(connection, &queue.target()?)
 }
 
 /// The same for a table that is known by its description.
@@ -29,9 +32,12 @@ fn check_target<C: QueueConnection>(connection: &mut C, target: &Target) -> Quer
 }
 
 /// Compares the live table with the needs of a queue whose claim passes over rows that others hold.
-pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
-    let mut findings = check_table::<Q, C>(connection)?;
-    let finding = |problem, mend: &str| Finding { entity: Q::ENTITY.to_owned(), problem, mend: mend.to_owned() };
+pub(crate) fn check_claim<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+) -> QueryResult<Vec<Finding>> {
+    let mut findings = check_table(queue, connection)?;
+    let finding = |problem, mend: &str| Finding { entity: queue.sql.entity.to_owned(), problem, mend: mend.to_owned() };
     if !C::Backend::ONE_WRITER && !connection.skips_locked_rows()? {
         findings.push(finding(
             "the server has no SKIP LOCKED, without which a worker waits for every other".to_owned(),
@@ -43,7 +49,7 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
     }
     // The claim itself, outside a transaction: it shows whether the entity's own columns exist, and whether the account
     // may lock rows.
-    match Q::try_claim(connection) {
+    match queue.try_claim(connection) {
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             let problem = format!("its rows cannot be claimed: {error}");
             let is_too_slow =
@@ -61,29 +67,33 @@ pub(crate) fn check_claim<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C)
         }
         tried => tried?,
     }
-    findings.extend(check_stages::<Q, C>(connection)?);
+    findings.extend(check_stages(queue, connection)?);
     Ok(findings)
 }
 
 /// The same for a queue in lease mode. Its claim needs no lock that passes over rows.
-pub(crate) fn check_leased<Q: QueueOn<C>, C: QueueConnection>(
+pub(crate) fn check_leased<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
     can_lock: bool,
 ) -> QueryResult<Vec<Finding>> {
     if can_lock {
-        return check_claim::<Q, C>(connection);
+        return check_claim(queue, connection);
     }
-    let mut findings = check_table::<Q, C>(connection)?;
+    let mut findings = check_table(queue, connection)?;
     if findings.is_empty() {
-        findings.extend(check_stages::<Q, C>(connection)?);
+        findings.extend(check_stages(queue, connection)?);
     }
     Ok(findings)
 }
 
 /// Finds the rows that are pending in a stage that the entity does not know: no worker would ever claim them.
-pub(crate) fn check_stages<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Finding>> {
-    let Some(stages) = Q::Queue::OPTIONS.stages else { return Ok(Vec::new()) };
-    Ok(unknown_stages(Q::ENTITY, Q::unknown_stages(connection)?, &Q::target()?.table, stages))
+pub(crate) fn check_stages<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+) -> QueryResult<Vec<Finding>> {
+    let Some(stages) = queue.sql.options.stages else { return Ok(Vec::new()) };
+    Ok(unknown_stages(queue.sql.entity, queue.unknown_stages(connection)?, &queue.target()?.table, stages))
 }
 
 fn unknown_stages(entity: &str, unknown: Vec<String>, table: &TableName, stages: Stages) -> Vec<Finding> {
@@ -105,13 +115,13 @@ fn unknown_stages(entity: &str, unknown: Vec<String>, table: &TableName, stages:
 }
 
 /// Returns the beginning of an idempotency key, before the primary key: the table and the queue's status column.
-pub(crate) fn key_prefix<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<String> {
-    let table = Q::target()?.table;
-    Ok(queue_name(table.schema.as_deref(), &table.name, Q::Queue::COLUMNS.status))
+pub(crate) fn key_prefix<K: Key, C: QueueConnection>(queue: &ErasedQueue<K, C>) -> QueryResult<String> {
+    let table = queue.target()?.table;
+    Ok(queue_name(table.schema.as_deref(), &table.name, queue.sql.names.status))
 }
 
 /// Returns the channel on which the database announces a queue's rows that become due, if it does.
-pub(crate) fn channel<Q: QueueOn<C>, C: QueueConnection>() -> QueryResult<Option<String>> {
-    let is_told = Q::Queue::OPTIONS.notifies && C::Backend::NOTIFIES;
-    is_told.then(|| Ok(Q::target()?.channel())).transpose()
+pub(crate) fn channel<K: Key, C: QueueConnection>(queue: &ErasedQueue<K, C>) -> QueryResult<Option<String>> {
+    let is_told = queue.sql.options.notifies && C::Backend::NOTIFIES;
+    is_told.then(|| Ok(queue.target()?.channel())).transpose()
 }

@@ -11,10 +11,10 @@ use super::plan::UnsettledRow;
 use super::turn::Turn;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::claim::DueRows;
-use crate::entity::{Entity, QueueTable};
+use crate::entity::Key;
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence};
-use crate::statement::{Change, Next, QueueOn, Scope};
+use crate::statement::{Change, ErasedQueue, Next, Scope};
 
 /// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
@@ -27,42 +27,40 @@ pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
 /// Notes on the row as much as the database allows: that it waits, and why. In a strict lane it stays due, because with a
 /// later due time it would no longer be the first one. An error means that the database refuses this on any row, so the
 /// refusal does not concern this one alone.
-pub(crate) fn note_refusal<Q, C>(
+pub(crate) fn note_refusal<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    row: &UnsettledRow<Q::Key>,
+    row: &UnsettledRow<K>,
     text: &ErrorText,
     pause: Duration,
-) -> QueryResult<Conclusion>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    let stays_due = Q::Queue::OPTIONS.keeps_order_in(row.details.lane.as_ref());
+) -> QueryResult<Conclusion> {
+    let stays_due = queue.sql.options.keeps_order_in(row.details.lane.as_ref());
     let waits = (!stays_due).then(|| Change { next: Some(Next::In(pause)), ..Change::default() });
     let mut changes: Vec<_> = waits.into_iter().collect();
     if *text != ErrorText::Keep {
         changes.insert(0, Change { error: text.clone(), ..changes.first().cloned().unwrap_or_default() });
     }
     for change in changes {
-        match in_transaction(connection, |connection| Q::settle_anew(connection, &row.key, row.fence, &change)) {
+        match in_transaction(connection, |connection| queue.settle_anew(connection, &row.key, row.fence, &change)) {
             Ok(1) => return Ok(Conclusion::Refused { is_noted: true }),
-            Ok(_) => return kept_or_overtaken::<Q, C>(connection, row),
+            Ok(_) => return kept_or_overtaken(queue, connection, row),
             Err(error) if is_refusal::<C>(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    try_writing::<Q, C>(connection, &row.key, row.fence)?;
+    try_writing(queue, connection, &row.key, row.fence)?;
     Ok(Conclusion::Refused { is_noted: false })
 }
 
 /// Makes a write that matches no row. An error shows that a right or a column is missing.
-pub(crate) fn try_writing<Q, C>(connection: &mut C, key: &Q::Key, fence: Fence) -> QueryResult<()>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+pub(crate) fn try_writing<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    key: &K,
+    fence: Fence,
+) -> QueryResult<()> {
     let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-    in_transaction(connection, |connection| Q::settle_anew(connection, key, nowhere(fence), &change)).map(drop)
+    in_transaction(connection, |connection| queue.settle_anew(connection, key, nowhere(fence), &change)).map(drop)
 }
 
 /// Returns a state that no row has.
@@ -72,19 +70,20 @@ pub(crate) fn nowhere(fence: Fence) -> Fence {
 
 /// Leaves a row alone for a while because the database refuses to write on it, and logs this once. `is_noted`: the row
 /// shows it too.
-pub(crate) fn leave_alone<Q: Entity>(
-    due_rows: &DueRows<Q::Key>,
+pub(crate) fn leave_alone<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    due_rows: &DueRows<K>,
     log: &RateLimitedLog,
-    row: &UnsettledRow<Q::Key>,
+    row: &UnsettledRow<K>,
     cause: &str,
     is_noted: bool,
 ) -> Turn {
     let UnsettledRow { key, due, details, .. } = row;
-    let refusal = due_rows.refuse::<Q>(key, *due, details.lane.as_ref(), 0);
+    let refusal = due_rows.refuse(queue.sql.options, key, *due, details.lane.as_ref(), 0);
     if refusal.is_first && !is_noted {
         let cause = log.redacted(cause);
         tracing::warn!(
-            entity = Q::ENTITY,
+            entity = queue.sql.entity,
             ?key,
             "the database refuses to write on a row, which is tried again after pauses of up to an hour: {cause}"
         );
@@ -94,12 +93,17 @@ pub(crate) fn leave_alone<Q: Entity>(
 
 /// Leaves a row alone that came back as it was although its new state was written. It had come back `times` times
 /// before.
-pub(crate) fn leave_kept_alone<Q: Entity>(due_rows: &DueRows<Q::Key>, row: &UnsettledRow<Q::Key>, times: u32) -> Turn {
+pub(crate) fn leave_kept_alone<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    due_rows: &DueRows<K>,
+    row: &UnsettledRow<K>,
+    times: u32,
+) -> Turn {
     let UnsettledRow { key, due, details, .. } = row;
-    let refusal = due_rows.refuse::<Q>(key, *due, details.lane.as_ref(), times);
+    let refusal = due_rows.refuse(queue.sql.options, key, *due, details.lane.as_ref(), times);
     if times == 0 {
         tracing::warn!(
-            entity = Q::ENTITY,
+            entity = queue.sql.entity,
             ?key,
             "a row has come back as it was when its attempt began, although the attempt was committed, so its effects may \
              come twice: a trigger puts the old values back; the row is tried again after pauses of up to an hour"
@@ -110,13 +114,13 @@ pub(crate) fn leave_kept_alone<Q: Entity>(due_rows: &DueRows<Q::Key>, row: &Unse
 
 /// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it; otherwise
 /// another session was faster.
-pub(crate) fn kept_or_overtaken<Q, C>(connection: &mut C, row: &UnsettledRow<Q::Key>) -> QueryResult<Conclusion>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+pub(crate) fn kept_or_overtaken<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    row: &UnsettledRow<K>,
+) -> QueryResult<Conclusion> {
     let key = std::slice::from_ref(&row.key);
-    let found = in_transaction(connection, |connection| Q::claim_keys(connection, key, 1, Scope::ALL))?;
+    let found = in_transaction(connection, |connection| queue.claim_keys(connection, key, 1, Scope::ALL))?;
     let is_as_claimed =
         |found: Fence| found.reads_as(row.fence) && (row.fence.due.is_none() || found.due == row.fence.due);
     let is_kept = found.first().is_some_and(|found| is_as_claimed(found.fence));

@@ -1,46 +1,42 @@
 //! Detects that a claimed row has come back as it was when its last attempt began, although its new state was
 //! committed: a trigger restores the old values.
 
-use std::borrow::Borrow;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use super::plan::{BoxedError, Plan};
+use super::plan::{DecodedMessage, Plan};
 use super::settle_rules::{stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::claim::{ClaimedAs, KeptRows};
-use crate::entity::Entity;
-use crate::row::{ErrorText, Fence, QueueState, RowKey, Status};
-use crate::statement::{Change, Next, QueueOn};
+use crate::entity::Key;
+use crate::row::{ErrorText, Fence, RowKey, Status};
+use crate::statement::{Change, ErasedQueue, Next};
 
 /// How far in the future the row would be due in the trial of a failure.
 const FAR: Duration = Duration::from_secs(3600);
 
 /// Returns the state by which a later claim recognises the row.
-pub(super) fn claimed_as<'p, Q: Entity, C>(
-    plan: &Plan<'p, Q, C>,
-    key: &RowKey<Q::Key>,
-    message: &Result<impl Borrow<(Q, QueueState)>, BoxedError>,
+pub(super) fn claimed_as<'p, K, C: QueueConnection>(
+    plan: &Plan<'p, K, C>,
+    key: &RowKey<K>,
+    message: &DecodedMessage,
 ) -> Option<(&'p KeptRows, ClaimedAs)> {
     let (rows, message) = (plan.claim.kept_rows?, message.as_ref().ok()?);
-    Some((rows, rows.claimed_as(key, &message.borrow().1)))
+    Some((rows, rows.claimed_as(key, &message.1)))
 }
 
 /// If the row has come back as it was when its last attempt began, returns how often it had come back before.
-pub(super) fn has_returned<Q, C>(
+pub(super) fn has_returned<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    key: &RowKey<Q::Key>,
+    key: &RowKey<K>,
     fence: Fence,
     claimed_as: Option<(&KeptRows, ClaimedAs)>,
-) -> QueryResult<Option<u32>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<Option<u32>> {
     let Some((rows, claimed)) = claimed_as else { return Ok(None) };
     let Some(times) = rows.take_returned(claimed) else { return Ok(None) };
-    if puts_old_values_back::<Q, C>(connection, key, fence)? {
+    if puts_old_values_back(queue, connection, key, fence)? {
         return Ok(Some(times));
     }
     rows.forget(claimed);
@@ -48,11 +44,12 @@ where
 }
 
 /// Tries to settle this locked row, and tells whether a trigger restores its old values. The trial is undone.
-fn puts_old_values_back<Q, C>(connection: &mut C, key: &RowKey<Q::Key>, fence: Fence) -> QueryResult<bool>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn puts_old_values_back<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    key: &RowKey<K>,
+    fence: Fence,
+) -> QueryResult<bool> {
     let tries = Some(stored(tries_before(fence) + 1));
     let settled = Change { try_count: tries, attempted: true, stays: true, ..Change::default() };
     let trials = [
@@ -66,8 +63,8 @@ where
             continue;
         }
         connection.batch_execute("SAVEPOINT queueable_trial")?;
-        let is_kept = match Q::settle(connection, key, fence, &change) {
-            Ok(rows) => rows == 1 && Q::is_still(connection, key, fence)?,
+        let is_kept = match queue.settle(connection, key, fence, &change) {
+            Ok(rows) => rows == 1 && queue.is_still(connection, key, fence)?,
             Err(error) if C::classify(&error) == ErrorClass::Other => false,
             Err(error) => return Err(error),
         };

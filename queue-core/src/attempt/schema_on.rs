@@ -67,12 +67,12 @@ where
         let names = column_names(&<Q::Queue as QueueTable>::Table::all_columns(), &C::Backend::default())?;
         let nullable = <<Columns<Q> as Expression>::SqlType as DeclaredTypes>::nullable();
         let declared = names.into_iter().zip(nullable).map(|(name, nullable)| DeclaredColumn { name, nullable });
-        let target = Q::target()?;
+        let target = Q::QUEUE.target()?;
         // Rights and the claim are tried in transactions of their own.
         let status = C::TransactionManager::transaction_manager_status_mut(connection);
         let is_alone = matches!(status.transaction_depth(), Ok(None));
         let mut findings = match is_alone {
-            true => check_table::<Q, C>(connection)?,
+            true => check_table(Q::QUEUE, connection)?,
             false => connection.check(&target)?,
         };
         for finding in connection.differences(&target, &declared.collect::<Vec<_>>())? {
@@ -86,13 +86,13 @@ where
         match TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>() {
             true => {
                 let can_lock = C::Backend::ONE_WRITER || connection.skips_locked_rows()?;
-                check_leased::<Q, C>(connection, can_lock)
+                check_leased(Q::QUEUE, connection, can_lock)
             }
-            false => check_claim::<Q, C>(connection),
+            false => check_claim(Q::QUEUE, connection),
         }
     }
 
     fn trigger_migration(connection: &mut C) -> QueryResult<TriggerMigration> {
-        connection.trigger_migration(&Q::target()?)
+        connection.trigger_migration(&Q::QUEUE.target()?)
     }
 }

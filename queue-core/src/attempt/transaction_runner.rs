@@ -1,7 +1,7 @@
 //! One entity in transaction mode: a turn claims a message, attempts it, and continues with the next one if that is
 //! locked already.
 
-use std::any::TypeId;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -9,7 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt::{Attempted, End, attempt};
 use super::end::timed_out;
-use super::plan::{ClaimPlan, HeldRow, Plan};
+use super::plan::{AttemptBody, ClaimPlan, Handling, HeldRow, Plan};
 use super::preflight::{channel, check_claim, key_prefix};
 use super::refusal::leave_kept_alone;
 use super::runner::{QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls, describe_way};
@@ -19,34 +19,39 @@ use super::turn::Turn;
 use super::undecodable::set_aside;
 use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::{DueRows, HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
-use crate::entity::QueueTable;
+use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};
 use crate::event::Events;
 use crate::handler::Handler;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
-use crate::statement::QueueOn;
+use crate::statement::{ErasedQueue, QueueOn};
 
 /// An entity, its handler and its settings.
-pub(crate) struct TransactionRunner<Q: QueueOn<C>, C: QueueConnection> {
+pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
+    pub(super) queue: &'static ErasedQueue<K, C>,
     info: RunnerInfo,
-    handler: Box<dyn Handler<Q, C>>,
+    handler: Box<dyn AttemptBody<C> + Send + Sync>,
     pub(crate) rules: SettleRules,
-    pub(crate) due_rows: DueRows<Q::Key>,
-    pub(crate) prefetched_keys: PrefetchedKeys<Q::Key>,
-    pub(crate) prefetched_rows: PrefetchedRows<Q>,
+    pub(crate) due_rows: DueRows<K>,
+    pub(crate) prefetched_keys: PrefetchedKeys<K>,
+    pub(crate) prefetched_rows: PrefetchedRows<K>,
     pub(crate) log: RateLimitedLog,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
-    pub(crate) fn new(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<Self, Error> {
-        let options = Q::Queue::OPTIONS;
+impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
+    pub(crate) fn new<Q>(handler: Arc<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<Self, Error>
+    where
+        Q: Entity<Key = K> + QueueOn<C>,
+    {
+        let (queue, options) = (Q::QUEUE, *Q::QUEUE.sql.options);
         let timeout = Q::SETTINGS.timeout.unwrap_or(C::Backend::DEFAULT_TIMEOUT);
         Ok(TransactionRunner {
+            queue,
             info: RunnerInfo {
                 entity: Q::ENTITY,
-                queue: TypeId::of::<Q::Queue>(),
-                key_prefix: key_prefix::<Q, C>()?,
+                queue: queue.id(),
+                key_prefix: key_prefix(queue)?,
                 way: describe_way::<Q>(timeout),
                 is_recorded: true,
                 is_exclusive: options.exclusive,
@@ -55,8 +60,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
                 window: options.window,
                 heartbeat_interval: None,
             },
-            handler,
-            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once, None)?,
+            handler: Box::new(Handling::<Q, _>::new(handler)),
+            due_rows: DueRows::of(queue, settings.low_water_at_once, None)?,
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),
             log: settings.log(),
@@ -77,16 +82,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         &'a self,
         slot: &'a Slot,
         stays: bool,
-        rows: &'a PickedRows<'a, Q::Key>,
+        rows: &'a PickedRows<'a, K>,
         places: Option<&'a HeldPlaces<'a>>,
-    ) -> Plan<'a, Q, C> {
+    ) -> Plan<'a, K, C> {
         let scope = rows.scope();
         // A worker that is alone in the process is so for the row that has been due longest.
         let is_alone = slot.recorder().is_alone();
         // Strict crash accounting commits its mark before the handler runs, in a transaction of its own.
-        let prefetches_rows = Q::prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
+        let prefetches_rows = self.queue.prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
         Plan {
-            handler: &self.handler,
+            queue: self.queue,
+            handler: &*self.handler,
             rules: &self.rules,
             timeout: self.info.timeout,
             slot,
@@ -94,7 +100,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             claim: ClaimPlan {
                 scope,
                 floor: Some(&rows.claim_floor),
-                prefetched_keys: (Q::is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
+                prefetched_keys: (self.queue.is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
                 kept_rows: Some(&self.due_rows.kept_rows),
                 rows_in_hand: Some(&self.due_rows.rows_in_hand),
@@ -108,15 +114,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         limit: u32,
-    ) -> Result<Option<PickedRows<'_, Q::Key>>, Turn> {
-        let picked = self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| {
+    ) -> Result<Option<PickedRows<'_, K>>, Turn> {
+        let picked = self.due_rows.pick(self.queue, holder, limit).map_err(|error| {
             holder.close();
             if let Error::Database(error) = &error
-                && let Some(turn) = set_aside::<Q, C>(holder, &self.log, &self.rules, error)
+                && let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error)
             {
                 return turn;
             }
-            self.log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(&error, 500)));
+            self.log.warn(self.queue.sql.entity, &format!("no message can be claimed: {}", failure_text(&error, 500)));
             Turn::Trouble
         })?;
         if picked.as_ref().is_some_and(|picked| picked.is_new) {
@@ -132,16 +138,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         worker: &dyn WorkerCalls,
-        rows: &PickedRows<'_, Q::Key>,
-        locked: Option<ReadRow<Q>>,
-    ) -> Result<Attempted<Q>, Error> {
+        rows: &PickedRows<'_, K>,
+        locked: Option<ReadRow<K>>,
+    ) -> Result<Attempted<K>, Error> {
         let places = self.due_rows.places.as_ref().map(Places::hold);
         let plan = self.plan(slot, holder.stays(), rows, places.as_ref());
         let session = holder.session_as_it_is()?;
-        let Attempted { end, session_is_sound, next } = attempt::<Q, C>(session, &plan, locked, worker);
+        let Attempted { end, session_is_sound, next } = attempt(session, &plan, locked, worker);
         // If the session is in doubt, the lock ends with it.
         let session_is_sound = session_is_sound
-            && Q::end_exclusion(session).is_ok()
+            && self.queue.end_exclusion(session).is_ok()
             && places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
         if !session_is_sound {
             holder.close();
@@ -158,8 +164,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         worker: &dyn WorkerCalls,
-        rows: &PickedRows<'_, Q::Key>,
-        (end, session_is_sound): (End<Q::Key>, bool),
+        rows: &PickedRows<'_, K>,
+        (end, session_is_sound): (End<K>, bool),
     ) -> Option<Turn> {
         Some(match end {
             End::Idle => return self.idle_turn(rows, session_is_sound),
@@ -181,7 +187,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
             }
             End::Returned(row, times) => {
                 self.forget_prefetched();
-                leave_kept_alone::<Q>(&self.due_rows, &row, times)
+                leave_kept_alone(self.queue, &self.due_rows, &row, times)
             }
             End::Suspect => {
                 self.forget_prefetched();
@@ -196,7 +202,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
     }
 
     /// Returns the turn of an attempt that found no row. `None`: the next pick may find others.
-    fn idle_turn(&self, rows: &PickedRows<'_, Q::Key>, session_is_sound: bool) -> Option<Turn> {
+    fn idle_turn(&self, rows: &PickedRows<'_, K>, session_is_sound: bool) -> Option<Turn> {
         self.prefetched_rows.forget();
         if let (Some(keys), true) = (&rows.only, session_is_sound) {
             // Others hold these rows, or they are no longer due.
@@ -211,11 +217,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
 
     /// Returns the turn of an attempt whose claim failed. A row whose key cannot be decoded is set aside.
     fn unclaimed_turn(&self, holder: &mut SessionHolder<C>, worker: &dyn WorkerCalls, error: &DieselError) -> Turn {
-        if let Some(turn) = set_aside::<Q, C>(holder, &self.log, &self.rules, error) {
+        if let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error) {
             worker.has_claimed();
             return turn;
         }
-        self.log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+        self.log.warn(self.queue.sql.entity, &format!("no message can be claimed: {error}"));
         Turn::Trouble
     }
 
@@ -226,7 +232,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> TransactionRunner<Q, C> {
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q, C> {
+impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
     fn info(&self) -> &RunnerInfo {
         &self.info
     }
@@ -247,7 +253,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
                 match self.attempt_one(holder, slot, worker, &rows, locked.take()) {
                     Ok(attempted) => attempted,
                     Err(error) => {
-                        self.log.warn(Q::ENTITY, &failure_text(&error, 500));
+                        self.log.warn(self.queue.sql.entity, &failure_text(&error, 500));
                         return Turn::Trouble;
                     }
                 };
@@ -261,7 +267,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        let HeldRow::<Q> { mut row, watch } = *row.downcast()?;
+        let held = row.downcast::<HeldRow<K>>()?;
+        if held.queue != self.queue.id() {
+            return Err(held);
+        }
+        let HeldRow { mut row, watch, .. } = *held;
         row.fence = self.unmarked(holder, slot, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
         self.due_rows.rows_in_hand.give_up(&row.key);
@@ -286,32 +296,32 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for TransactionRunner<Q
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for TransactionRunner<Q, C> {
+impl<K: Key, C: QueueConnection> QueueProbes<C> for TransactionRunner<K, C> {
     fn target(&self) -> QueryResult<Target> {
-        Q::target()
+        self.queue.target()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        check_claim::<Q, C>(connection)
+        check_claim(self.queue, connection)
     }
 
     fn channel(&self) -> QueryResult<Option<String>> {
-        channel::<Q, C>()
+        channel(self.queue)
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        Q::present(connection).map(DateTime::from)
+        self.queue.present(connection).map(DateTime::from)
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due::<Q, C>(connection, thorough)
+        self.due_rows.probe_due(self.queue, connection, thorough)
     }
 
     fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::oldest_due(connection, self.due_rows.stages())
+        self.queue.oldest_due(connection, self.due_rows.stages())
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water::<Q, C>(connection)
+        self.due_rows.probe_low_water(self.queue, connection)
     }
 }

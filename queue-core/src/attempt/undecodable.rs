@@ -9,35 +9,34 @@ use super::in_transaction::in_transaction;
 use super::settle_rules::{SettleRules, stored, tries_before};
 use super::turn::{Tally, Turn};
 use crate::backend::{QueueConnection, SessionHolder};
+use crate::entity::Key;
 use crate::error::Error;
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Instant, Status, failure_text};
-use crate::statement::{Change, Next, QueueOn, UndecodableRow};
+use crate::statement::{Change, ErasedQueue, Next, UndecodableRow};
 
 /// How many rows are searched at first. If none of them is the row, the next search covers eight times as many.
 const FIRST: u32 = 1_000;
 
 /// Fails the rows whose keys cannot be decoded, if that is why nothing was claimed. `None`: that is not the reason, or
 /// nothing can be done about it.
-pub(crate) fn set_aside<Q, C>(
+pub(crate) fn set_aside<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     holder: &mut SessionHolder<C>,
     log: &RateLimitedLog,
     rules: &SettleRules,
     why: &DieselError,
-) -> Option<Turn>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> Option<Turn> {
     if !matches!(why, DieselError::DeserializationError(_)) {
         return None;
     }
     let found = holder.session().and_then(|session| {
         let mut limit = FIRST;
         loop {
-            let (rows, are_all) = in_transaction(&mut **session, |connection| Q::undecodable(connection, None, limit))?;
+            let (rows, are_all) =
+                in_transaction(&mut **session, |connection| queue.undecodable(connection, None, limit))?;
             if are_all || !rows.is_empty() {
-                return Ok::<_, Error>(write_all::<Q, C>(session, rules, rows, false));
+                return Ok::<_, Error>(write_all(queue, session, rules, rows, false));
             }
             limit = limit.saturating_mul(8);
         }
@@ -45,11 +44,11 @@ where
     match found {
         Ok(Ok(rows)) => Some(Turn::Group(Tally { failed: rows?, ..Tally::default() })),
         Ok(Err(error)) => {
-            log.warn(Q::ENTITY, &format!("a row whose key cannot be decoded cannot be set aside: {error}"));
+            log.warn(queue.sql.entity, &format!("a row whose key cannot be decoded cannot be set aside: {error}"));
             None
         }
         Err(error) => {
-            log.warn(Q::ENTITY, &failure_text(&error, 500));
+            log.warn(queue.sql.entity, &failure_text(&error, 500));
             holder.close();
             None
         }
@@ -57,30 +56,28 @@ where
 }
 
 /// Fails the rows that were leased at these times and whose keys cannot be decoded. Returns how many.
-pub(crate) fn set_leased_aside<Q, C>(connection: &mut C, rules: &SettleRules, began: &[Instant]) -> QueryResult<u64>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+pub(crate) fn set_leased_aside<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    rules: &SettleRules,
+    began: &[Instant],
+) -> QueryResult<u64> {
     let mut set_aside = 0;
     for began in began {
-        let (rows, _) = in_transaction(connection, |connection| Q::undecodable(connection, Some(*began), FIRST))?;
-        set_aside += write_all::<Q, C>(connection, rules, rows, true)?.unwrap_or(0);
+        let (rows, _) = in_transaction(connection, |connection| queue.undecodable(connection, Some(*began), FIRST))?;
+        set_aside += write_all(queue, connection, rules, rows, true)?.unwrap_or(0);
     }
     Ok(set_aside)
 }
 
 /// Writes the failures, each in a transaction of its own. `None`: there is nothing to write. An error: nothing could be written.
-fn write_all<Q, C>(
+fn write_all<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
     rules: &SettleRules,
     rows: Vec<UndecodableRow>,
     leased: bool,
-) -> QueryResult<Option<u64>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<Option<u64>> {
     if rows.is_empty() {
         return Ok(None);
     }
@@ -99,7 +96,7 @@ where
             error: ErrorText::Set(error.clone()),
             ..Change::default()
         };
-        match record(connection, &change, &|connection, change| Q::set_aside(connection, &row, change)) {
+        match record(connection, &change, &|connection, change| queue.set_aside(connection, &row, change)) {
             Ok(0) => {}
             Ok(_) => {
                 rules.teller.failed_undecodable(&key, &error);

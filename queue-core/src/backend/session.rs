@@ -210,14 +210,15 @@ impl<C: QueueConnection> Session<C> {
     /// Begins a message's transaction, unless it has begun with the end of the last one. `finish` writes the statement
     /// that ends messages of the queue `T`, and `lock` the one that locks the next of them. `try_reading` prefetches
     /// rows.
-    pub(crate) fn begin_message<T: 'static>(
+    pub(crate) fn begin_message(
         &mut self,
+        queue: TypeId,
         finish: impl Fn() -> QueryResult<Option<String>>,
         lock: impl Fn() -> QueryResult<Option<String>>,
         try_reading: impl Fn(&mut C) -> QueryResult<()>,
     ) -> QueryResult<()> {
         self.next.begins_next = true;
-        if !C::Backend::FINISHES_AT_ONCE || self.statements.finishes.contains_key(&TypeId::of::<T>()) {
+        if !C::Backend::FINISHES_AT_ONCE || self.statements.finishes.contains_key(&queue) {
             if self.continues(Begun::Message)? {
                 return Ok(());
             }
@@ -238,7 +239,7 @@ impl<C: QueueConnection> Session<C> {
                 None => None,
             };
             let finishes = Finishes { finish: finish.map(|_| name), lock: lock.map(|_| lock_name) };
-            self.statements.finishes.insert(TypeId::of::<T>(), finishes);
+            self.statements.finishes.insert(queue, finishes);
         }
         self.connection.begin()
     }
@@ -261,11 +262,12 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Prepares the statements that write answers under leases of the queue `T`, outside any transaction.
-    pub(crate) fn prepare_lease<T: 'static>(
+    pub(crate) fn prepare_lease(
         &mut self,
+        queue: TypeId,
         finish: impl Fn() -> QueryResult<Option<(String, String)>>,
     ) -> QueryResult<Option<usize>> {
-        if let Some(number) = self.statements.lease_finishes.get(&TypeId::of::<T>()) {
+        if let Some(number) = self.statements.lease_finishes.get(&queue) {
             return Ok(*number);
         }
         let number = self.statements.lease_finishes.len();
@@ -278,23 +280,23 @@ impl<C: QueueConnection> Session<C> {
                 .is_ok()
         });
         let number = prepared.map(|_| number);
-        self.statements.lease_finishes.insert(TypeId::of::<T>(), number);
+        self.statements.lease_finishes.insert(queue, number);
         Ok(number)
     }
 
     /// Returns the number of the statements that write answers under leases of the queue `T`, if there are any.
-    pub(crate) fn lease_finish_of<T: 'static>(&self) -> Option<usize> {
-        *self.statements.lease_finishes.get(&TypeId::of::<T>())?
+    pub(crate) fn lease_finish_of(&self, queue: TypeId) -> Option<usize> {
+        *self.statements.lease_finishes.get(&queue)?
     }
 
     /// Returns the name of the statement that ends a message of the queue `T` in one round trip, if there is one.
-    pub(crate) fn finish_of<T: 'static>(&self) -> Option<&str> {
-        self.statements.finishes.get(&TypeId::of::<T>())?.finish.as_deref()
+    pub(crate) fn finish_of(&self, queue: TypeId) -> Option<&str> {
+        self.statements.finishes.get(&queue)?.finish.as_deref()
     }
 
     /// Returns the name of the statement that locks the next prefetched row of the queue `T`, if there is one.
-    pub(crate) fn lock_of<T: 'static>(&self) -> Option<&str> {
-        self.statements.finishes.get(&TypeId::of::<T>())?.lock.as_deref()
+    pub(crate) fn lock_of(&self, queue: TypeId) -> Option<&str> {
+        self.statements.finishes.get(&queue)?.lock.as_deref()
     }
 
     /// Ends a message in one round trip, and locks the next row if `lock` is given, see [`QueueConnection::finish`].

@@ -14,10 +14,10 @@ use super::rows_in_hand::RowsInHand;
 use super::served_stages::ServedStages;
 use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::Key;
 use crate::error::Error;
-use crate::row::{Instant, Lane, RowKey};
-use crate::statement::{QueueOn, Scope};
+use crate::row::{Instant, Lane, Options, RowKey};
+use crate::statement::{ErasedQueue, Scope};
 
 /// What one process knows about the due rows of one entity.
 pub(crate) struct DueRows<K> {
@@ -45,15 +45,15 @@ pub(crate) struct PickedRows<'a, K> {
     pub(crate) is_new: bool,
 }
 
-impl<K: Clone> DueRows<K> {
+impl<K: Key> DueRows<K> {
     /// The due rows of `Q`. `low_water_at_once`: claims begin at the low-water mark from the first on. `lease`: the length
     /// of its leases in lease mode.
-    pub(crate) fn of<Q, C>(low_water_at_once: bool, lease: Option<Duration>) -> QueryResult<Self>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
-        let mut low_water = LowWater::of::<Q, C>();
+    pub(crate) fn of<C: QueueConnection>(
+        queue: &ErasedQueue<K, C>,
+        low_water_at_once: bool,
+        lease: Option<Duration>,
+    ) -> QueryResult<Self> {
+        let mut low_water = LowWater::of::<C>(queue.sql.options);
         if low_water_at_once {
             low_water.use_at_once();
         }
@@ -63,7 +63,7 @@ impl<K: Clone> DueRows<K> {
             kept_rows: KeptRows::new(),
             rows_in_hand: RowsInHand::new(),
             low_water,
-            places: Places::of::<Q, C>(lease)?,
+            places: Places::of(queue, lease)?,
             turn_holder: TurnHolder::new(),
             stages: ServedStages::default(),
         })
@@ -91,17 +91,14 @@ impl<K: Clone> DueRows<K> {
     }
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
-    pub(crate) fn pick<Q, C>(
+    pub(crate) fn pick<C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         holder: &mut SessionHolder<C>,
         limit: u32,
-    ) -> Result<Option<PickedRows<'_, K>>, Error>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
+    ) -> Result<Option<PickedRows<'_, K>>, Error> {
         let lookout = loop {
-            match self.refused_rows.look_out::<Q, C>(holder, self.stages(), limit)? {
+            match self.refused_rows.look_out(queue, holder, self.stages(), limit)? {
                 // A survey also reads the keys of rows that another worker is about to find refused.
                 Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
                     keys if keys.is_empty() => {}
@@ -132,51 +129,56 @@ impl<K: Clone> DueRows<K> {
 
     /// Leaves a row alone for a while on which the database refuses to write, and has refused to do so at least `times`
     /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits.
-    pub(crate) fn refuse<Q>(&self, key: &RowKey<K>, due: Option<Instant>, lane: Option<&Lane>, times: u32) -> Refusal
-    where
-        Q: Entity<Key = K>,
-    {
+    pub(crate) fn refuse(
+        &self,
+        options: &Options,
+        key: &RowKey<K>,
+        due: Option<Instant>,
+        lane: Option<&Lane>,
+        times: u32,
+    ) -> Refusal {
         match (&self.places, lane) {
-            (Some(places), Some(first_of)) if Q::Queue::OPTIONS.keeps_order_in(lane) => {
+            (Some(places), Some(first_of)) if options.keeps_order_in(lane) => {
                 places.turns.refusals.refuse(first_of, key, due, times)
             }
-            _ => self.refused_rows.refuse::<Q>(key, due, times),
+            _ => self.refused_rows.refuse(options, key, due, times),
         }
     }
 
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
     /// the retries of others hold back.
-    pub(crate) fn probe_due<Q, C>(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
+    pub(crate) fn probe_due<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        thorough: bool,
+    ) -> QueryResult<Option<Duration>> {
         let due_in = match self.refused_rows.are_any() {
-            true => self.refused_rows.probe_due::<Q, C>(connection, self.stages(), thorough)?,
-            false => self.low_water.probe_due::<Q, C>(connection, self.stages(), thorough)?,
+            true => self.refused_rows.probe_due(queue, connection, self.stages(), thorough)?,
+            false => self.low_water.probe_due(queue, connection, self.stages(), thorough)?,
         };
-        let is_strict = Q::Queue::OPTIONS.lanes.is_some_and(|lanes| lanes.strict);
+        let is_strict = queue.sql.options.lanes.is_some_and(|lanes| lanes.strict);
         if due_in == Some(Duration::ZERO)
             && thorough
             && is_strict
             && let Some(places) = &self.places
-            && !places.any_may_run::<Q, C>(connection, self.stages(), &self.refused_rows)?
+            && !places.any_may_run(queue, connection, self.stages(), &self.refused_rows)?
         {
             return Ok(None);
         }
         if due_in == Some(Duration::ZERO) {
-            self.turn_holder.look::<Q, C>(connection, self.stages())?;
+            self.turn_holder.look(queue, connection, self.stages())?;
         }
         Ok(due_in)
     }
 
     /// Probes, while the workers are busy, whether their claims walk over rows that were settled long ago.
-    pub(crate) fn probe_low_water<Q, C>(&self, connection: &mut C) -> QueryResult<()>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
-        self.low_water.probe::<Q, C>(connection, self.stages())
+    pub(crate) fn probe_low_water<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+    ) -> QueryResult<()> {
+        self.low_water.probe(queue, connection, self.stages())
     }
 }
 

@@ -13,9 +13,10 @@ use diesel::result::QueryResult;
 
 use super::lane_refusals::LaneRefusals;
 use crate::backend::QueueConnection;
+use crate::entity::Key;
 use crate::lock::unpoisoned;
 use crate::row::{Lane, LaneValue};
-use crate::statement::{QueueOn, Scope};
+use crate::statement::{ErasedQueue, Scope};
 
 /// The largest number of due rows whose lanes are read at once.
 const SAMPLE: u32 = 128;
@@ -77,16 +78,13 @@ impl LaneTurns {
     }
 
     /// Returns the next lane to try. `None`: the search has seen all of them.
-    pub(crate) fn next_lane<Q, C>(
+    pub(crate) fn next_lane<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
-        scope: Scope<'_, Q::Key>,
+        scope: Scope<'_, K>,
         search: &mut Search,
-    ) -> QueryResult<Option<Lane>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+    ) -> QueryResult<Option<Lane>> {
         loop {
             let samples = {
                 let mut round = self.round();
@@ -99,10 +97,10 @@ impl LaneTurns {
                 Instant::now() >= round.next_sample
             };
             if !samples {
-                self.walk::<Q, C>(connection, scope, search)?;
+                self.walk(queue, connection, scope, search)?;
                 continue;
             }
-            let lanes = Q::due_lanes(connection, scope, SAMPLE)?;
+            let lanes = queue.due_lanes(connection, scope, SAMPLE)?;
             search.is_complete = lanes.len() < SAMPLE as usize;
             match search.is_complete {
                 true => self.round().fill(lanes),
@@ -138,17 +136,19 @@ impl LaneTurns {
     }
 
     /// Reads the next lanes along the index, unless another worker has done so meanwhile.
-    fn walk<Q, C>(&self, connection: &mut C, scope: Scope<'_, Q::Key>, search: &mut Search) -> QueryResult<()>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+    fn walk<K: Key, C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        search: &mut Search,
+    ) -> QueryResult<()> {
         let (after, walks) = {
             let round = self.round();
             (round.reached.clone(), round.walks)
         };
-        let (is_first, ahead) = (after.is_none(), Q::lanes_ahead(scope));
-        let found = Q::next_lanes(connection, scope, after, ahead)?;
+        let (is_first, ahead) = (after.is_none(), queue.lanes_ahead(scope));
+        let found = queue.next_lanes(connection, scope, after, ahead)?;
         let mut round = self.round();
         if round.walks != walks {
             return Ok(());

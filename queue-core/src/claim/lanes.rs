@@ -13,11 +13,11 @@ use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
 use super::refused_rows::RefusedRows;
 use crate::backend::QueueConnection;
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
 use crate::statement::{
-    Claim, Claimed, ClaimedRow, FromLane, Pick, QueueOn, Scope, claimed_key, claimed_within, locks_what_it_passes,
+    Claimed, ClaimedRow, ErasedQueue, FromLane, Pick, Scope, claimed_key, claimed_within, locks_what_it_passes,
 };
 
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
@@ -46,42 +46,39 @@ struct LaneRows<'a, K> {
 
 impl HeldPlaces<'_> {
     /// Claims rows: the first of each lane whose turn it is and that has a place. Run it in a transaction.
-    pub(crate) fn claim<Q, C>(
+    pub(crate) fn claim<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         claim: LaneClaim,
-        scope: Scope<'_, Q::Key>,
-    ) -> QueryResult<Vec<Claimed<Q>>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
-        let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, &Lane::Queue, None, limit);
+        scope: Scope<'_, K>,
+    ) -> QueryResult<Vec<Claimed<K>>> {
+        let leased = |connection: &mut C, limit| self.places.leased(queue, connection, &Lane::Queue, None, limit);
         let Some(entry) = self.enter(connection, &Lane::Queue, &leased)? else { return Ok(Vec::new()) };
         let claim = LaneClaim { limit: claim.limit.min(entry.rows), ..claim };
         if self.places.lanes.is_none() {
             return match claim.locks {
-                true => claim_some::<Q, C>(connection, claim.limit, scope),
-                false => peek::<Q, C>(connection, claim.limit, scope),
+                true => claim_some(queue, connection, claim.limit, scope),
+                false => peek(queue, connection, claim.limit, scope),
             };
         }
         let (mut claimed, mut search) = (Vec::new(), Search::default());
         let mut only = scope.only.map(|keys| keys.iter());
         while claimed.len() < claim.limit as usize {
             let (lane, key) = match &mut only {
-                None => match self.places.turns.next_lane::<Q, C>(connection, scope, &mut search)? {
+                None => match self.places.turns.next_lane(queue, connection, scope, &mut search)? {
                     Some(lane) => (lane, None),
                     None => break,
                 },
                 Some(keys) => match keys.next() {
-                    Some(key) => match Q::lane_of(connection, key.value())? {
+                    Some(key) => match queue.lane_of(connection, key.value())? {
                         Some(lane) if !self.places.turns.holds_back(&lane) => (lane, Some(key)),
                         _ => continue,
                     },
                     None => break,
                 },
             };
-            match self.claim_from::<Q, C>(connection, claim, scope, &lane, key, &claimed)? {
+            match self.claim_from(queue, connection, claim, scope, (&lane, key), &claimed)? {
                 Some(rows) => claimed.extend(rows),
                 None => break,
             }
@@ -90,35 +87,28 @@ impl HeldPlaces<'_> {
     }
 
     /// Claims rows of one lane, if it has a place. `None`: the claim has lost its place in the queue.
-    fn claim_from<Q, C>(
+    fn claim_from<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         claim: LaneClaim,
-        scope: Scope<'_, Q::Key>,
-        lane: &Lane,
-        key: Option<&RowKey<Q::Key>>,
-        claimed: &[Claimed<Q>],
-    ) -> QueryResult<Option<Vec<Claimed<Q>>>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
-        let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, lane, None, limit);
+        scope: Scope<'_, K>,
+        (lane, key): (&Lane, Option<&RowKey<K>>),
+        claimed: &[Claimed<K>],
+    ) -> QueryResult<Option<Vec<Claimed<K>>>> {
+        let leased = |connection: &mut C, limit| self.places.leased(queue, connection, lane, None, limit);
         let Some(entry) = self.enter(connection, lane, &leased)? else { return Ok(Some(Vec::new())) };
         let room = claim.limit - u32::try_from(claimed.len()).unwrap_or(claim.limit);
         let most = entry.rows.min(self.places.turns.share(room));
         // A lane may have several turns in one claim, and on some databases a claim does not pass over its own rows.
-        let mut except = scope.except.to_vec();
-        for row in claimed {
-            except.push(row.key.clone());
-        }
+        let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
         let within = Scope { except: &except, ..scope };
         let is_sure = entry.place.is_none();
-        let rows = match self.pick::<Q, C>(connection, scope, lane)? {
+        let rows = match self.pick(queue, connection, scope, lane)? {
             Some(pick) => {
                 let from = FromLane { lane: lane.clone(), place: entry.place, pick };
                 let rows = LaneRows { from, limit: most, locks: claim.locks, key };
-                claim_in_lane::<Q, C>(connection, within, &rows)?
+                claim_in_lane(queue, connection, within, &rows)?
             }
             None => Vec::new(),
         };
@@ -130,7 +120,7 @@ impl HeldPlaces<'_> {
         if rows.is_empty() && !is_sure {
             self.forget_lane(lane);
         }
-        let mut rows = claimed_within::<Q, C>(connection, scope, rows)?;
+        let mut rows = claimed_within(queue, connection, scope, rows)?;
         for row in &mut rows {
             row.details.lane = Some(lane.clone());
         }
@@ -141,11 +131,13 @@ impl HeldPlaces<'_> {
 impl HeldPlaces<'_> {
     /// Decides which rows of a lane in which it has a place a claim takes. `None`: none, because one that has failed, or
     /// on which the database refuses to write, holds the others back.
-    fn pick<Q, C>(&self, connection: &mut C, scope: Scope<'_, Q::Key>, lane: &Lane) -> QueryResult<Option<Pick>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+    fn pick<K: Key, C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        lane: &Lane,
+    ) -> QueryResult<Option<Pick>> {
         // There is no order among the rows without a value.
         let Some(lanes) = self.places.lanes.filter(|lanes| lanes.serial && lane.value().is_some()) else {
             return Ok(Some(Pick::Any));
@@ -154,7 +146,7 @@ impl HeldPlaces<'_> {
             // No row may overtake one that another session holds for a moment.
             return Ok(Some(Pick::First));
         }
-        let due = Q::ahead_due(connection, lane)?;
+        let due = queue.ahead_due(connection, lane)?;
         fail_point("lane-asked");
         let turns = &self.places.turns;
         let Some(pick) = pick_of(due) else {
@@ -162,7 +154,7 @@ impl HeldPlaces<'_> {
             return Ok(None);
         };
         if turns.refusals.may_hold(lane)
-            && let Some(first) = first_of::<Q, C>(connection, scope.stages, lane, pick)?
+            && let Some(first) = first_of(queue, connection, scope.stages, lane, pick)?
         {
             if let Some(look) = turns.refusals.holds(lane, &first.key, first.fence.due) {
                 turns.is_held_back(lane, look);
@@ -177,34 +169,31 @@ impl HeldPlaces<'_> {
 impl Places {
     /// Tells whether any row in these stages is due and not held back by another one, which waits for its retry or on which
     /// the database refuses to write.
-    pub(crate) fn any_may_run<Q, C>(
+    pub(crate) fn any_may_run<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         stages: Option<&[&'static str]>,
-        refused_rows: &RefusedRows<Q::Key>,
-    ) -> QueryResult<bool>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+        refused_rows: &RefusedRows<K>,
+    ) -> QueryResult<bool> {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
             let rows = LaneRows { from, limit: refused_rows.more_than_all(), locks: false, key: None };
-            for row in claim_in_lane::<Q, C>(connection, scope, &rows)? {
-                if !refused_rows.contain(&claimed_key::<Q, C::Backend>(row)) {
+            for row in claim_in_lane(queue, connection, scope, &rows)? {
+                if !refused_rows.contain(&claimed_key(queue.sql, row)) {
                     return Ok(true);
                 }
             }
         }
-        let (mut after, ahead) = (None, Q::lanes_ahead(scope));
+        let (mut after, ahead) = (None, queue.lanes_ahead(scope));
         loop {
-            let lanes = Q::next_lanes(connection, scope, after, ahead)?;
+            let lanes = queue.next_lanes(connection, scope, after, ahead)?;
             for lane in &lanes {
                 let lane = Lane::Value(lane.clone());
-                let Some(pick) = pick_of(Q::ahead_due(connection, &lane)?) else { continue };
+                let Some(pick) = pick_of(queue.ahead_due(connection, &lane)?) else { continue };
                 // There is none if the claim's condition or the stage keeps the first one from being claimed.
-                let Some(first) = first_of::<Q, C>(connection, stages, &lane, pick)? else { continue };
+                let Some(first) = first_of(queue, connection, stages, &lane, pick)? else { continue };
                 if !self.turns.refusals.contain(&lane, &first.key, first.fence.due) {
                     return Ok(true);
                 }
@@ -227,44 +216,35 @@ fn pick_of(due: Option<Duration>) -> Option<Pick> {
 }
 
 /// Reads the row of a strict lane that is next, without locking it.
-fn first_of<Q, C>(
+fn first_of<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
     stages: Option<&[&'static str]>,
     lane: &Lane,
     pick: Pick,
-) -> QueryResult<Option<Claimed<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<Option<Claimed<K>>> {
     let from = FromLane { lane: lane.clone(), place: None, pick };
     let rows = LaneRows { from, limit: 1, locks: false, key: None };
-    let first = claim_in_lane::<Q, C>(connection, Scope { stages, ..Scope::ALL }, &rows)?.pop();
-    Ok(first.map(Claimed::read::<C::Backend>))
+    let first = claim_in_lane(queue, connection, Scope { stages, ..Scope::ALL }, &rows)?.pop();
+    Ok(first.map(|row| Claimed::read(queue.sql, row)))
 }
 
 /// Claims rows of a lane, in their order.
-fn claim_in_lane<Q, C>(
+fn claim_in_lane<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    scope: Scope<'_, Q::Key>,
-    rows: &LaneRows<'_, Q::Key>,
-) -> QueryResult<Vec<ClaimedRow<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    scope: Scope<'_, K>,
+    rows: &LaneRows<'_, K>,
+) -> QueryResult<Vec<ClaimedRow<K>>> {
     let claim = |limit| {
-        let claim = Claim::new::<Q>().in_stages(scope.stages);
-        let claim = claim.some(limit, Q::rows(RowKey::values(scope.except))).not_below(scope.floor());
-        let claim = claim.in_lane(rows.from.clone());
+        let claim = queue.claim_of(scope, limit).in_lane(rows.from.clone());
         if rows.locks { claim } else { claim.without_lock() }
     };
     if let Some(key) = rows.key {
-        return Q::load_claimed(connection, &claim(1).only(Q::rows([key.value()])));
+        return (queue.load_claimed)(connection, &claim(1).only(queue.rows([key.value()])));
     }
-    match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<C::Backend, _>(&Q::Queue::OPTIONS, scope)
-    {
-        true => claim_candidates::<Q, C>(connection, rows.limit, claim),
-        false => Q::load_claimed(connection, &claim(rows.limit)),
+    match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<C::Backend, _>(queue.sql.options, scope) {
+        true => claim_candidates(queue, connection, rows.limit, claim),
+        false => (queue.load_claimed)(connection, &claim(rows.limit)),
     }
 }

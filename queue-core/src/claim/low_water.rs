@@ -12,10 +12,10 @@ use std::time::{self, Duration};
 use diesel::result::QueryResult;
 
 use crate::backend::{LockSql, QueueConnection};
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::lock::unpoisoned;
-use crate::row::Instant;
-use crate::statement::{ClaimFloor, QueueOn};
+use crate::row::{Instant, Options};
+use crate::statement::{ClaimFloor, ErasedQueue};
 
 /// A full probe that takes less than this is not questioned. A quick one walks over a few thousand entries at most, and
 /// is no slower than a connection may be.
@@ -65,8 +65,7 @@ impl LowWater {
     /// Makes a mark for the claims of `Q`. It is used only if they walk along the due times and nothing else makes rows
     /// claimable. An order of the entity's own walks along another index; a condition may become true for any row at
     /// any time; SQLite keeps no entries of settled rows.
-    pub fn of<Q: QueueOn<C>, C: QueueConnection>() -> Self {
-        let options = Q::Queue::OPTIONS;
+    pub fn of<C: QueueConnection>(options: &Options) -> Self {
         let by_due_time = options.order.is_none() && !options.exclusive && !options.is_scheduled();
         let applies = !C::Backend::ONE_WRITER && by_due_time && !options.conditional;
         let now = time::Instant::now();
@@ -116,25 +115,22 @@ impl LowWater {
 
     /// Probes how long it is until the next row is due. It probes from the mark while that is in use, unless the probe
     /// is to be `thorough` or it is time for a full one. Only a full probe can prove that nothing is due.
-    pub fn probe_due<Q, C>(
+    pub fn probe_due<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         stages: Option<&[&'static str]>,
         thorough: bool,
-    ) -> QueryResult<Option<Duration>>
-    where
-        Q: QueueOn<C>,
-        C: QueueConnection,
-    {
+    ) -> QueryResult<Option<Duration>> {
         let until_full = self.level().until_full_probe();
         let floor = self.level().floor().filter(|_| !thorough && !until_full.is_zero());
         if let Some(floor) = floor {
-            let due_in = Q::probe_due_from(connection, stages, floor)?;
+            let due_in = queue.probe_due_from(connection, stages, floor)?;
             return Ok(Some(due_in.map_or(until_full, |due_in| due_in.min(until_full))));
         }
-        let (due_in, full) = timed(|| Q::probe_due(connection, stages))?;
+        let (due_in, full) = timed(|| queue.probe_due(connection, stages))?;
         let is_worth_it =
-            self.at_once || self.level().is_suspicious(full) && self.is_worth_it::<Q, C>(connection, stages, full)?;
+            self.at_once || self.level().is_suspicious(full) && self.is_worth_it(queue, connection, stages, full)?;
         let mut level = self.level();
         level.in_use = is_worth_it;
         if is_worth_it {
@@ -145,31 +141,29 @@ impl LowWater {
     }
 
     /// Makes a full probe beside the workers, if it is time for one.
-    pub(crate) fn probe<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
-    where
-        Q: QueueOn<C>,
-        C: QueueConnection,
-    {
+    pub(crate) fn probe<K: Key, C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+    ) -> QueryResult<()> {
         if self.applies && self.level().until_full_probe().is_zero() {
-            self.probe_due::<Q, C>(connection, stages, false)?;
+            self.probe_due(queue, connection, stages, false)?;
         }
         Ok(())
     }
 
     /// Tells whether a probe from the mark is much quicker than a full one.
-    fn is_worth_it<Q, C>(
+    fn is_worth_it<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         stages: Option<&[&'static str]>,
         full: Duration,
-    ) -> QueryResult<bool>
-    where
-        Q: QueueOn<C>,
-        C: QueueConnection,
-    {
+    ) -> QueryResult<bool> {
         let Some(mark) = self.level().mark.filter(|_| self.applies) else { return Ok(false) };
         for _ in 0..REPEATS {
-            let (_, from_mark) = timed(|| Q::probe_due_from(connection, stages, mark))?;
+            let (_, from_mark) = timed(|| queue.probe_due_from(connection, stages, mark))?;
             self.level().usual = from_mark;
             if from_mark * WORTH <= full {
                 return Ok(true);

@@ -12,10 +12,10 @@ use diesel::result::QueryResult;
 
 use super::lane_turns::LaneTurns;
 use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::lock::unpoisoned;
 use crate::row::{Lane, LaneValue, Lanes};
-use crate::statement::QueueOn;
+use crate::statement::ErasedQueue;
 
 /// How long this process trusts its own count of a lane's places. A handler that never returns keeps its count, while
 /// its session has been ended and its place is free.
@@ -99,17 +99,16 @@ pub(crate) enum Standing {
 
 impl Places {
     /// The places of `Q`, if its rows are scheduled or limited. `lease`: the length of its leases in lease mode.
-    pub(crate) fn of<Q, C>(lease: Option<Duration>) -> QueryResult<Option<Self>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
-        let options = Q::Queue::OPTIONS;
+    pub(crate) fn of<K: Key, C: QueueConnection>(
+        queue: &ErasedQueue<K, C>,
+        lease: Option<Duration>,
+    ) -> QueryResult<Option<Self>> {
+        let options = queue.sql.options;
         if !options.is_scheduled() {
             return Ok(None);
         }
         Ok(Some(Places {
-            target: Q::target()?,
+            target: queue.target()?,
             lanes: options.lanes,
             turns: LaneTurns::new(options.lanes.is_some_and(|lanes| lanes.of.nullable)),
             at_most: options.at_most,
@@ -132,16 +131,17 @@ impl Places {
     /// Returns the value and the limit of the row's lane if as many other rows of it are attempted as it has places; the
     /// same of the queue, without a value. To find out, it takes a place for a moment where places are locks. Run it in a
     /// transaction that is rolled back.
-    pub(crate) fn full_lane<Q, C>(&self, connection: &mut C, key: &Q::Key) -> QueryResult<Option<(Option<String>, u32)>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
-        let lane = if self.lanes.is_some() { Q::lane_of(connection, key)? } else { None };
+    pub(crate) fn full_lane<K: Key, C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        key: &K,
+    ) -> QueryResult<Option<(Option<String>, u32)>> {
+        let lane = if self.lanes.is_some() { queue.lane_of(connection, key)? } else { None };
         for lane in std::iter::once(Lane::Queue).chain(lane) {
             let Some(limit) = self.limit_of(&lane) else { continue };
             let is_full = if self.longest_lease.is_some() {
-                self.leased::<Q, C>(connection, &lane, Some(key), limit)? >= limit
+                self.leased(queue, connection, &lane, Some(key), limit)? >= limit
             } else {
                 let identity = lane.identity();
                 let place = connection.take_place(&self.target, &identity, limit)?;
@@ -178,18 +178,15 @@ impl Places {
     }
 
     /// Counts the rows of a lane that are under leases, up to `limit`.
-    pub(super) fn leased<Q, C>(
+    pub(super) fn leased<K: Key, C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         lane: &Lane,
-        except: Option<&Q::Key>,
+        except: Option<&K>,
         limit: u32,
-    ) -> QueryResult<u32>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
-        Q::leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
+    ) -> QueryResult<u32> {
+        queue.leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
     }
 }
 
@@ -284,14 +281,16 @@ impl HeldPlaces<'_> {
 
     /// Tells whether the worker of a leased row still holds one of the places of its lane. Others cannot claim there
     /// before the end of the transaction.
-    pub(crate) fn standing<Q, C>(&self, connection: &mut C, lane: Option<&Lane>, key: &Q::Key) -> QueryResult<Standing>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+    pub(crate) fn standing<K: Key, C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        lane: Option<&Lane>,
+        key: &K,
+    ) -> QueryResult<Standing> {
         for lane in std::iter::once(&Lane::Queue).chain(lane) {
             let Some(limit) = self.places.limit_of(lane) else { continue };
-            let leased = |connection: &mut C, limit| self.places.leased::<Q, C>(connection, lane, Some(key), limit);
+            let leased = |connection: &mut C, limit| self.places.leased(queue, connection, lane, Some(key), limit);
             let identity = lane.identity();
             let has_entered = unpoisoned(self.held.lock()).iter().any(|place| place.lane == identity);
             if !has_entered {

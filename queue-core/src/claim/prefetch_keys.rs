@@ -16,10 +16,10 @@ use diesel::result::QueryResult;
 
 use super::by_key::{claim_by_key, free_what_was_passed, in_order};
 use crate::backend::QueueConnection;
-use crate::entity::Entity;
+use crate::entity::Key;
 use crate::lock::unpoisoned;
 use crate::row::{Instant as Due, RowKey};
-use crate::statement::{Claimed, QueueOn, Scope};
+use crate::statement::{Claimed, ErasedQueue, Scope};
 
 /// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
 /// long.
@@ -68,7 +68,7 @@ enum Step<K> {
     Claim,
 }
 
-impl<K: Clone> PrefetchedKeys<K> {
+impl<K: Key> PrefetchedKeys<K> {
     pub(crate) fn new() -> Self {
         let state = State {
             keys: VecDeque::new(),
@@ -85,25 +85,23 @@ impl<K: Clone> PrefetchedKeys<K> {
 
     /// Locks and reads the free row that has been due longest, as [`claim_one`](super::claim_one) does, except for rows
     /// that have become due since the keys were read.
-    pub(crate) fn claim<Q, C>(&self, connection: &mut C, scope: Scope<'_, K>) -> QueryResult<Option<Claimed<Q>>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
-        Ok(self.claim_some::<Q, C>(connection, 1, scope)?.pop())
+    pub(crate) fn claim<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+    ) -> QueryResult<Option<Claimed<K>>> {
+        Ok(self.claim_some(queue, connection, 1, scope)?.pop())
     }
 
     /// Locks and reads up to `limit` rows in the same way, as [`super::claim_some`] does.
-    pub(crate) fn claim_some<Q, C>(
+    pub(crate) fn claim_some<C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         limit: u32,
         scope: Scope<'_, K>,
-    ) -> QueryResult<Vec<Claimed<Q>>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
+    ) -> QueryResult<Vec<Claimed<K>>> {
         let (mut has_read, mut misses) = (false, 0);
         loop {
             match self.step(limit, &scope, has_read) {
@@ -111,7 +109,7 @@ impl<K: Clone> PrefetchedKeys<K> {
                 Step::Read(number) => {
                     has_read = true;
                     let reading = Reading(self);
-                    let keys = Q::due_keys(connection, number, scope.floor())?;
+                    let keys = queue.due_keys(connection, number, scope.floor())?;
                     if keys.is_empty() {
                         self.forget();
                         scope.claim_floor.inspect(|claim_floor| claim_floor.is_answered());
@@ -121,7 +119,7 @@ impl<K: Clone> PrefetchedKeys<K> {
                     drop(reading);
                 }
                 Step::Lock(keys) => {
-                    let claimed = in_order(Q::claim_keys(connection, &keys, limit, scope)?, &keys);
+                    let claimed = in_order(queue.claim_keys(connection, &keys, limit, scope)?, &keys);
                     if claimed.len() < keys.len() {
                         self.state().met = true;
                     }
@@ -139,7 +137,7 @@ impl<K: Clone> PrefetchedKeys<K> {
                 }
             }
         }
-        let claimed = claim_by_key::<Q, C>(connection, limit, scope, free_what_was_passed)?;
+        let claimed = claim_by_key(queue, connection, limit, scope, free_what_was_passed)?;
         match claimed.as_slice() {
             [] => self.forget(),
             claimed => self.warm(claimed.iter().map(|row| &row.key)),
@@ -265,9 +263,9 @@ impl<K: Clone> State<K> {
 }
 
 /// Ends a read, whatever its result.
-struct Reading<'a, K: Clone>(&'a PrefetchedKeys<K>);
+struct Reading<'a, K: Key>(&'a PrefetchedKeys<K>);
 
-impl<K: Clone> Drop for Reading<'_, K> {
+impl<K: Key> Drop for Reading<'_, K> {
     fn drop(&mut self) {
         self.0.state().is_read = false;
         self.0.arrived.notify_all();

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::QueueConnection;
-use crate::entity::Entity;
+use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
 use crate::lock::unpoisoned;
 use crate::row::{Instant as Due, RowKey};
-use crate::statement::{Claimed, QueueOn, RowVersion, Scope, literal};
+use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope, literal};
 
 /// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
 /// long.
@@ -53,12 +53,12 @@ const REMEMBERED: usize = 10_000;
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The rows that a runner has prefetched.
-pub(crate) struct PrefetchedRows<Q: Entity> {
-    state: Mutex<State<Q>>,
+pub(crate) struct PrefetchedRows<K> {
+    state: Mutex<State<K>>,
 }
 
-struct State<Q: Entity> {
-    rows: VecDeque<ReadRow<Q>>,
+struct State<K> {
+    rows: VecDeque<ReadRow<K>>,
     appetite: Appetite,
     is_read: bool,
     /// The number of rows left at which they are read again: as many as the workers take meanwhile.
@@ -107,14 +107,14 @@ struct Appetite {
 }
 
 /// A prefetched row.
-pub(crate) struct ReadRow<Q: Entity> {
-    row: PanicSafeDrop<Claimed<Q>>,
+pub(crate) struct ReadRow<K> {
+    row: PanicSafeDrop<Claimed<K>>,
     key: Arc<str>,
     /// The text that locks it: its key and the version that was read, as literals.
     lock: String,
 }
 
-impl<Q: Entity> PrefetchedRows<Q> {
+impl<K: Key> PrefetchedRows<K> {
     /// No rows yet. `at_once`: they are read ahead from the first message on, however slowly messages come.
     pub(crate) fn new(at_once: bool) -> Self {
         let state = State {
@@ -133,7 +133,7 @@ impl<Q: Entity> PrefetchedRows<Q> {
     }
 
     /// Notes that a worker is about to process a row.
-    pub(crate) fn begins(&self, key: &RowKey<Q::Key>) {
+    pub(crate) fn begins(&self, key: &RowKey<K>) {
         let mut state = self.state();
         let text = key.text().clone();
         // The plain claim may have found a prefetched row.
@@ -149,27 +149,25 @@ impl<Q: Entity> PrefetchedRows<Q> {
     }
 
     /// Notes that a row is no longer being processed, although its handler has not returned.
-    pub(crate) fn is_given_up(&self, key: &RowKey<Q::Key>) {
+    pub(crate) fn is_given_up(&self, key: &RowKey<K>) {
         let text = key.text().clone();
         self.state().at_work.retain(|_, row| *row != text);
     }
 
     /// Reads more rows, if few are left and the workers are quick enough. Workers that need a row meanwhile claim it.
-    pub(crate) fn replenish<C>(&self, connection: &mut C, scope: Scope<'_, Q::Key>) -> QueryResult<()>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+    pub(crate) fn replenish<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+    ) -> QueryResult<()> {
         let Some((number, age)) = self.state().wanted() else { return Ok(()) };
         let reading = Reading(self);
         let begun = Instant::now();
-        let rows = Q::prefetch_rows(connection, number, scope.floor());
+        let rows = queue.prefetch_rows(connection, number, scope.floor());
         let read = match rows {
             Ok(rows) => {
-                let mut safe = Vec::with_capacity(rows.len());
-                for (row, version) in rows {
-                    safe.push((PanicSafeDrop::new(row), version));
-                }
+                let safe = rows.into_iter().map(|(row, version)| (PanicSafeDrop::new(row), version)).collect();
                 self.state().arrive(safe, Read { number, age, begun }, !scope.keeps_to_mark());
                 Ok(())
             }
@@ -184,7 +182,7 @@ impl<Q: Entity> PrefetchedRows<Q> {
     }
 
     /// Takes the next row, but none of those that are left alone.
-    pub(crate) fn take(&self, except: &[RowKey<Q::Key>]) -> Option<ReadRow<Q>> {
+    pub(crate) fn take(&self, except: &[RowKey<K>]) -> Option<ReadRow<K>> {
         let mut state = self.state();
         if state.read.elapsed() > KEPT {
             state.rows.clear();
@@ -233,12 +231,12 @@ impl<Q: Entity> PrefetchedRows<Q> {
         state.rows.clear();
     }
 
-    fn state(&self) -> MutexGuard<'_, State<Q>> {
+    fn state(&self) -> MutexGuard<'_, State<K>> {
         unpoisoned(self.state.lock())
     }
 }
 
-impl<Q: Entity> State<Q> {
+impl<K: Key> State<K> {
     /// Returns how many rows to read now, if any, and the age of the read.
     fn wanted(&mut self) -> Option<(u32, u64)> {
         let is_enough = self.rows.len() > self.few && self.read.elapsed() <= KEPT;
@@ -252,7 +250,7 @@ impl<Q: Entity> State<Q> {
 
     /// Keeps the rows that were read, without those that are known to be taken. If the claims use the low-water mark,
     /// the rows are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
-    fn arrive(&mut self, rows: Vec<(PanicSafeDrop<Claimed<Q>>, RowVersion)>, read: Read, shuffled: bool) {
+    fn arrive(&mut self, rows: Vec<(PanicSafeDrop<Claimed<K>>, RowVersion)>, read: Read, shuffled: bool) {
         let now = Instant::now();
         let all = rows.len();
         self.appetite.has_read(all, now.saturating_duration_since(read.begun));
@@ -263,7 +261,6 @@ impl<Q: Entity> State<Q> {
             return;
         }
         self.rows.clear();
-        // A loop, because adapters are compiled anew for each entity.
         for (row, version) in rows {
             let key = row.key.text().clone();
             if is_known(&self.taken, &self.at_work, &key) {
@@ -337,9 +334,9 @@ impl Appetite {
     }
 }
 
-impl<Q: Entity> ReadRow<Q> {
+impl<K> ReadRow<K> {
     /// Returns the primary key.
-    pub(crate) fn key(&self) -> &RowKey<Q::Key> {
+    pub(crate) fn key(&self) -> &RowKey<K> {
         &self.row.key
     }
 
@@ -354,15 +351,15 @@ impl<Q: Entity> ReadRow<Q> {
     }
 
     /// Returns the row itself, once it is locked.
-    pub(crate) fn into_claimed(self) -> Claimed<Q> {
+    pub(crate) fn into_claimed(self) -> Claimed<K> {
         self.row.into_inner()
     }
 }
 
 /// Ends a read, whatever its result.
-struct Reading<'a, Q: Entity>(&'a PrefetchedRows<Q>);
+struct Reading<'a, K: Key>(&'a PrefetchedRows<K>);
 
-impl<Q: Entity> Drop for Reading<'_, Q> {
+impl<K: Key> Drop for Reading<'_, K> {
     fn drop(&mut self) {
         self.0.state().is_read = false;
     }

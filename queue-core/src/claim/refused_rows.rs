@@ -19,11 +19,11 @@ use diesel::result::QueryResult;
 
 use super::refused_state::{Lookout, Refusal, RefusedState, Step, Turns, pause_after};
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::Key;
 use crate::error::Error;
 use crate::lock::unpoisoned;
-use crate::row::{Instant as Due, RowKey};
-use crate::statement::{Claim, ClaimedRow, QueueOn, Scope, claimed_key, due_time_alone_decides};
+use crate::row::{Instant as Due, Options, RowKey};
+use crate::statement::{ClaimedRow, ErasedQueue, Scope, claimed_key, due_time_alone_decides};
 
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K> {
@@ -32,8 +32,7 @@ pub(crate) struct RefusedRows<K> {
     state: Mutex<RefusedState<K>>,
 }
 
-fn turns_of<Q: Entity>() -> Turns {
-    let options = Q::Queue::OPTIONS;
+fn turns_of(options: &Options) -> Turns {
     match options.order {
         _ if options.exclusive => Turns::OneByOne,
         Some(_) => Turns::InOrder,
@@ -41,7 +40,7 @@ fn turns_of<Q: Entity>() -> Turns {
     }
 }
 
-impl<K: Clone> RefusedRows<K> {
+impl<K: Key> RefusedRows<K> {
     pub(crate) fn new() -> Self {
         RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(RefusedState::new(Instant::now())) }
     }
@@ -53,8 +52,8 @@ impl<K: Clone> RefusedRows<K> {
 
     /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
     /// `times` times before.
-    pub(crate) fn refuse<Q: Entity<Key = K>>(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        let refusal = self.state().refuse(key, due, times, turns_of::<Q>(), Instant::now());
+    pub(crate) fn refuse(&self, options: &Options, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
+        let refusal = self.state().refuse(key, due, times, turns_of(options), Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
@@ -90,25 +89,22 @@ impl<K: Clone> RefusedRows<K> {
     }
 
     /// Decides which rows the next claim is for, of up to `limit` rows.
-    pub(crate) fn look_out<Q, C>(
+    pub(crate) fn look_out<C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         holder: &mut SessionHolder<C>,
         stages: Option<&[&'static str]>,
         limit: u32,
-    ) -> Result<Lookout<K>, Error>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
+    ) -> Result<Lookout<K>, Error> {
         if !self.are_any() {
             return Ok(Lookout::From { floor: None, except: Vec::new(), is_new: false });
         }
         loop {
-            let step = self.state().next_step(limit, turns_of::<Q>(), Instant::now());
+            let step = self.state().next_step(limit, turns_of(queue.sql.options), Instant::now());
             match step {
                 Step::Survey(number) => {
                     let surveying = Surveying(self);
-                    self.survey::<Q, C>(holder.session()?, stages, number)?;
+                    self.survey(queue, holder.session()?, stages, number)?;
                     drop(surveying);
                 }
                 Step::Claim(lookout) => return Ok(lookout),
@@ -123,51 +119,50 @@ impl<K: Clone> RefusedRows<K> {
     }
 
     /// Reads the keys of the rows that have been due longest, outside any transaction.
-    fn survey<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>, number: u32) -> QueryResult<()>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
+    fn survey<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        number: u32,
+    ) -> QueryResult<()> {
         let begun = Instant::now();
-        let present = Q::present(connection)?;
-        let scope = Scope::<Q::Key> { stages, ..Scope::ALL };
-        let keys = if due_time_alone_decides(&Q::Queue::OPTIONS, scope) && Q::Queue::OPTIONS.stages.is_none() {
-            Q::due_keys(connection, number, None)?
+        let present = queue.present(connection)?;
+        let scope = Scope::<K> { stages, ..Scope::ALL };
+        let keys = if due_time_alone_decides(queue.sql.options, scope) && queue.sql.options.stages.is_none() {
+            queue.due_keys(connection, number, None)?
         } else {
-            let claim = Claim::new::<Q>().in_stages(stages).some(number, Vec::new()).without_lock();
-            let rows: Vec<ClaimedRow<Q>> = Q::load_claimed(connection, &claim)?;
-            rows.into_iter().map(claimed_key::<Q, C::Backend>).collect()
+            let claim = queue.claim_all().in_stages(stages).some(number, Vec::new()).without_lock();
+            let rows: Vec<ClaimedRow<K>> = (queue.load_claimed)(connection, &claim)?;
+            rows.into_iter().map(|row| claimed_key(queue.sql, row)).collect()
         };
-        self.state().arrive(keys, number, present, begun, turns_of::<Q>());
+        self.state().arrive(keys, number, present, begun, turns_of(queue.sql.options));
         Ok(())
     }
 
     /// Probes how long it is until a row is due that is not refused, or until a refused one is to be tried again. A
     /// `thorough` probe looks for any due row; a refused one does not count. Only for a queue with refused rows.
-    pub(crate) fn probe_due<Q, C>(
+    pub(crate) fn probe_due<C: QueueConnection>(
         &self,
+        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         stages: Option<&[&'static str]>,
         thorough: bool,
-    ) -> QueryResult<Option<Duration>>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C> + Entity<Key = K>,
-    {
-        let turns = turns_of::<Q>();
+    ) -> QueryResult<Option<Duration>> {
+        let turns = turns_of(queue.sql.options);
         if turns == Turns::OneByOne {
-            let head = Q::head(connection, stages)?;
+            let head = queue.head(connection, stages)?;
             let waits = head.and_then(|head| self.state().waits(head.text(), Instant::now()));
             return match waits {
                 Some(_) if thorough => Ok(None),
                 Some(waits) => Ok(Some(waits)),
-                None => Q::probe_due(connection, stages),
+                None => queue.probe_due(connection, stages),
             };
         }
         let survey = self.state().begin_survey(thorough, Instant::now());
         if let Some(number) = survey {
             let surveying = Surveying(self);
-            self.survey::<Q, C>(connection, stages, number)?;
+            self.survey(queue, connection, stages, number)?;
             drop(surveying);
         }
         let now = Instant::now();
@@ -183,8 +178,8 @@ impl<K: Clone> RefusedRows<K> {
         };
         let due_in = match from {
             None => None,
-            Some(Some(floor)) => Q::probe_due_from(connection, stages, floor)?,
-            Some(None) => Q::probe_due(connection, stages)?,
+            Some(Some(floor)) => queue.probe_due_from(connection, stages, floor)?,
+            Some(None) => queue.probe_due(connection, stages)?,
         };
         Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
     }
@@ -195,9 +190,9 @@ impl<K: Clone> RefusedRows<K> {
 }
 
 /// Ends a survey, whatever its result.
-struct Surveying<'a, K: Clone>(&'a RefusedRows<K>);
+struct Surveying<'a, K: Key>(&'a RefusedRows<K>);
 
-impl<K: Clone> Drop for Surveying<'_, K> {
+impl<K: Key> Drop for Surveying<'_, K> {
     fn drop(&mut self) {
         self.0.state().end_survey();
     }

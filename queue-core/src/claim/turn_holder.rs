@@ -8,9 +8,9 @@ use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use crate::backend::QueueConnection;
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::lock::unpoisoned;
-use crate::statement::QueueOn;
+use crate::statement::ErasedQueue;
 
 /// The time between two looks: a worker holds the lock for a moment without a row of its own.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -34,24 +34,25 @@ impl TurnHolder {
 
     /// Looks up the session that holds the lock of a queue whose first row is due, and logs a warning if that session
     /// does not process the row.
-    pub(crate) fn look<Q, C>(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()>
-    where
-        C: QueueConnection,
-        Q: QueueOn<C>,
-    {
+    pub(crate) fn look<K: Key, C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+    ) -> QueryResult<()> {
         let now = Instant::now();
         {
             let mut state = unpoisoned(self.0.lock());
-            if !Q::Queue::OPTIONS.exclusive || now < state.next_look {
+            if !queue.sql.options.exclusive || now < state.next_look {
                 return Ok(());
             }
             state.next_look = now + PERIOD;
         }
-        let found = idle_holder::<Q, C>(connection, stages)?;
+        let found = idle_holder(queue, connection, stages)?;
         let mut state = unpoisoned(self.0.lock());
         if let (Some((session, _)), true) = (&found, found == state.seen) {
             tracing::warn!(
-                entity = Q::ENTITY,
+                entity = queue.sql.entity,
                 "no message is processed: the lock of this exclusive queue is held by {session}, which processes none \
                  of its rows"
             );
@@ -63,18 +64,18 @@ impl TurnHolder {
 }
 
 /// Returns the session that holds the lock while nobody processes the first row, and that row.
-fn idle_holder<Q, C>(connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<(String, String)>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    let Some(session) = Q::exclusion_holder(connection)? else { return Ok(None) };
-    let Some(head) = Q::head(connection, stages)? else { return Ok(None) };
-    if Q::another_is_leased(connection, None)? {
+fn idle_holder<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    stages: Option<&[&'static str]>,
+) -> QueryResult<Option<(String, String)>> {
+    let Some(session) = queue.exclusion_holder(connection)? else { return Ok(None) };
+    let Some(head) = queue.head(connection, stages)? else { return Ok(None) };
+    if queue.another_is_leased(connection, None)? {
         return Ok(None);
     }
     connection.begin()?;
-    let free = Q::recall_unless_locked(connection, head.value());
+    let free = queue.recall_unless_locked(connection, head.value());
     C::TransactionManager::rollback_transaction(connection)?;
     Ok(free?.map(|_| (session, head.text().to_string())))
 }

@@ -8,21 +8,19 @@ use diesel::result::QueryResult;
 
 use super::in_turn::aged_first;
 use crate::backend::{QueueConnection, execute};
+use crate::entity::Key;
 use crate::row::{Instant, RowKey};
-use crate::statement::{Claimed, QueueOn, Scope, Take, with_details};
+use crate::statement::{Claimed, ErasedQueue, Scope, Take, with_details};
 
 /// Takes rows, and reads them as they are now. `None`: another claim has drawn the same token.
-pub(crate) fn update_then_select<Q, C>(
+pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
     lease: Duration,
     limit: u32,
-    scope: Scope<'_, Q::Key>,
-) -> QueryResult<Option<(Instant, Vec<Claimed<Q>>)>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    let began = Q::present(connection)?;
+    scope: Scope<'_, K>,
+) -> QueryResult<Option<(Instant, Vec<Claimed<K>>)>> {
+    let began = queue.present(connection)?;
     // SQLite's times differ by a millisecond at least, so the spread is at least that. A longer lease needs no more
     // than a second.
     let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
@@ -30,10 +28,10 @@ where
         + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-    let excepted = Q::rows(RowKey::values(scope.except));
-    let take = || Take::new(Q::SQL, scope.stages, (began, token), limit, excepted.clone());
+    let excepted = queue.rows(RowKey::values(scope.except));
+    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone());
     let mut taken = 0;
-    if let Some(age) = aged_first::<Q>() {
+    if let Some(age) = aged_first(queue.sql.options) {
         taken = execute(connection, &take().aged(age))?;
     }
     if taken == 0 {
@@ -42,9 +40,9 @@ where
     if taken == 0 {
         return Ok(Some((began, Vec::new())));
     }
-    let rows = Q::taken(connection, token)?;
+    let rows = queue.taken(connection, token)?;
     if rows.len() != taken {
         return Ok(None);
     }
-    Ok(Some((began, with_details(connection, rows)?)))
+    Ok(Some((began, with_details(queue, connection, rows)?)))
 }

@@ -21,7 +21,7 @@ pub trait Entity: Sized {
     type Queue: QueueTable;
 
     /// The column of the primary key, or a tuple of them.
-    type KeyColumns: 'static;
+    type KeyColumns: Sync + 'static;
 
     /// The value of the primary key, or a tuple of them in the order of the columns.
     type Key: Clone + Debug + Send + Sync + 'static;

@@ -7,9 +7,11 @@ mod claim_condition;
 mod column;
 mod control_migration;
 mod entity;
+mod erased_entity;
 #[doc(hidden)]
 pub mod field_check;
 mod grouping;
+mod key;
 mod key_column;
 mod kinds;
 mod lane_column;
@@ -42,6 +44,8 @@ pub use self::column::{
     TimeZone, TryCount, UpdatedTime,
 };
 pub use self::entity::Entity;
+pub use self::erased_entity::ErasedEntity;
+pub use self::key::Key;
 pub use self::key_column::KeyColumn;
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
 pub use self::lane_column::LaneType;
@@ -61,5 +65,6 @@ pub use self::time_operand::TimeOperand;
 pub use self::window::{InvalidWindow, Window};
 
 pub(crate) use self::column::queue_state;
+pub(crate) use self::erased_entity::unboxed;
 pub(crate) use self::recurrence::{NoSchedule, Recurrence};
 pub(crate) use self::retry::jittered;

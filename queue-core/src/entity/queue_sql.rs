@@ -17,9 +17,9 @@ pub struct QueueSql<DB: QueueBackend> {
     /// The entity's name in logs.
     pub entity: &'static str,
     /// The table.
-    pub table: &'static dyn QueryFragment<DB>,
+    pub table: &'static (dyn QueryFragment<DB> + Sync),
     /// The columns of the primary key, separated by commas.
-    pub key_columns: &'static dyn QueryFragment<DB>,
+    pub key_columns: &'static (dyn QueryFragment<DB> + Sync),
     /// How many columns the primary key has.
     pub key_parts: usize,
     /// Whether the key is one whole number.

@@ -13,7 +13,7 @@ use crate::row::{ColumnNames, Options};
 /// constants as columns.
 pub trait QueueTable: Sized + 'static {
     /// The table as `diesel::table!` declares it.
-    type Table: Table + 'static;
+    type Table: Table + Sync + 'static;
 
     /// The table's value.
     const TABLE: &'static Self::Table;

@@ -20,9 +20,9 @@ use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, undone, write};
 use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, LaneClaim, claim_some};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{QueueTable, unboxed};
 use crate::fault::fail_point;
-use crate::handler::{Failure, drop_safely};
+use crate::handler::{Failure, Handler, drop_safely};
 use crate::row::{OnFinish, Settlement, idempotency_key};
 use crate::statement::{Change, Claimed, QueueOn};
 
@@ -30,7 +30,8 @@ use crate::statement::{Change, Claimed, QueueOn};
 /// between two messages. `rereading` says whether the rows are read again.
 pub(crate) fn work_group<Q, C>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q, C>,
+    plan: &Plan<'_, Q::Key, C>,
+    handler: &dyn Handler<Q, C>,
     size: u32,
     worker: &dyn WorkerCalls,
     rereading: &Rereading,
@@ -74,6 +75,7 @@ where
     let mut work = OpenGroup {
         session,
         plan,
+        handler,
         worker,
         started: Instant::now(),
         reservation: None,
@@ -85,7 +87,7 @@ where
         session_is_sound: true,
         remark: None,
     };
-    let end = if suspects {
+    let end: GroupEnd<Q::Key> = if suspects {
         GroupEnd::Undone(UndoReason::Alone("one of its messages is suspected of ending its process".to_owned()))
     } else if returned {
         GroupEnd::Undone(UndoReason::Alone("one of its messages has come back as it was".to_owned()))
@@ -111,19 +113,23 @@ where
 }
 
 /// Returns the rows as they were claimed, with the texts of their keys.
-fn claimed_as<Q: Entity, C>(plan: &Plan<'_, Q, C>, rows: &[Claimed<Q>]) -> Vec<(Arc<str>, ClaimedAs)> {
+fn claimed_as<K, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
     let Some(kept) = plan.claim.kept_rows else { return Vec::new() };
     let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
     messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
 
 /// Tells whether the row may share a transaction, and therefore a crash, with others.
-fn may_share<Q: Entity, C>(plan: &Plan<'_, Q, C>, row: &Claimed<Q>) -> bool {
+fn may_share<K, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
     plan.slot.recorder().may_share(plan.key_prefix, &row.key, row.fence, text)
 }
 
-fn begin_and_claim<Q, C>(session: &mut Session<C>, size: u32, plan: &Plan<'_, Q, C>) -> QueryResult<Vec<Claimed<Q>>>
+fn begin_and_claim<Q, C>(
+    session: &mut Session<C>,
+    size: u32,
+    plan: &Plan<'_, Q::Key, C>,
+) -> QueryResult<Vec<Claimed<Q::Key>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
@@ -133,10 +139,10 @@ where
     let rows = match (claim.places, claim.prefetched_keys) {
         (Some(places), _) => {
             let some = LaneClaim { limit: size, locks: true, begins_again: false };
-            places.claim::<Q, C>(session, some, claim.scope)?
+            places.claim(Q::QUEUE, session, some, claim.scope)?
         }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim_some::<Q, C>(session, size, claim.scope)?,
-        (None, None) => claim_some::<Q, C>(session, size, claim.scope)?,
+        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(Q::QUEUE, session, size, claim.scope)?,
+        (None, None) => claim_some(Q::QUEUE, session, size, claim.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -153,7 +159,7 @@ fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
 
 impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Handles the messages, settles and commits.
-    fn run(&mut self, claimed: Vec<Claimed<Q>>) -> GroupEnd<Q::Key> {
+    fn run(&mut self, claimed: Vec<Claimed<Q::Key>>) -> GroupEnd<Q::Key> {
         let (entities, rows, unhandled) = self.take_apart(claimed);
         match self.handle_settle_commit(entities, &rows, unhandled) {
             Ok(()) => {
@@ -216,13 +222,14 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
     fn take_apart(
         &mut self,
-        claimed: Vec<Claimed<Q>>,
+        claimed: Vec<Claimed<Q::Key>>,
     ) -> (Entities<Q>, Vec<GroupRow<Q::Key>>, Vec<DecidedRow<Q::Key>>) {
         let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
         for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
             match message {
                 Ok((entity, state)) => {
+                    let entity: Q = unboxed(entity);
                     let due = state.next_attempt_time;
                     let watch = self.plan.rules.teller.watch(&key, tries, due.map(Into::into));
                     if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
@@ -257,7 +264,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Restores the rows that the group did not come to.
     fn leave(&mut self, rows: &[GroupRow<Q::Key>], reservation: &Reservation) -> Result<(), GroupEnd<Q::Key>> {
         for UntouchedRow { key, fence, change, .. } in rows.iter().map(GroupRow::untouched) {
-            expect_rows::<Q, C>(Q::settle(self.session, &key, reservation.fence(fence), &change), 1)?;
+            expect_rows::<Q, C>(Q::QUEUE.settle(self.session, &key, reservation.fence(fence), &change), 1)?;
         }
         Ok(())
     }
@@ -273,7 +280,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             let success = Change { try_count: None, another_try: true, ..first.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (row.key.value(), row.fence)).collect();
             for rows in rows.chunks(SETTLED_AT_ONCE) {
-                expect_rows::<Q, C>(Q::settle_many(self.session, rows, &success), rows.len())?;
+                expect_rows::<Q, C>(Q::QUEUE.settle_many(self.session, rows, &success), rows.len())?;
             }
         }
         for row in others {

@@ -222,7 +222,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 idempotency_key,
             })
             .collect();
-        let (handler, timeout) = (self.plan.handler, self.plan.timeout);
+        let (handler, timeout) = (self.handler, self.plan.timeout);
         self.plan.slot.watch(rows.iter().map(|row| &row.watch));
         rows.iter().for_each(|row| row.watch.begins());
         let (mut has_used_connection, mut reserved) = (false, None);
@@ -367,7 +367,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         };
         self.plan.slot.watch([&row.watch]);
         row.watch.begins();
-        let handler = self.plan.handler;
+        let handler = self.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let answer = handler.handle(&entity, &mut message);
             drop(entity);

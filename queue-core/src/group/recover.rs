@@ -35,7 +35,7 @@ where
         let mut committed = false;
         let mut settled = Vec::new();
         for DecidedRow { key, fence, settled: state, change, .. } in handled {
-            let changed = match Q::recall_reservation(connection, key)? {
+            let changed = match Q::QUEUE.recall_reservation(connection, key)? {
                 Some(text) if text == reservation.text => {
                     committed = true;
                     settle_where_it_is::<Q, C>(connection, key, reservation.fence(*fence), *state, change)?
@@ -45,9 +45,9 @@ where
             settled.push((changed == 1).then_some(*state));
         }
         for UntouchedRow { key, fence, change, .. } in left {
-            if Q::recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
+            if Q::QUEUE.recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
                 committed = true;
-                Q::settle(connection, key, reservation.fence(*fence), change)?;
+                Q::QUEUE.settle(connection, key, reservation.fence(*fence), change)?;
             }
         }
         Ok(if committed { CommitState::Committed(settled) } else { CommitState::RolledBack })
@@ -68,12 +68,12 @@ where
     Q: QueueOn<C>,
 {
     if !matches!(settled, Settlement::Succeeded | Settlement::Deleted) {
-        return Q::settle(connection, key, fence, change);
+        return Q::QUEUE.settle(connection, key, fence, change);
     }
     connection.batch_execute("SAVEPOINT queueable_recovery")?;
     let written = match settled {
-        Settlement::Deleted => Q::remove(connection, key, fence),
-        _ => Q::settle(connection, key, fence, change),
+        Settlement::Deleted => Q::QUEUE.remove(connection, key, fence),
+        _ => Q::QUEUE.settle(connection, key, fence, change),
     };
     match written {
         Ok(rows) => {
@@ -84,7 +84,7 @@ where
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_recovery")?;
             tracing::error!(entity = Q::ENTITY, ?key, %error, "a row that has succeeded cannot leave the table");
             let stays = Change { status: Some(Status::Success), stays: true, ..change.clone() };
-            Q::settle(connection, key, fence, &stays)
+            Q::QUEUE.settle(connection, key, fence, &stays)
         }
         Err(error) => Err(error),
     }

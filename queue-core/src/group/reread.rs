@@ -11,6 +11,7 @@ use diesel::result::QueryResult;
 
 use super::end::GroupRow;
 use crate::backend::QueueConnection;
+use crate::entity::unboxed;
 use crate::row::idempotency_key;
 use crate::statement::{Claimed, QueueOn};
 
@@ -50,14 +51,14 @@ where
     Q: QueueOn<C>,
 {
     let Some(Claimed { key, fence, message: Ok((entity, state)), mut details }) =
-        Q::retake_if_claimable(connection, &row.key, row.fence)?
+        Q::QUEUE.retake_if_claimable(connection, &row.key, row.fence)?
     else {
         return Ok(None);
     };
     details.lane = row.details.lane.clone();
     let idempotency_key = idempotency_key(key_prefix, &key, &details);
     let (tries, watch) = (row.tries, row.watch.clone());
-    Ok(Some((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch })))
+    Ok(Some((unboxed(entity), GroupRow { key, fence, tries, state, details, idempotency_key, watch })))
 }
 
 #[cfg(test)]

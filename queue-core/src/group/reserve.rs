@@ -32,11 +32,11 @@ where
     let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
     // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
     // it.
-    let until = reserved_until(Q::present(connection).map_err(undone::<Q, C>)?, timeout);
+    let until = reserved_until(Q::QUEUE.present(connection).map_err(undone::<Q, C>)?, timeout);
     let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fenced: Vec<_> = rows.iter().map(|row| (row.key.value(), row.fence)).collect();
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
-        expect_rows::<Q, C>(Q::settle_many(connection, fenced, &change), fenced.len())?;
+        expect_rows::<Q, C>(Q::QUEUE.settle_many(connection, fenced, &change), fenced.len())?;
     }
     Ok(Reservation { text, until })
 }

@@ -1,6 +1,6 @@
 //! One entity in group mode inside a poller: a turn takes a group, whose size follows the backlog.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
@@ -16,22 +16,24 @@ use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::QueueTable;
 use crate::event::{Events, Watch};
+use crate::handler::Handler;
 use crate::lock::unpoisoned;
 use crate::row::{Options, Settlement, failure_text};
 use crate::statement::{Next, QueueOn};
 
 /// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
 pub(crate) struct GroupRunner<Q: QueueOn<C>, C: QueueConnection> {
-    runner: TransactionRunner<Q, C>,
+    runner: TransactionRunner<Q::Key, C>,
+    handler: Arc<dyn Handler<Q, C>>,
     size: Mutex<GroupSize>,
     rereading: Rereading,
 }
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
-    pub(crate) fn new(runner: TransactionRunner<Q, C>) -> Self {
+    pub(crate) fn new(runner: TransactionRunner<Q::Key, C>, handler: Arc<dyn Handler<Q, C>>) -> Self {
         let settings = &runner.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
-        GroupRunner { size: Mutex::new(GroupSize::new(most)), rereading: Rereading::new(), runner }
+        GroupRunner { size: Mutex::new(GroupSize::new(most)), rereading: Rereading::new(), runner, handler }
     }
 
     fn size(&self) -> MutexGuard<'_, GroupSize> {
@@ -73,7 +75,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         let plan = self.runner.plan(slot, false, rows, places.as_ref());
         let grouped = match holder.session_as_it_is() {
             Ok(session) => {
-                let grouped = work_group::<Q, C>(session, &plan, size, worker, &self.rereading);
+                let grouped = work_group(session, &plan, &*self.handler, size, worker, &self.rereading);
                 let is_left = places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
                 WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
             }
@@ -124,7 +126,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         match end {
             GroupEnd::Idle => return Turn::Idle,
             GroupEnd::NotClaimed(error) => {
-                if let Some(turn) = set_aside::<Q, C>(holder, &self.runner.log, &self.runner.rules, &error) {
+                if let Some(turn) = set_aside(Q::QUEUE, holder, &self.runner.log, &self.runner.rules, &error) {
                     return turn;
                 }
                 self.runner.log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));

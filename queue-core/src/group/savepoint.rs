@@ -83,7 +83,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Releases, settles and sets the next savepoint in one round trip, if possible.
     fn pass_on(&mut self, row: &GroupRow<Q::Key>, change: &Change) -> Option<QueryResult<()>> {
-        let passed = match Q::pass_on(self.session, &row.key, row.fence, change)? {
+        let passed = match Q::QUEUE.pass_on(self.session, &row.key, row.fence, change)? {
             // Nothing was done. The worker restores the handler's settings first.
             Err(error) if C::says_other_settings(&error) => return None,
             passed => passed,

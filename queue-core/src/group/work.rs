@@ -10,7 +10,7 @@ use super::reread::Rereading;
 use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Entity;
-use crate::handler::{Failure, Outcome, Panicked};
+use crate::handler::{Failure, Handler, Outcome, Panicked};
 use crate::row::{Details, Settlement};
 use crate::statement::{Change, QueueOn};
 
@@ -20,7 +20,8 @@ pub(crate) const SETTLED_AT_ONCE: usize = 400;
 /// A group in its transaction.
 pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
-    pub(crate) plan: &'a Plan<'a, Q, C>,
+    pub(crate) plan: &'a Plan<'a, Q::Key, C>,
+    pub(crate) handler: &'a dyn Handler<Q, C>,
     pub(crate) worker: &'a dyn WorkerCalls,
     pub(crate) started: Instant,
     pub(crate) reservation: Option<Reservation>,
@@ -134,8 +135,8 @@ pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
     row: &DecidedRow<Q::Key>,
 ) -> Result<(), GroupEnd<Q::Key>> {
     let written = match row.settled {
-        Settlement::Deleted => Q::remove(connection, &row.key, row.fence),
-        _ => Q::settle(connection, &row.key, row.fence, &row.change),
+        Settlement::Deleted => Q::QUEUE.remove(connection, &row.key, row.fence),
+        _ => Q::QUEUE.settle(connection, &row.key, row.fence, &row.change),
     };
     expect_rows::<Q, C>(written, 1)
 }

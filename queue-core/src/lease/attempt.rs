@@ -53,7 +53,7 @@ pub(crate) enum Written {
 }
 
 /// The message of a call, and its answer.
-type AppliedTo<'a, Q, C> = (&'a (Q, QueueState), &'a dyn AttemptBody<Q, C>);
+type AppliedTo<'a, Q, C> = (&'a (Q, QueueState), &'a dyn AttemptBody<C>);
 
 /// Whether a transaction for the answer holds the row.
 enum Hold {
@@ -187,7 +187,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         slot: &Slot,
         held: &WatchedRow<Q::Key>,
         message: &(Q, QueueState),
-        answer: &dyn AttemptBody<Q, C>,
+        answer: &dyn AttemptBody<C>,
     ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
@@ -312,7 +312,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         held: &WatchedRow<Q::Key>,
         places: Option<&HeldPlaces<'_>>,
         message: &(Q, QueueState),
-        answer: &dyn AttemptBody<Q, C>,
+        answer: &dyn AttemptBody<C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
@@ -380,9 +380,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         held: &WatchedRow<Q::Key>,
         is_under_savepoint: bool,
         message: &(Q, QueueState),
-        answer: &dyn AttemptBody<Q, C>,
-    ) -> SettledRow<Q> {
+        answer: &dyn AttemptBody<C>,
+    ) -> SettledRow<Q::Key> {
         let plan = Plan {
+            queue: Q::QUEUE,
             handler: answer,
             rules: &self.rules,
             timeout: self.info.timeout,
@@ -394,7 +395,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let watch = &held.watch;
         let (fence, before, tries) = (*fence, *before, *tries);
         let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint, watch };
-        settle_claimed(session, &plan, row, Ok(message), None)
+        settle_claimed(session, &plan, row, Ok(Box::new(message)), None)
     }
 
     /// Finds out what a transaction wrote whose answer to COMMIT was lost.
@@ -404,7 +405,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         held: &WatchedRow<Q::Key>,
         in_doubt: &InDoubt,
     ) -> QueryResult<Written> {
-        Ok(match find_out::<Q, C>(session, &held.key, held.fence, in_doubt)? {
+        Ok(match find_out(Q::QUEUE, session, &held.key, held.fence, in_doubt)? {
             Conclusion::Settled(settled) => {
                 let change = in_doubt.change.iter();
                 change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
@@ -423,7 +424,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let Fence { status, try_count, began: Some(began), change_count: None, .. } = held.fence else {
             return Ok(None);
         };
-        let (Some(number), Some(key)) = (session.prepare_lease::<Q::Queue>(Q::finish_lease)?, literal(&held.key))
+        let (Some(number), Some(key)) =
+            (session.prepare_lease(Q::QUEUE.id(), || Q::QUEUE.finish_lease())?, literal(&held.key))
         else {
             return Ok(None);
         };
@@ -449,7 +451,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Standing::Unknown => thread::sleep(EXCLUDED_PAUSE),
             }
         }
-        Ok((!Q::is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
+        Ok((!Q::QUEUE.is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
     }
 
     /// Records a failure in a transaction of its own.
@@ -464,10 +466,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let session = holder.session()?;
         let settle = |connection: &mut C, change: &Change| {
             // Under the lock, so that a row that was given back meanwhile is not mistaken for this attempt's row.
-            if !Q::is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
+            if !Q::QUEUE.is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
                 return Ok(0);
             }
-            Q::settle(connection, &held.key, held.fence, change)
+            Q::QUEUE.settle(connection, &held.key, held.fence, change)
         };
         match record(&mut **session, change, &settle) {
             Ok(1) => {
@@ -493,12 +495,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let pause = self.due_rows.refused_rows.pause_of(&held.key).max(self.length());
         for error in [text.clone(), ErrorText::Keep] {
             let change = Change { next: Some(Next::In(pause)), error, unless_stopped: true, ..Change::default() };
-            match in_transaction(connection, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
+            match in_transaction(connection, |connection| Q::QUEUE.settle(connection, &held.key, held.fence, &change)) {
                 Err(error) if is_refusal::<C>(&error) => {}
                 noted => return noted.map(drop).map_err(Error::from),
             }
         }
-        Ok(try_writing::<Q, C>(connection, &held.key, held.fence)?)
+        Ok(try_writing(Q::QUEUE, connection, &held.key, held.fence)?)
     }
 }
 

@@ -9,7 +9,7 @@ use super::calls::{CallEnd, Calls, EndedCall};
 use super::claim::{LeasedMessage, UncalledRow};
 use super::leased_rows::LeasedRow;
 use super::runner::{LeaseRunner, Ready};
-use crate::attempt::{BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
+use crate::attempt::{AppliedAnswer, BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Entity;
 use crate::handler::Answered;
@@ -135,7 +135,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let EndedCall { row, end, .. } = &ended;
         self.to_its_end(holder, slot, row, |holder| match end {
             CallEnd::Called(called) => match &**called {
-                Ok(Answered { message, answer }) => self.settle_called(holder, slot, row, Ok((message, answer))),
+                Ok(Answered { message, answer }) => {
+                    self.settle_called(holder, slot, row, Ok((message, &AppliedAnswer(&**answer))))
+                }
                 Err(failure) => self.settle_called(holder, slot, row, Err(failure)),
             },
             CallEnd::Aborted => self.settle_taken_away(holder, row).unwrap_or_else(|| {

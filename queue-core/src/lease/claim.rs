@@ -11,7 +11,7 @@ use super::leased_rows::LeasedRow;
 use crate::attempt::{AttemptError, SettleRules, UnsettledRow, set_leased_aside, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{HeldPlaces, KeptRows, LaneClaim, claim_some, peek, update_then_select};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueTable, unboxed};
 use crate::error::refused;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseClock, PanicSafeDrop};
@@ -128,7 +128,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    skips_locked_rows && Q::is_leased_at_once(scope)
+    skips_locked_rows && Q::QUEUE.is_leased_at_once(scope)
 }
 
 type ClaimIn<Q, C> = fn(&mut C, &LeaseClaim<'_, <Q as Entity>::Key>, Instant) -> QueryResult<Option<ClaimedBatch<Q>>>;
@@ -155,7 +155,7 @@ where
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
-    Q::end_exclusion(connection)?;
+    Q::QUEUE.end_exclusion(connection)?;
     if let Some(places) = claim.places {
         places.leave(connection)?;
     }
@@ -204,9 +204,10 @@ where
     }
     let sent = Instant::now();
     let mut batch = nothing();
-    let LeasedAtOnce { rows: leased, undecodable } = Q::lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
+    let LeasedAtOnce { rows: leased, undecodable } =
+        Q::QUEUE.lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
     let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
-    for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
+    for ((key, fence, message, details), began) in panic_safe::<Q>(rows).into_iter().zip(began) {
         if began.is_none() {
             let due = due(&message);
             batch.unwritable.push((UnsettledRow { key, fence, due, details, claimed_as: None }, None));
@@ -236,7 +237,7 @@ where
         }
     }
     // The other rows are leased: an error here must not cost them their worker. The lease of such a row ends by itself.
-    batch.set_aside = set_leased_aside::<Q, C>(&mut **session, claim.rules, &undecodable).unwrap_or_else(|error| {
+    batch.set_aside = set_leased_aside(Q::QUEUE, &mut **session, claim.rules, &undecodable).unwrap_or_else(|error| {
         tracing::warn!(entity = Q::ENTITY, %error, "a row whose key cannot be decoded cannot be set aside");
         0
     });
@@ -258,20 +259,20 @@ where
     let mut rows = match (claim.places, claim.can_lock) {
         (Some(places), locks) => {
             let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
-            places.claim::<Q, C>(connection, some, claim.scope)?
+            places.claim(Q::QUEUE, connection, some, claim.scope)?
         }
-        (None, true) => claim_some::<Q, C>(connection, claim.limit, claim.scope)?,
-        (None, false) => peek::<Q, C>(connection, claim.limit, claim.scope)?,
+        (None, true) => claim_some(Q::QUEUE, connection, claim.limit, claim.scope)?,
+        (None, false) => peek(Q::QUEUE, connection, claim.limit, claim.scope)?,
     };
     if !claim.can_lock && Q::Queue::OPTIONS.rerun_on_change.is_some() {
         // A peek may have read the content before a change and the count of changes after it.
         rows = retaken::<Q, C>(connection, rows)?;
     }
-    let rows = panic_safe(rows);
+    let rows = panic_safe::<Q>(rows);
     if rows.is_empty() {
         return Ok(Some(batch));
     }
-    let began = Some(Q::present(connection)?);
+    let began = Some(Q::QUEUE.present(connection)?);
     for (key, fence, message, details) in rows {
         let row =
             UnsettledRow { key: key.clone(), fence, due: due(&message), details: details.clone(), claimed_as: None };
@@ -291,7 +292,7 @@ where
         };
         match decided(claim.rules, fence, message, &details) {
             Err((settled, change)) => {
-                let written = Q::settle(connection, &key, fence, &change);
+                let written = Q::QUEUE.settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
                     return not_written(claim, row, written);
                 }
@@ -301,7 +302,7 @@ where
             Ok(message) => {
                 let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
                 if !is_plain {
-                    let written = Q::settle(connection, &key, fence, &leased);
+                    let written = Q::QUEUE.settle(connection, &key, fence, &leased);
                     if fails::<C>(&written, 1) {
                         return not_written(claim, row, written);
                     }
@@ -323,7 +324,7 @@ where
         ..Change::default()
     };
     let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
-    let written = Q::settle_many(connection, &rows, &change);
+    let written = Q::QUEUE.settle_many(connection, &rows, &change);
     if let (true, Some(row)) = (fails::<C>(&written, rows.len()), plain.pop()) {
         return not_written(claim, row, written);
     }
@@ -344,14 +345,14 @@ where
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = update_then_select::<Q, C>(connection, claim.lease, claim.limit, claim.scope)?;
+        taken = update_then_select(Q::QUEUE, connection, claim.lease, claim.limit, claim.scope)?;
         if taken.is_some() {
             break;
         }
     }
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut batch = nothing();
-    for (key, fence, message, details) in panic_safe(rows) {
+    for (key, fence, message, details) in panic_safe::<Q>(rows) {
         let row = UnsettledRow { key: key.clone(), fence, due: None, details: details.clone(), claimed_as: None };
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
@@ -371,7 +372,7 @@ where
         };
         match decided {
             Err((settled, change)) => {
-                let written = Q::settle(connection, &key, fence, &change);
+                let written = Q::QUEUE.settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
                     return not_written(claim, row, written);
                 }
@@ -391,20 +392,21 @@ where
 }
 
 /// Locks rows that were read without a lock, and reads them again.
-fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q>>) -> QueryResult<Vec<Claimed<Q>>>
+fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q::Key>>) -> QueryResult<Vec<Claimed<Q::Key>>>
 where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    rows.into_iter().filter_map(|row| Q::retake(connection, &row.key, row.fence).transpose()).collect()
+    rows.into_iter().filter_map(|row| Q::QUEUE.retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
 type Message<Q> = Result<PanicSafeDrop<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
 
 type PanicSafeRow<Q> = (RowKey<<Q as Entity>::Key>, Fence, Message<Q>, Details);
 
-fn panic_safe<Q: Entity>(rows: Vec<Claimed<Q>>) -> Vec<PanicSafeRow<Q>> {
-    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(PanicSafeDrop::new), row.details)).collect()
+fn panic_safe<Q: Entity + 'static>(rows: Vec<Claimed<Q::Key>>) -> Vec<PanicSafeRow<Q>> {
+    let safe = |(entity, state)| PanicSafeDrop::new((unboxed(entity), state));
+    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(safe), row.details)).collect()
 }
 
 /// Returns when a row was due, if that can be read.

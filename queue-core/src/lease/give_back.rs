@@ -61,7 +61,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                     unless_stopped: true,
                     ..Change::default()
                 };
-                Q::settle(connection, &held.key, held.fence, &change).map(drop)
+                Q::QUEUE.settle(connection, &held.key, held.fence, &change).map(drop)
             })
         })?;
         // The rows may have been due below the low-water mark.

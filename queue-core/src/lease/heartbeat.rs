@@ -49,7 +49,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 held = self.free(connection, &held)?;
             }
             let rows: Vec<_> = held.iter().map(|held| (held.key.value(), held.fence)).collect();
-            Q::settle_many(connection, &rows, &change)
+            Q::QUEUE.settle_many(connection, &rows, &change)
         });
         drop(writing);
         fail_point("heartbeat-sent");
@@ -67,7 +67,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             let _writing = self.turn_to_write();
             let session = holder.session()?;
             let sent = Instant::now();
-            match in_transaction(&mut **session, |connection| Q::settle(connection, &held.key, held.fence, &change)) {
+            match in_transaction(&mut **session, |connection| {
+                Q::QUEUE.settle(connection, &held.key, held.fence, &change)
+            }) {
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
@@ -93,7 +95,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let places = self.limits().map(Places::hold);
         let extended = in_transaction(&mut **session, |connection| {
             match self.standing(connection, held, places.as_ref())? {
-                Standing::Holds => Q::settle(connection, &held.key, held.fence, change).map(Some),
+                Standing::Holds => Q::QUEUE.settle(connection, &held.key, held.fence, change).map(Some),
                 Standing::Lost => Ok(Some(0)),
                 // Another worker checks whose turn it is. The next heartbeat extends the lease.
                 Standing::Unknown => Ok(None),
@@ -116,7 +118,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     ) -> QueryResult<Vec<&'h Arc<LeasedRow<Q::Key>>>> {
         let mut free = Vec::with_capacity(held.len());
         for held in held {
-            match Q::recall_unless_locked(connection, &held.key)? {
+            match Q::QUEUE.recall_unless_locked(connection, &held.key)? {
                 Some(state) if state.reads_as(held.fence) => free.push(*held),
                 Some(_) => self.overtaken(held),
                 None => {}

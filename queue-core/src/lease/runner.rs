@@ -72,7 +72,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 entity: Q::ENTITY,
                 queue: TypeId::of::<Q::Queue>(),
                 way,
-                key_prefix: key_prefix::<Q, C>()?,
+                key_prefix: key_prefix(Q::QUEUE)?,
                 is_recorded: false,
                 is_exclusive: options.exclusive,
                 // For the transactions only: the lease limits the handler's own time.
@@ -84,7 +84,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             handler,
             calls,
             leased_rows: LeasedRows::new(),
-            due_rows: DueRows::of::<Q, C>(settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
+            due_rows: DueRows::of(Q::QUEUE, settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
             way: ClaimWay::new(style),
             ready: Mutex::default(),
@@ -146,14 +146,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         places: Option<&HeldPlaces<'_>>,
     ) -> QueryResult<Standing> {
         if self.info.is_exclusive {
-            return Ok(match Q::exclude(connection)? {
+            return Ok(match Q::QUEUE.exclude(connection)? {
                 false => Standing::Unknown,
-                true if Q::another_is_leased(connection, Some(&held.key))? => Standing::Lost,
+                true if Q::QUEUE.another_is_leased(connection, Some(&held.key))? => Standing::Lost,
                 true => Standing::Holds,
             });
         }
         let Some(places) = places else { return Ok(Standing::Holds) };
-        places.standing::<Q, C>(connection, held.details.lane.as_ref(), &held.key)
+        places.standing(Q::QUEUE, connection, held.details.lane.as_ref(), &held.key)
     }
 
     /// Watches the attempt on a leased row.
@@ -190,7 +190,7 @@ where
     C: QueueConnection,
     Q: QueueOn<C>,
 {
-    Q::end_exclusion(connection)?;
+    Q::QUEUE.end_exclusion(connection)?;
     places.map_or(Ok(()), |places| places.leave(connection))
 }
 

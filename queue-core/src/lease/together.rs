@@ -284,7 +284,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.
     fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<Q::Key>) -> Result<bool, Uncommitted<Q::Key>> {
         fail_point("lease-called");
-        if !Q::is_still(session, &row.key, row.fence)? {
+        if !Q::QUEUE.is_still(session, &row.key, row.fence)? {
             return Ok(false);
         }
         fail_point("lease-locked");
@@ -392,7 +392,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             }
         }
         for Alike { change, rows } in alike {
-            expect(Q::settle_many(session, &rows, change), rows.len())?;
+            expect(Q::QUEUE.settle_many(session, &rows, change), rows.len())?;
         }
         Ok(())
     }
@@ -450,8 +450,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 fn write<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, row: &Decided<Q::Key>) -> QueryResult<usize> {
     let LeasedRow { key, fence, .. } = &*row.held;
     match row.settled {
-        Settlement::Deleted => Q::remove(connection, key, *fence),
-        _ => Q::settle(connection, key, *fence, &row.change),
+        Settlement::Deleted => Q::QUEUE.remove(connection, key, *fence),
+        _ => Q::QUEUE.settle(connection, key, *fence, &row.change),
     }
 }
 

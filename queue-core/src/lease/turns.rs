@@ -62,7 +62,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         }
         loop {
             let picked =
-                self.due_rows.pick::<Q, C>(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
+                self.due_rows.pick(Q::QUEUE, holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
             match &rows.only {
@@ -117,7 +117,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn has_no_claim(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
         holder.close();
         if let Error::Database(error) = error
-            && let Some(turn) = set_aside::<Q, C>(holder, &self.log, &self.rules, error)
+            && let Some(turn) = set_aside(Q::QUEUE, holder, &self.log, &self.rules, error)
         {
             return turn;
         }
@@ -128,16 +128,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
     fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<Q::Key>, error: Option<DieselError>) -> Turn {
         let due_rows = &self.due_rows;
-        let Some(error) = error else { return leave_alone::<Q>(due_rows, &self.log, row, KEPT, false) };
+        let Some(error) = error else { return leave_alone(Q::QUEUE, due_rows, &self.log, row, KEPT, false) };
         let pause = due_rows.refused_rows.pause_of(&row.key);
         let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
-        let noted = holder.session().and_then(|session| Ok(note_refusal::<Q, C>(session, row, &text, pause)?));
+        let noted = holder.session().and_then(|session| Ok(note_refusal(Q::QUEUE, session, row, &text, pause)?));
         match noted {
             Ok(Conclusion::Refused { is_noted }) => {
-                leave_alone::<Q>(due_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
+                leave_alone(Q::QUEUE, due_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
             }
-            Ok(Conclusion::Kept) => leave_alone::<Q>(due_rows, &self.log, row, KEPT, false),
+            Ok(Conclusion::Kept) => leave_alone(Q::QUEUE, due_rows, &self.log, row, KEPT, false),
             Ok(_) => Turn::Interrupted,
             Err(error) => self.has_no_claim(holder, &error),
         }
@@ -149,14 +149,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let claimed_as = (*claimed_as)?;
         let times = self.due_rows.kept_rows.take_returned(claimed_as)?;
         let is_leased =
-            |connection: &mut C| in_transaction(connection, |connection| Q::is_still(connection, key, *fence));
+            |connection: &mut C| in_transaction(connection, |connection| Q::QUEUE.is_still(connection, key, *fence));
         if holder.session().and_then(|session| Ok(is_leased(session)?)).unwrap_or(true) {
             self.due_rows.kept_rows.forget(claimed_as);
             return None;
         }
         let row =
             UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone(), claimed_as: None };
-        Some(leave_kept_alone::<Q>(&self.due_rows, &row, times))
+        Some(leave_kept_alone(Q::QUEUE, &self.due_rows, &row, times))
     }
 
     /// Passes claimed rows on to the workers, and takes the first one.
@@ -281,34 +281,34 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
 
 impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for LeaseRunner<Q, C> {
     fn target(&self) -> QueryResult<Target> {
-        Q::target()
+        Q::QUEUE.target()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
         let skips_locked_rows = connection.skips_locked_rows()?;
         let can_lock = skips_locked_rows || C::Backend::ONE_WRITER;
         self.way.learn(skips_locked_rows, can_lock);
-        check_leased::<Q, C>(connection, can_lock)
+        check_leased(Q::QUEUE, connection, can_lock)
     }
 
     fn channel(&self) -> QueryResult<Option<String>> {
-        channel::<Q, C>()
+        channel(Q::QUEUE)
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        Q::present(connection).map(DateTime::from)
+        Q::QUEUE.present(connection).map(DateTime::from)
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due::<Q, C>(connection, thorough)
+        self.due_rows.probe_due(Q::QUEUE, connection, thorough)
     }
 
     fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::oldest_due(connection, self.due_rows.stages())
+        Q::QUEUE.oldest_due(connection, self.due_rows.stages())
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water::<Q, C>(connection)
+        self.due_rows.probe_low_water(Q::QUEUE, connection)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which handler serves an entity: this follows from the entity's mode.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::settings::PollerSettings;
 use crate::attempt::{BoxedRunner, TransactionRunner};
@@ -68,12 +69,13 @@ where
     C: QueueConnection,
 {
     fn transaction_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        Ok(BoxedRunner(Box::new(TransactionRunner::<Q, C>::new(handler, settings.for_runner())?)))
+        Ok(BoxedRunner(Box::new(TransactionRunner::new::<Q>(Arc::from(handler), settings.for_runner())?)))
     }
 
     fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        let runner = TransactionRunner::<Q, C>::new(handler, settings.for_runner())?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(runner))))
+        let handler: Arc<dyn Handler<Q, C>> = Arc::from(handler);
+        let runner = TransactionRunner::new::<Q>(handler.clone(), settings.for_runner())?;
+        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, handler))))
     }
 
     fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>

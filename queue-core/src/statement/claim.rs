@@ -17,7 +17,7 @@ use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, Place, QueueBackend, Statement};
-use crate::entity::{Entity, IsKey, QueueSql, QueueTable, SelectedIn, StoredIn};
+use crate::entity::{ErasedEntity, IsKey, Key, QueueSql, QueueTable, SelectedIn};
 use crate::row::{Details, Fence, Instant, Lane, QueueState, RowKey};
 
 /// Claims one row of a queue.
@@ -54,7 +54,7 @@ impl<DB: QueueBackend> Claim<DB> {
 }
 
 /// Finds the prepared statement of the claim `Of`, of the entity `Q`: its text is the same each time.
-pub struct ClaimId<Q, DB, Of>(PhantomData<fn() -> (Q, DB, Of)>);
+pub struct ClaimId<Q, DB, Of>(PhantomData<fn() -> Q>, PhantomData<fn() -> (DB, Of)>);
 
 impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for ClaimId<Q, DB, Of> {
     type QueryId = Self;
@@ -138,31 +138,28 @@ impl<DB: QueueBackend> ClaimSome<DB> {
 }
 
 /// A claimed row.
-pub struct Claimed<Q: Entity> {
+pub struct Claimed<K> {
     /// The primary key.
-    pub key: RowKey<Q::Key>,
+    pub key: RowKey<K>,
     /// The state in which it was claimed.
     pub fence: Fence,
     /// The entity and its queue state, or why they cannot be decoded.
-    pub message: Result<(Q, QueueState), Box<dyn std::error::Error + Send + Sync>>,
+    pub message: Result<(ErasedEntity, QueueState), Box<dyn std::error::Error + Send + Sync>>,
     /// The optional columns, if the entity asks for them.
     pub details: Details,
 }
 
 /// Returns the key of a row that a claim has read.
-pub(crate) fn claimed_key<Q: StoredIn<DB>, DB: QueueBackend>(row: ClaimedRow<Q>) -> RowKey<Q::Key> {
-    let (text, _) = occasion_of(Q::SQL, &row.0, &row.1);
+pub(crate) fn claimed_key<K: Key, DB: QueueBackend>(queue: &QueueSql<DB>, row: ClaimedRow<K>) -> RowKey<K> {
+    let (text, _) = occasion_of(queue, &row.0, &row.1);
     RowKey::new(row.0, text)
 }
 
-impl<Q: Entity> Claimed<Q> {
+impl<K: Key> Claimed<K> {
     /// Reads a row as this database returned it.
-    pub(crate) fn read<DB: QueueBackend>(row: ClaimedRow<Q>) -> Self
-    where
-        Q: StoredIn<DB>,
-    {
+    pub(crate) fn read<DB: QueueBackend>(queue: &QueueSql<DB>, row: ClaimedRow<K>) -> Self {
         let (key, text, status, try_count, Captured(rest)) = row;
-        let (text, details) = occasion_of(Q::SQL, &key, &text);
+        let (text, details) = occasion_of(queue, &key, &text);
         let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
         let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
@@ -177,7 +174,7 @@ impl<Q: Entity> Claimed<Q> {
         });
         // SQLite stores values of any type. A row whose occasion cannot be read has no idempotency key of its own.
         let message = match details.occasion {
-            None if Q::Queue::OPTIONS.occasion.is_some() => Err("its occasion is no whole number".into()),
+            None if queue.options.occasion.is_some() => Err("its occasion is no whole number".into()),
             _ => message,
         };
         Claimed { key: RowKey::new(key, text), fence, message, details }

@@ -4,11 +4,12 @@ use diesel::query_builder::AstPass;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::Claimed;
+use super::erased::ErasedQueue;
 use super::names::{push_names, push_table};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
 use crate::backend::{QueueBackend, QueueConnection, Statement, load};
-use crate::entity::{KeyedRow, QueueTable, StoredIn};
+use crate::entity::{Key, KeyedRow};
 use crate::row::{Details, DetailsRow, DetailsType};
 
 /// Reads the optional columns of the row with one key; null for those that the entity does not ask for.
@@ -66,43 +67,31 @@ fn push_or_null<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, column: Option<
 }
 
 /// Reports to the scope how far the claim has come, and reads the other columns that the rows' attempts need.
-pub(crate) fn claimed_within<Q, C>(
+pub(crate) fn claimed_within<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    scope: Scope<'_, Q::Key>,
-    rows: Vec<ClaimedRow<Q>>,
-) -> QueryResult<Vec<Claimed<Q>>>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
+    scope: Scope<'_, K>,
+    rows: Vec<ClaimedRow<K>>,
+) -> QueryResult<Vec<Claimed<K>>> {
     if let Some(claim_floor) = scope.claim_floor {
-        // In no order: a claim by keys returns the rows in any order. Loops here and below, because adapters are
-        // compiled anew for each entity.
-        let mut due = Vec::with_capacity(rows.len());
-        for row in &rows {
-            if let Some((Some(time), ..)) = row.4.read() {
-                due.push(time.time);
-            }
-        }
+        // In no order: a claim by keys returns the rows in any order.
+        let due = || rows.iter().filter_map(|row| Some(row.4.read()?.0?.time));
         claim_floor.is_answered();
-        claim_floor.has_claimed(due.iter().min().copied(), due.iter().max().copied());
+        claim_floor.has_claimed(due().min(), due().max());
     }
-    with_details(connection, rows)
+    with_details(queue, connection, rows)
 }
 
 /// Reads the columns that attempts need beyond the five, if the entity asks for more.
-pub(crate) fn with_details<Q, C>(connection: &mut C, rows: Vec<ClaimedRow<Q>>) -> QueryResult<Vec<Claimed<Q>>>
-where
-    Q: StoredIn<C::Backend>,
-    C: QueueConnection,
-{
-    let mut claimed = Vec::with_capacity(rows.len());
-    for row in rows {
-        claimed.push(Claimed::read::<C::Backend>(row));
-    }
-    if Q::Queue::OPTIONS.needs_details() {
+pub(crate) fn with_details<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    rows: Vec<ClaimedRow<K>>,
+) -> QueryResult<Vec<Claimed<K>>> {
+    let mut claimed: Vec<_> = rows.into_iter().map(|row| Claimed::read(queue.sql, row)).collect();
+    if queue.sql.options.needs_details() {
         for row in &mut claimed {
-            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::new(Q::row(&row.key))) {
+            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::new(queue.row(&row.key))) {
                 Ok(details) => {
                     let read = details.into_iter().next().map(Details::from).unwrap_or_default();
                     row.details = read.with_occasion_of(std::mem::take(&mut row.details));

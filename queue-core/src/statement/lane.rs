@@ -8,11 +8,11 @@ use super::condition::{StateCondition, push_exceptions};
 use super::due::Claimable;
 use super::limit::{Limit, keep_if_few, padded};
 use super::names::{push_column, push_columns, push_table, push_within};
-use super::scope::{Scope, push_floor};
+use super::scope::push_floor;
 use super::walk::{Walk, push_oldest};
 use crate::backend::{Place, QueueBackend, Statement};
-use crate::entity::{IsKey, KeyedRow, QueueSql, QueueTable, StoredIn};
-use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, RowKey, Status, ValueKind, microseconds};
+use crate::entity::{IsKey, KeyedRow, QueueSql};
+use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
 
 /// Reads the values of the rows of `Q` that have been due longest: one for each row.
 pub struct DueLanes<DB: QueueBackend> {
@@ -70,13 +70,15 @@ pub struct LaneDueRows<DB: QueueBackend> {
 }
 
 impl<DB: QueueBackend> LaneDueRows<DB> {
-    /// Returns the due rows of this scope.
-    pub fn of<Q: StoredIn<DB>>(scope: Scope<'_, Q::Key>) -> Self {
-        LaneDueRows {
-            due: Claimable::new(Q::SQL, scope.stages),
-            excepted: padded(Q::rows(RowKey::values(scope.except))),
-            floor: scope.floor().filter(|_| Q::Queue::OPTIONS.order.is_none()),
-        }
+    /// Returns the due rows in these stages, except some, and from `floor` on if they are claimed by due time.
+    pub fn new(
+        queue: &'static QueueSql<DB>,
+        stages: Option<&[&'static str]>,
+        excepted: Vec<IsKey<DB>>,
+        floor: Option<Instant>,
+    ) -> Self {
+        let floor = floor.filter(|_| queue.options.order.is_none());
+        LaneDueRows { due: Claimable::new(queue, stages), excepted: padded(excepted), floor }
     }
 
     pub(crate) fn queue(&self) -> &'static QueueSql<DB> {

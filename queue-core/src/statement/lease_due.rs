@@ -13,7 +13,6 @@ use super::claim::{ClaimSome, Claimed};
 use super::names::{push_columns, push_names, push_table, push_updated};
 use super::take::{ANOTHER_TRY, FINISHED, push_expired_lease};
 use crate::backend::{QueueBackend, Statement, column_names, push_now_plus};
-use crate::entity::Entity;
 use crate::row::{Instant, Status};
 
 /// Leases the rows that a claim finds.
@@ -30,10 +29,10 @@ impl<DB: QueueBackend> ClaimSome<DB> {
 }
 
 /// The rows that one statement has leased.
-pub struct LeasedAtOnce<Q: Entity> {
+pub struct LeasedAtOnce<K> {
     /// The rows as they were, each with the time at which its attempt began, or without one if a trigger has kept it
     /// from changing.
-    pub rows: Vec<(Claimed<Q>, Option<Instant>)>,
+    pub rows: Vec<(Claimed<K>, Option<Instant>)>,
     /// The beginnings of the attempts whose keys cannot be decoded.
     pub undecodable: Vec<Instant>,
 }

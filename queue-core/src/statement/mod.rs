@@ -1,4 +1,4 @@
-//! The queue's statements, one file each, and [`QueueOn`], which runs them.
+//! The queue's statements, one file each, and [`ErasedQueue`], which runs them.
 //!
 //! Every statement is a query node of the queue's own, generic over the entity and the backend. It writes identifiers
 //! and binds, and never puts text around a value. The SQL for each backend is a snapshot in the tests.
@@ -11,11 +11,12 @@ mod by_key;
 mod change;
 mod claim;
 mod claim_from;
-mod claim_on;
+mod claims;
 mod condition;
 mod details;
 mod due;
 mod end_pause;
+mod erased;
 mod error_texts;
 mod finish;
 mod finish_block;
@@ -24,10 +25,10 @@ mod inspect;
 mod key_text;
 mod keys;
 mod lane;
-mod lane_on;
+mod lanes;
 mod last_attempt;
 mod lease_due;
-mod lease_on;
+mod leases;
 mod limit;
 mod literal;
 mod names;
@@ -40,12 +41,12 @@ mod pass_on;
 mod prefetch_rows;
 mod priority;
 mod probe_due;
-mod probe_on;
+mod probes;
 mod queue_on;
 mod read_pauses;
 mod recall;
-mod recall_on;
 mod recall_reservation;
+mod recalls;
 mod remove;
 mod retake;
 mod rows;
@@ -54,7 +55,7 @@ mod scope;
 mod select;
 mod set_pause;
 mod settle;
-mod settle_on;
+mod settles;
 mod split;
 mod statistics;
 mod take;
@@ -71,10 +72,10 @@ pub use self::by_key::{ClaimKey, ClaimKeys, DueKeys};
 pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimId, ClaimSome, Claimed, FromLane, Pick};
 pub use self::claim_from::ClaimFrom;
-pub use self::claim_on::ClaimOn;
 pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::ReadDetails;
 pub use self::end_pause::EndPause;
+pub use self::erased::ErasedQueue;
 pub use self::error_texts::{ErrorTexts, TextsAfter, WithTexts};
 pub use self::finish::{Finish, LockLeased};
 pub use self::finish_block::FinishBlock;
@@ -82,10 +83,8 @@ pub use self::head::{AnotherIsLeased, Head};
 pub use self::inspect::{Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame};
 pub use self::keys::{ChangeKeys, CountAmong, Keys};
 pub use self::lane::{DueLanes, LaneDueRows, LanesOf, LeasedIn};
-pub use self::lane_on::LaneOn;
 pub use self::last_attempt::LastAttempt;
 pub use self::lease_due::{LeaseDue, LeasedAtOnce};
-pub use self::lease_on::LeaseOn;
 pub use self::newer::EnqueueIfNewer;
 pub use self::next_lanes::NextLanes;
 pub use self::oldest_due::OldestDue;
@@ -93,24 +92,21 @@ pub use self::pass_on::PassOn;
 pub use self::prefetch_rows::{LockVersion, PrefetchRows, RowVersion};
 pub use self::priority::SetPriority;
 pub use self::probe_due::{ProbeDue, ProbeDueFrom};
-pub use self::probe_on::ProbeOn;
 pub use self::queue_on::QueueOn;
 pub use self::read_pauses::ReadPauses;
 pub use self::recall::Recall;
-pub use self::recall_on::RecallOn;
 pub use self::recall_reservation::RecallReservation;
 pub use self::remove::{Remove, RemoveAll};
 pub use self::retake::Retake;
 pub use self::rows::{
     ClaimedRow, ClaimedRowType, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, ReadFrom, SampleRow, ShownFrom,
-    VersionedRow,
+    TypedLeaseDueRow, TypedRow, VersionedRow,
 };
 pub use self::sample::Sample;
 pub use self::scope::{ClaimFloor, Scope};
 pub use self::select::{Count, CountByStatus, Load};
 pub use self::set_pause::{PauseEnd, SetPause};
 pub use self::settle::{ChangeAll, Settle, SettleMany};
-pub use self::settle_on::SettleOn;
 pub use self::statistics::{CountFinished, FinishedRow, FinishedRowType};
 pub use self::take::{Present, Take, Taken};
 pub use self::undecodable::{KeyTexts, SetAside, UndecodableRow};

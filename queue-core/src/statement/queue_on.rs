@@ -1,11 +1,7 @@
-//! [`QueueOn`]: runs the statements of an entity's queue on a connection.
+//! [`QueueOn`]: the entities whose queues work on a connection.
 
-use super::claim_on::ClaimOn;
-use super::lane_on::LaneOn;
-use super::lease_on::LeaseOn;
-use super::probe_on::ProbeOn;
-use super::recall_on::RecallOn;
-use super::settle_on::SettleOn;
+use super::erased::ErasedQueue;
+use super::rows::ReadFrom;
 use crate::backend::QueueConnection;
 
 /// An entity whose queue works on a connection of type `C`.
@@ -62,15 +58,13 @@ use crate::backend::QueueConnection;
     note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database; \
             `#[diesel(check_for_backend(diesel::pg::Pg))]` on the struct shows which field cannot, or another backend there"
 )]
-pub trait QueueOn<C: QueueConnection>:
-    ProbeOn<C> + ClaimOn<C> + LaneOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C>
-{
+pub trait QueueOn<C: QueueConnection>: ReadFrom<C::Backend> + Send {
+    /// The queue as a value.
+    #[doc(hidden)]
+    const QUEUE: &'static ErasedQueue<Self::Key, C>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<Q, C> QueueOn<C> for Q
-where
-    C: QueueConnection,
-    Q: ProbeOn<C> + ClaimOn<C> + LaneOn<C> + LeaseOn<C> + SettleOn<C> + RecallOn<C>,
-{
+impl<Q: ReadFrom<C::Backend> + Send, C: QueueConnection> QueueOn<C> for Q {
+    const QUEUE: &'static ErasedQueue<Q::Key, C> = &ErasedQueue::of::<Q>();
 }

@@ -11,31 +11,33 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use crate::backend::{
     ByText, Captured, CapturedKey, DatabaseText, Loads, QueueBackend, QueueConnection, Statement, load,
 };
-use crate::entity::{Entity, QueueStateColumns, SelectedIn};
+use crate::entity::{Entity, ErasedEntity, QueueStateColumns, SelectedIn};
 use crate::row::{DueTime, Instant, QueueState, Status, TimestampUtc};
 
 /// A key as it is loaded, if it can be decoded.
 pub type KeyRow<K> = (CapturedKey<K>,);
 
-/// A claimed row as it is loaded: the key, its text and the fence always, the rest if it can be decoded.
-pub type ClaimedRow<Q> =
-    (<Q as Entity>::Key, String, Status, i32, Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>);
+/// The part of a claimed row that may fail to decode: its times, the text of its last failure and its entity.
+type Rest<E> = Captured<(Option<DueTime>, Option<Instant>, Option<String>, E)>;
 
-/// A prefetched row, and the text of its version.
-pub type VersionedRow<Q> = (ClaimedRow<Q>, String);
+/// A claimed row as the engine has it: the key, its text and the fence always, the rest if it can be decoded.
+pub type ClaimedRow<K> = (K, String, Status, i32, Rest<ErasedEntity>);
+
+/// A claimed row as it is loaded.
+pub type TypedRow<Q> = (<Q as Entity>::Key, String, Status, i32, Rest<Q>);
+
+/// A prefetched row as it is loaded, and the text of its version.
+pub type VersionedRow<Q> = (TypedRow<Q>, String);
 
 /// A row as it was claimed, and when its attempt under the lease began, as stored on the row now. `None`: the row was
 /// not written.
-pub type LeaseDueRow<Q> = (LeasedRow<Q>, Option<Instant>);
+pub type LeaseDueRow<K> = (LeasedRow<K, ErasedEntity>, Option<Instant>);
+
+/// The same as it is loaded.
+pub type TypedLeaseDueRow<Q> = (LeasedRow<<Q as Entity>::Key, Q>, Option<Instant>);
 
 /// A row as it was claimed. The row is already leased when its key turns out to be undecodable.
-pub(super) type LeasedRow<Q> = (
-    CapturedKey<<Q as Entity>::Key>,
-    String,
-    Status,
-    i32,
-    Captured<(Option<DueTime>, Option<Instant>, Option<String>, Q)>,
-);
+type LeasedRow<K, E> = (CapturedKey<K>, String, Status, i32, Rest<E>);
 
 /// A row to show. Unlike a claimed one, it may have any status.
 pub type SampleRow<Q> = (
@@ -47,7 +49,7 @@ pub type SampleRow<Q> = (
 );
 
 /// A row whose key may not be decodable: the text of its key, its status and tries, when it is due, and the key.
-pub type KeyTextRow<Q> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<<Q as Entity>::Key>);
+pub type KeyTextRow<K> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<K>);
 
 /// A text as it is loaded: the text and the value of the split; the number of rows, of rows with `ERROR`, and of rows
 /// with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how many of them failed at
@@ -74,10 +76,10 @@ pub(super) type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
 /// The SQL type of a [`KeyRow`].
 pub(super) type KeyRowType<Q> = ((KeyType<Q>,),);
 
-/// The SQL type of a [`ClaimedRow`].
+/// The SQL type of a [`TypedRow`].
 pub type ClaimedRowType<Q, DB> = (KeyType<Q>, Text, Text, Integer, RestType<Q, DB>);
 
-/// The SQL type of a [`LeasedRow`] and of a [`SampleRow`].
+/// The SQL type of a leased row and of a [`SampleRow`].
 pub(super) type SampleRowType<Q, DB> = ((KeyType<Q>,), Text, Text, Integer, RestType<Q, DB>);
 
 /// The SQL type of an entity with its queue state.
@@ -124,12 +126,12 @@ pub trait ReadFrom<DB: QueueBackend>: SelectedIn<DB> + 'static {
         C: QueueConnection<Backend = DB>;
 
     /// Reads keys that may not be decodable.
-    fn load_key_texts<C>(connection: &mut C, keys: &dyn Statement<DB>) -> QueryResult<Vec<KeyTextRow<Self>>>
+    fn load_key_texts<C>(connection: &mut C, keys: &dyn Statement<DB>) -> QueryResult<Vec<KeyTextRow<Self::Key>>>
     where
         C: QueueConnection<Backend = DB>;
 
     /// Reads claimed rows.
-    fn load_claimed<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Self>>>
+    fn load_claimed<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<TypedRow<Self>>>
     where
         C: QueueConnection<Backend = DB>,
     {
@@ -137,7 +139,7 @@ pub trait ReadFrom<DB: QueueBackend>: SelectedIn<DB> + 'static {
     }
 
     /// The same by a statement that a session finds by the type `Id`.
-    fn load_claimed_by_id<Id, C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Self>>>
+    fn load_claimed_by_id<Id, C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<TypedRow<Self>>>
     where
         Id: QueryId,
         C: QueueConnection<Backend = DB>;
@@ -148,7 +150,7 @@ pub trait ReadFrom<DB: QueueBackend>: SelectedIn<DB> + 'static {
         C: QueueConnection<Backend = DB>;
 
     /// Reads rows that the statement has leased.
-    fn load_leased<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<LeaseDueRow<Self>>>
+    fn load_leased<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<TypedLeaseDueRow<Self>>>
     where
         C: QueueConnection<Backend = DB>;
 }
@@ -164,10 +166,10 @@ where
         + QueryMetadata<(ClaimedRowType<Q, DB>, Text)>
         + QueryMetadata<(SampleRowType<Q, DB>, Nullable<TimestampUtc>)>,
     (Q::Key, String): FromSqlRow<(KeyType<Q>, Text), DB>,
-    KeyTextRow<Q>: FromSqlRow<KeyTextRowType<Q>, DB>,
-    ClaimedRow<Q>: FromSqlRow<ClaimedRowType<Q, DB>, DB>,
+    KeyTextRow<Q::Key>: FromSqlRow<KeyTextRowType<Q>, DB>,
+    TypedRow<Q>: FromSqlRow<ClaimedRowType<Q, DB>, DB>,
     VersionedRow<Q>: FromSqlRow<(ClaimedRowType<Q, DB>, Text), DB>,
-    LeaseDueRow<Q>: FromSqlRow<(SampleRowType<Q, DB>, Nullable<TimestampUtc>), DB>,
+    TypedLeaseDueRow<Q>: FromSqlRow<(SampleRowType<Q, DB>, Nullable<TimestampUtc>), DB>,
 {
     fn load_keys<C>(connection: &mut C, keys: &dyn Statement<DB>) -> QueryResult<Vec<(Q::Key, String)>>
     where
@@ -176,14 +178,14 @@ where
         load::<(KeyType<Q>, Text), _, _>(connection, keys)
     }
 
-    fn load_key_texts<C>(connection: &mut C, keys: &dyn Statement<DB>) -> QueryResult<Vec<KeyTextRow<Q>>>
+    fn load_key_texts<C>(connection: &mut C, keys: &dyn Statement<DB>) -> QueryResult<Vec<KeyTextRow<Q::Key>>>
     where
         C: QueueConnection<Backend = DB>,
     {
         load::<KeyTextRowType<Q>, _, _>(connection, keys)
     }
 
-    fn load_claimed_by_id<Id, C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<ClaimedRow<Q>>>
+    fn load_claimed_by_id<Id, C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<TypedRow<Q>>>
     where
         Id: QueryId,
         C: QueueConnection<Backend = DB>,
@@ -198,7 +200,7 @@ where
         load::<(ClaimedRowType<Q, DB>, Text), _, _>(connection, rows)
     }
 
-    fn load_leased<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<LeaseDueRow<Q>>>
+    fn load_leased<C>(connection: &mut C, claim: &dyn Statement<DB>) -> QueryResult<Vec<TypedLeaseDueRow<Q>>>
     where
         C: QueueConnection<Backend = DB>,
     {

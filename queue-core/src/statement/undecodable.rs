@@ -12,7 +12,7 @@ use super::names::{push_columns, push_table};
 use super::rows::KeyTextRow;
 use super::walk::Walk;
 use crate::backend::{QueueBackend, Statement, column_names};
-use crate::entity::{Entity, QueueSql};
+use crate::entity::QueueSql;
 use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
 
 /// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
@@ -58,7 +58,7 @@ impl UndecodableRow {
     }
 
     /// Returns the row, if its key cannot be decoded.
-    pub(crate) fn of<Q: Entity>(row: KeyTextRow<Q>) -> Option<Self> {
+    pub(crate) fn of<K>(row: KeyTextRow<K>) -> Option<Self> {
         let (identity, status, try_count, due, key) = row;
         let Err(why) = key.0 else { return None };
         let due = if let Ok((due,)) = due.0 { due } else { None };

@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{AheadDue, Claim, FromLane, LaneDueRows, LeasedIn, NextLanes, Pick, Scope};
+use queueable::internals::statement::{AheadDue, Claim, FromLane, LaneDueRows, LeasedIn, NextLanes, Pick};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
@@ -67,7 +67,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
             "the next lane",
             plan_of(
                 &mut connection,
-                &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), Some(seven()), 1),
+                &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(seven()), 1),
             ),
         ),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
@@ -105,7 +105,7 @@ fn the_next_lanes_are_found_by_jumps() {
     let plan = plan_of(
         &mut database.connect(),
         &NextLanes::new(
-            LaneDueRows::<Backend>::of::<Serial>(Scope::ALL),
+            LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None),
             Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
             32,
         ),

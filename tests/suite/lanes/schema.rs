@@ -5,11 +5,11 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use queueable::internals::backend::Schema;
-use queueable::internals::statement::ProbeOn;
 use queueable::{Error, Message, Outcome, Queueable};
 
 use super::{job, jobs, jobs_of};
 use crate::db::{Conn, Database, SHAPE};
+use crate::suite::keyed::erased;
 
 job!(Serial, serial_queue, serial_by = company_id);
 
@@ -31,7 +31,7 @@ fn the_migration_adds_the_index_and_its_revert_drops_it() {
     let database = jobs_of::<Serial>();
     let mut connection = database.connect();
     assert_eq!(indexes_of_lanes(&database).len(), 1);
-    let target = <Serial as ProbeOn<Conn>>::target().unwrap();
+    let target = erased::<Serial>().target().unwrap();
     connection.add_queue(&target).unwrap();
     assert_eq!(indexes_of_lanes(&database).len(), 1, "a second time changes nothing");
     connection.remove_queue(&target).unwrap();

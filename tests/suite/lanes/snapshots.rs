@@ -5,13 +5,13 @@ use std::time::Duration;
 use queueable::QueueOn;
 use queueable::internals::backend::{Place, Schema, Sql, Statement};
 use queueable::internals::statement::{
-    AheadDue, AheadKey, Claim, DueLanes, FromLane, LaneDueRows, LanesOf, LeasedIn, NextLanes, Pick, ProbeOn, Scope,
+    AheadDue, AheadKey, Claim, DueLanes, FromLane, LaneDueRows, LanesOf, LeasedIn, NextLanes, Pick,
 };
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs};
 use crate::db::{Conn, NAME};
-use crate::suite::keyed::{queue, row, rows};
+use crate::suite::keyed::{erased, queue, row, rows};
 
 job!(Serial, serial_queue, serial_by = company_id);
 job!(Strict, strict_queue, serial_by(company_id, strict));
@@ -22,7 +22,9 @@ fn add(listing: &mut String, title: &str, statement: &impl Statement<Backend>) {
 }
 
 fn steps<Q: QueueOn<Conn>>(listing: &mut String) {
-    for step in Conn::steps(&Q::target().unwrap()).iter().filter(|step| ["lanes", "strict"].contains(&step.name)) {
+    for step in
+        Conn::steps(&erased::<Q>().target().unwrap()).iter().filter(|step| ["lanes", "strict"].contains(&step.name))
+    {
         *listing += &format!("{}, up:\n{}\n\n", Q::ENTITY, step.up.join(";\n"));
         *listing += &format!("{}, down:\n{}\n\n", Q::ENTITY, step.down.join(";\n"));
     }
@@ -34,16 +36,28 @@ fn the_sql_of_lanes() {
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
     let from = |lane, pick| FromLane { lane, place: None, pick };
-    add(&mut sql, "lanes of the due rows", &DueLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), 128));
-    add(&mut sql, "first lane", &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), None, 1));
-    add(&mut sql, "next lane", &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), Some(value()), 1));
-    add(&mut sql, "next lanes", &NextLanes::new(LaneDueRows::<Backend>::of::<Serial>(Scope::ALL), Some(value()), 32));
+    add(
+        &mut sql,
+        "lanes of the due rows",
+        &DueLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), 128),
+    );
+    add(&mut sql, "first lane", &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), None, 1));
+    add(
+        &mut sql,
+        "next lane",
+        &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(value()), 1),
+    );
+    add(
+        &mut sql,
+        "next lanes",
+        &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(value()), 32),
+    );
     add(&mut sql, "lane of a row", &LanesOf::new(row::<Serial>(&1)));
     let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
     add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), Pick::First)));
     if NAME == "postgres" {
-        let place = Place::of(&<Serial as ProbeOn<Conn>>::target().unwrap(), "=7", 1);
+        let place = Place::of(&erased::<Serial>().target().unwrap(), "=7", 1);
         let from = FromLane { place: Some(place), ..from(lane(), Pick::First) };
         add(&mut sql, "claim in a lane, with a place", &claim().in_lane(from));
     }

@@ -4,13 +4,13 @@ use chrono::DateTime;
 use queueable::Instant;
 use queueable::Status;
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, ProbeOn, Settle};
+use queueable::internals::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, Settle};
 use queueable::internals::{ErrorText, Fence};
 
 use super::kinds::Whole;
 use super::texts::Line;
 use crate::db::{Conn, NAME};
-use crate::suite::keyed::{queue, row};
+use crate::suite::keyed::{erased, queue, row};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -41,7 +41,7 @@ fn the_sql_of_occasions() {
         "enqueue a newer version",
         &EnqueueIfNewer::new::<<Whole as queueable::Entity>::Queue>(row::<Whole>(&7), version),
     );
-    let target = <Whole as ProbeOn<Conn>>::target().unwrap();
+    let target = erased::<Whole>().target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "round") {
         sql += &format!(
             "{}, up:\n{}\n\n{}, down:\n{}\n\n",

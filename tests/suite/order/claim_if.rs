@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use queueable::QueueOn;
-use queueable::internals::statement::{ProbeOn, Scope};
+use queueable::internals::statement::Scope;
 use queueable::{
     ClaimStyle, CrashAccounting, Failure, HandlerFor, Lease, Message, Migrations, Outcome, Queueable, Stage, Status,
     Tally,
@@ -20,6 +20,7 @@ use queueable::{
 use super::{Backend, Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, BIGINT, Conn, TEXT};
 use crate::suite::bank::{Bank, payments};
+use crate::suite::keyed::erased;
 use queueable::internals::backend::Transactions;
 
 entity!(Approved, approved_queue, claim_if = "payments::company_id.eq(1)");
@@ -87,9 +88,9 @@ fn a_row_whose_condition_is_false_is_left_alone_until_it_is_true() {
     let left = |amount| (amount, Status::NotAttempted, true);
     assert_eq!(states(&bank).into_iter().filter(|state| state.2).collect::<Vec<_>>(), [2, 4, 6, 8].map(left));
     // A probe does not count them as work either: the workers would wake again and again.
-    assert_eq!(Approved::probe_due(&mut bank.connect(), None).unwrap(), None);
+    assert_eq!(erased::<Approved>().probe_due(&mut bank.connect(), None).unwrap(), None);
     sql(&bank, "UPDATE payments SET company_id = 1 WHERE amount_cents = 4");
-    assert_eq!(Approved::probe_due(&mut bank.connect(), None).unwrap(), Some(Duration::ZERO));
+    assert_eq!(erased::<Approved>().probe_due(&mut bank.connect(), None).unwrap(), Some(Duration::ZERO));
     assert_eq!(amounts_that_run!(Approved, &bank), [4]);
 }
 
@@ -216,7 +217,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_condition() {
 /// Claims a row, and returns its key. The transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
-    queueable::internals::claim_one::<Approved, Conn>(session, Scope::ALL).unwrap().map(|claimed| *claimed.key)
+    queueable::internals::claim_one(erased::<Approved>(), session, Scope::ALL).unwrap().map(|claimed| *claimed.key)
 }
 
 fn end(session: &mut Conn) {
@@ -244,14 +245,14 @@ fn a_claim_checks_the_condition_after_the_change_of_another_session() {
     assert_eq!(claim(&mut worker), None);
     <Conn as Connection>::TransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
-    assert!(queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().is_none());
+    assert!(queueable::internals::claim_one(erased::<Approved>(), &mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
     // The same the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
     <Conn as Connection>::TransactionManager::commit_transaction(&mut other).unwrap();
-    let claimed = queueable::internals::claim_one::<Approved, Conn>(&mut worker, Scope::ALL).unwrap().unwrap();
-    assert_eq!(claimed.message.unwrap().0.company_id, 1);
+    let claimed = queueable::internals::claim_one(erased::<Approved>(), &mut worker, Scope::ALL).unwrap().unwrap();
+    assert_eq!(claimed.message.unwrap().0.downcast::<Approved>().unwrap().company_id, 1);
     // From here on it stays true, because nobody else can change the row.
     let revoke = diesel::update(payments::table).set(payments::company_id.eq(2));
     let refused = other.with_lock_wait(Duration::from_millis(50), |other, _| revoke.execute(other));
@@ -315,10 +316,13 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
         let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
         for claims in [
             |worker: &mut Conn| {
-                queueable::internals::claim_one::<Q, Conn>(worker, Scope::ALL).unwrap().map(|row| *row.key)
+                queueable::internals::claim_one(erased::<Q>(), worker, Scope::ALL).unwrap().map(|row| *row.key)
             },
             |worker: &mut Conn| {
-                queueable::internals::claim_some::<Q, Conn>(worker, 5, Scope::ALL).unwrap().pop().map(|row| *row.key)
+                queueable::internals::claim_some(erased::<Q>(), worker, 5, Scope::ALL)
+                    .unwrap()
+                    .pop()
+                    .map(|row| *row.key)
             },
         ] as [fn(&mut Conn) -> Option<i64>; 2]
         {

@@ -7,12 +7,13 @@ use std::time::Duration;
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use queueable::QueueOn;
-use queueable::internals::statement::{ClaimOn, Scope};
+use queueable::internals::statement::Scope;
 use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
 
 use super::{Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, NewPayment, ledger, payments};
+use crate::suite::keyed::erased;
 use queueable::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
@@ -216,12 +217,14 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
 /// Locks and reads the row whose turn it is, in a transaction that the caller ends.
 fn claim<Q: QueueOn<Conn>>(session: &mut Conn) -> Option<Q::Key> {
     session.begin().unwrap();
-    queueable::internals::claim_one::<Q, _>(session, Scope::ALL).unwrap().map(|claimed| claimed.key.value().clone())
+    queueable::internals::claim_one(erased::<Q>(), session, Scope::ALL)
+        .unwrap()
+        .map(|claimed| claimed.key.value().clone())
 }
 
 fn end<Q: QueueOn<Conn>>(session: &mut Conn) {
     <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
-    Q::end_exclusion(session).unwrap();
+    erased::<Q>().end_exclusion(session).unwrap();
 }
 
 #[test]
@@ -305,9 +308,9 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
     let seen = bank.clone();
     let claimed = |session: &mut Conn| -> bool {
         session.begin().unwrap();
-        let rows = queueable::internals::claim_some::<AloneCalled, _>(session, 1, Scope::ALL).unwrap();
+        let rows = queueable::internals::claim_some(erased::<AloneCalled>(), session, 1, Scope::ALL).unwrap();
         <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
-        AloneCalled::end_exclusion(session).unwrap();
+        erased::<AloneCalled>().end_exclusion(session).unwrap();
         !rows.is_empty()
     };
     let handler = (

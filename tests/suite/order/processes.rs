@@ -13,13 +13,14 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::internals::statement::{ClaimOn, Scope};
+use queueable::internals::statement::Scope;
 use queueable::{CrashAccounting, Lease, Message, Outcome, Queueable};
 use tempfile::TempDir;
 
 use super::{bank_of, entity, sql};
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, payments};
+use crate::suite::keyed::erased;
 use crate::suite::main_job::program::Program;
 use queueable::internals::backend::Transactions;
 
@@ -161,10 +162,10 @@ fn when_the_holder_is_killed_another_process_goes_on_and_not_before() {
             let mut session = scene.bank.connect();
             for _ in 0..20 {
                 session.begin().unwrap();
-                let claimed = queueable::internals::claim_one::<Alone, _>(&mut session, Scope::ALL).unwrap();
+                let claimed = queueable::internals::claim_one(erased::<Alone>(), &mut session, Scope::ALL).unwrap();
                 let claimed = claimed.map(|row| *row.key);
                 <Conn as Connection>::TransactionManager::rollback_transaction(&mut session).unwrap();
-                Alone::end_exclusion(&mut session).unwrap();
+                erased::<Alone>().end_exclusion(&mut session).unwrap();
                 assert_eq!(claimed, None, "`{words}`");
             }
         }

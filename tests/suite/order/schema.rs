@@ -7,12 +7,12 @@ use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness;
 use queueable::QueueOn;
 use queueable::internals::backend::Schema;
-use queueable::internals::statement::ProbeOn;
 use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
 use super::{bank_of, entity, sql};
 use crate::db::{Conn, SHAPE};
 use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::keyed::erased;
 
 entity!(Urgent, urgent_queue, priority);
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
@@ -88,7 +88,7 @@ fn the_queue_is_added_again_without_effect_and_removed_without_a_trace() {
     fn comes_and_goes<Q: QueueOn<Conn>>() {
         let bank = Bank::before_the_queue();
         let before = shape(&bank);
-        let target = Q::target().unwrap();
+        let target = erased::<Q>().target().unwrap();
         let mut connection = bank.connect();
         connection.add_queue(&target).unwrap();
         let with_queue = shape(&bank);
@@ -114,7 +114,7 @@ fn the_queue_is_added_again_without_effect_and_removed_without_a_trace() {
 #[test]
 fn a_poller_does_not_start_without_the_ordered_index_and_says_what_makes_it() {
     let bank = bank_of::<ByAmount>();
-    let target = <ByAmount as ProbeOn<Conn>>::target().unwrap();
+    let target = erased::<ByAmount>().target().unwrap();
     let step = Conn::steps(&target).into_iter().find(|step| step.name == "order").unwrap();
     for gone in [&step.down[..], &step.down[..1]] {
         gone.iter().for_each(|statement| sql(&bank, statement));

@@ -12,7 +12,7 @@ use queueable::internals::statement::{AnotherIsLeased, Claim, Condition, Head, P
 use super::{Backend, entity};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::payments;
-use crate::suite::keyed::{queue, row, rows};
+use crate::suite::keyed::{erased, queue, row, rows};
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(Largest, largest_queue, order_by(amount_cents.desc(), company_id));
@@ -27,7 +27,7 @@ fn add(listing: &mut String, name: &str, statement: &impl Statement<Backend>) {
 }
 
 fn steps<Q: QueueOn<Conn>>(listing: &mut String) {
-    for step in Conn::steps(&Q::target().unwrap()).iter().filter(|step| step.name != "columns") {
+    for step in Conn::steps(&erased::<Q>().target().unwrap()).iter().filter(|step| step.name != "columns") {
         title(listing, &format!("{}, {}, up", Q::ENTITY, step.name), &step.up.join(";\n"));
         title(listing, &format!("{}, {}, down", Q::ENTITY, step.name), &step.down.join(";\n"));
     }

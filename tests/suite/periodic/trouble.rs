@@ -173,7 +173,7 @@ fn a_session_that_dies_with_its_claim_leaves_the_run_to_the_next_worker() {
     desk.insert(1, tick, every(3600));
     let mut dying = desk.connect();
     dying.batch_execute(if crate::db::NAME == "sqlite" { "BEGIN IMMEDIATE" } else { "BEGIN" }).unwrap();
-    assert!(queueable::internals::claim_one::<Once, _>(&mut dying, Scope::ALL).unwrap().is_some());
+    assert!(queueable::internals::claim_one(erased::<Once>(), &mut dying, Scope::ALL).unwrap().is_some());
     drop(dying);
     assert_eq!(desk.run(Mode::Transaction, Missed::Once, done).succeeded, 1);
     assert_eq!(desk.runs(), [(1, 1, Some(tick))]);
@@ -223,3 +223,4 @@ fn a_leased_row_keeps_the_time_on_its_schedule() {
         assert_eq!(poller.run_until_idle().unwrap().succeeded, 1, "{mode:?}: {:?}", desk.state(1));
     }
 }
+use crate::suite::keyed::erased;

@@ -3,13 +3,13 @@
 use chrono::DateTime;
 use diesel::{Queryable, Selectable};
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, EnqueueIfNewer, Next, ProbeOn, ReadDetails, Remove, Settle, SettleMany};
+use queueable::internals::statement::{Change, EnqueueIfNewer, Next, ReadDetails, Remove, Settle, SettleMany};
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
 
 use super::documents;
 use crate::db::{Conn, NAME};
-use crate::suite::keyed::{fenced_rows, queue, row};
+use crate::suite::keyed::{erased, fenced_rows, queue, row};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -55,7 +55,7 @@ fn the_sql_of_reruns_versions_and_times() {
         "enqueue if newer",
         &EnqueueIfNewer::new::<<Everything as queueable::Entity>::Queue>(row::<Everything>(&7), version),
     );
-    let target = <Everything as ProbeOn<Conn>>::target().unwrap();
+    let target = erased::<Everything>().target().unwrap();
     for step in Conn::steps(&target).into_iter().filter(|step| ["rerun", "created"].contains(&step.name)) {
         listing.0 += &format!("{}, up:\n{}\n\n", step.name, step.up.join(";\n"));
         listing.0 += &format!("{}, down:\n{}\n\n", step.name, step.down.join(";\n"));

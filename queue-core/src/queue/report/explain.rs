@@ -248,7 +248,7 @@ where
         {
             return Ok(behind);
         }
-        let holder = if found == Explanation::Due { Q::exclusion_holder(connection)? } else { None };
+        let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(connection)? } else { None };
         Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
     }
 }
@@ -322,7 +322,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
     if !options.exclusive {
         return Ok(false);
     }
-    let head = match Q::head(connection, options.stages.map(|stages| stages.names)) {
+    let head = match Q::QUEUE.head(connection, options.stages.map(|stages| stages.names)) {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(false),
         // It is another row, because this one's key can be decoded.
@@ -330,7 +330,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
         Err(error) => return Err(error),
     };
     let same = load::<BigInt, i64, _>(connection, &IsSame::new(Q::row(key), Q::row(&head).is_key))?;
-    Ok(same.iter().sum::<i64>() == 0 || Q::another_is_leased(connection, Some(key))?)
+    Ok(same.iter().sum::<i64>() == 0 || Q::QUEUE.another_is_leased(connection, Some(key))?)
 }
 
 /// Tells whether another row of a strictly serial lane has failed and is retried first.
@@ -339,25 +339,26 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
     key: &Q::Key,
 ) -> QueryResult<Option<Explanation>> {
     let is_strict = <Q::Queue as QueueTable>::OPTIONS.lanes.is_some_and(|lanes| lanes.strict);
-    let Some(lane @ Lane::Value(_)) = (if is_strict { Q::lane_of(connection, key)? } else { None }) else {
+    let Some(lane @ Lane::Value(_)) = (if is_strict { Q::QUEUE.lane_of(connection, key)? } else { None }) else {
         return Ok(None);
     };
-    let (Some(due_in), Some(ahead)) = (Q::ahead_due(connection, &lane)?, Q::ahead(connection, &lane)?) else {
+    let (Some(due_in), Some(ahead)) = (Q::QUEUE.ahead_due(connection, &lane)?, Q::QUEUE.ahead(connection, &lane)?)
+    else {
         return Ok(None);
     };
     let same = load::<BigInt, i64, _>(connection, &IsSame::new(Q::row(key), Q::row(&ahead).is_key))?;
-    let time = DateTime::from(Q::present(connection)?) + due_in;
+    let time = DateTime::from(Q::QUEUE.present(connection)?) + due_in;
     Ok((same.iter().sum::<i64>() == 0).then(|| Explanation::Behind { key: ahead.to_string(), time }))
 }
 
 /// Tells whether the limit of the row's lane, or of the queue, is reached.
 fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
-    let Some(lanes) = Places::of::<Q, C>(is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
+    let Some(lanes) = Places::of(Q::QUEUE, is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
     let mut found = None;
     // Rolled back, so that a place that it gets in order to find out is free again.
     let ended = connection.transaction::<(), DieselError, _>(|connection| {
-        found = lanes.full_lane::<Q, C>(connection, key)?;
+        found = lanes.full_lane(Q::QUEUE, connection, key)?;
         Err(DieselError::RollbackTransaction)
     });
     match ended {
@@ -431,10 +432,12 @@ fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key
 
 /// Locks the row, and finds out whether it can be written on. Run it in a transaction that is rolled back.
 fn refusal<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
-    let Some(fence) = Q::recall_unless_locked(connection, key)? else { return Ok(Explanation::Held { since: None }) };
+    let Some(fence) = Q::QUEUE.recall_unless_locked(connection, key)? else {
+        return Ok(Explanation::Held { since: None });
+    };
     let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
     // In a transaction of its own, so that an error ends this one and not the caller's.
-    let mut write = |fence| connection.transaction(|connection| Q::settle(connection, key, fence, &change));
+    let mut write = |fence| connection.transaction(|connection| Q::QUEUE.settle(connection, key, fence, &change));
     Ok(match write(fence) {
         Ok(0) => Explanation::Refused { error: None },
         // If the session may write on no row at all, the refusal is not about this row.

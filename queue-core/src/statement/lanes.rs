@@ -1,0 +1,103 @@
+//! Runs the statements about lanes.
+
+use std::time::Duration;
+
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use super::ahead::{AheadDue, AheadKey};
+use super::erased::ErasedQueue;
+use super::key_text::row_key;
+use super::lane::{DueLanes, LaneDueRows, LanesOf, LeasedIn};
+use super::next_lanes::NextLanes;
+use super::scope::Scope;
+use crate::backend::{QueueBackend, QueueConnection, load, load_first};
+use crate::entity::Key;
+use crate::row::{Lane, LaneValue, Lanes, RowKey};
+
+/// How many lanes a walk along their index reads at once.
+const LANES_AHEAD: u32 = 32;
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    fn lane_due_rows(&self, scope: Scope<'_, K>) -> LaneDueRows<C::Backend> {
+        LaneDueRows::new(self.sql, scope.stages, self.rows(RowKey::values(scope.except)), scope.floor())
+    }
+
+    /// Reads the lanes of up to `limit` rows that have been due longest, one for each row, without a lock.
+    pub fn due_lanes(&self, connection: &mut C, scope: Scope<'_, K>, limit: u32) -> QueryResult<Vec<Lane>> {
+        let due = DueLanes::new(self.lane_due_rows(scope), limit);
+        let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
+        Ok(lanes_of::<C::Backend>(texts, self.sql.options.lanes))
+    }
+
+    /// Returns how many lanes [`next_lanes`](Self::next_lanes) can read at once.
+    pub fn lanes_ahead(&self, scope: Scope<'_, K>) -> u32 {
+        if NextLanes::<C::Backend>::reads_many(&self.lane_due_rows(scope)) { LANES_AHEAD } else { 1 }
+    }
+
+    /// Reads the first lanes after this value that have due rows, up to `limit`, without a lock. Fewer lanes are the last
+    /// ones.
+    pub fn next_lanes(
+        &self,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        after: Option<LaneValue>,
+        limit: u32,
+    ) -> QueryResult<Vec<LaneValue>> {
+        let next = NextLanes::new(self.lane_due_rows(scope), after, limit);
+        let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
+        Ok(values_of(lanes_of::<C::Backend>(texts, self.sql.options.lanes)))
+    }
+
+    /// Reads the lane of the row with this key. `None`: there is no such row.
+    pub fn lane_of(&self, connection: &mut C, key: &K) -> QueryResult<Option<Lane>> {
+        let text: Option<Option<String>> =
+            load_first::<Nullable<Text>, _, _>(connection, &LanesOf::new(self.row(key)))?;
+        Ok(text.map(|text| lane_of::<C::Backend>(text, self.sql.options.lanes)))
+    }
+
+    /// Reads in how long the row that holds a strictly serial lane back is due; zero if it is due already. `None`: there
+    /// is none.
+    pub fn ahead_due(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
+        let due = load_first::<BigInt, i64, _>(connection, &AheadDue::new(self.sql, lane.clone()))?;
+        Ok(due.map(|due| Duration::from_micros(due.max(0).unsigned_abs())))
+    }
+
+    /// Reads the key of that row.
+    pub fn ahead(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<K>>> {
+        let ahead = (self.load_keys)(connection, &AheadKey::new(self.sql, lane.clone()))?.pop();
+        Ok(ahead.map(|(key, text)| row_key(self.sql, key, &text)))
+    }
+
+    /// Counts the rows of a lane, up to `limit`, that are under leases which have not ended, without the row with this
+    /// key.
+    pub fn leased_in(
+        &self,
+        connection: &mut C,
+        lane: &Lane,
+        except: Option<&K>,
+        limit: u32,
+        longest: Duration,
+    ) -> QueryResult<u32> {
+        let except = except.map(|key| self.row(key).is_key);
+        let leased = LeasedIn::new(self.sql, lane.clone(), except, limit, longest);
+        let leased = load::<Text, String, _>(connection, &leased)?;
+        Ok(u32::try_from(leased.len()).unwrap_or(u32::MAX))
+    }
+}
+
+/// Reads a lane as the statements select it.
+fn lane_of<DB: QueueBackend>(text: Option<String>, lanes: Option<Lanes>) -> Lane {
+    match (text, lanes) {
+        (Some(text), Some(lanes)) => Lane::Value(LaneValue::read(lanes.of.kind, text, DB::TEXT_HAS_IDENTITY)),
+        _ => Lane::NoValue,
+    }
+}
+
+fn lanes_of<DB: QueueBackend>(texts: Vec<Option<String>>, lanes: Option<Lanes>) -> Vec<Lane> {
+    texts.into_iter().map(|text| lane_of::<DB>(text, lanes)).collect()
+}
+
+fn values_of(lanes: Vec<Lane>) -> Vec<LaneValue> {
+    lanes.iter().filter_map(|lane| lane.value().cloned()).collect()
+}
