@@ -60,10 +60,18 @@ build_tests() {
     cargo test --workspace --all-features --no-run 2>&1 | tee "$logs/programs"
 }
 
+# Tells whether there is plenty of memory for the tests' databases. On a disk, half of PostgreSQL's work is to create and
+# remove their files, and most of the time of MariaDB and SQLite is spent waiting for the disk.
+has_memory_for_databases() {
+    [ -w /dev/shm ] && [ -r /proc/meminfo ] || return
+    [ "$(df --output=avail --block-size=1M /dev/shm | tail -n 1)" -ge 4096 ] || return
+    [ "$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)" -ge 8192 ]
+}
+
 # All test programs run although one has failed: a promise that breaks on one database only is worth knowing as such.
 # Their tests mostly wait, for servers and for pollers, so there are twice as many threads as processors.
 test_programs() {
-    RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} \
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} TMPDIR=$databases \
         cargo test --quiet --workspace --all-features --no-fail-fast "$@"
 }
 
@@ -74,7 +82,8 @@ run_others() {
         [ "$program" = postgres ] || programs+=(--test "$program")
     done
     test_programs --lib "${programs[@]}" || status=1
-    test_programs --doc || status=1
+    # They are programs in the directory for temporary files, and memory may be mounted so that no program runs there.
+    databases=${TMPDIR:-/tmp} test_programs --doc || status=1
     # The bugs that chaos has to find still fit the library: a copy with all of them compiles.
     "${CARGO_TARGET_DIR:-target}/debug/chaos" --planted --check || status=1
     return $status
@@ -121,7 +130,14 @@ for tool in cargo 'cargo fmt' 'cargo clippy'; do
     $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
 done
 logs=$(mktemp -d)
+databases=${TMPDIR:-/tmp}
 trap 'rm -rf "$logs"' EXIT
+if [ -z "${TMPDIR:-}" ] && has_memory_for_databases; then
+    databases=$(mktemp -d /dev/shm/queueable-XXXXXX)
+    trap 'rm -rf "$logs" "$databases"' EXIT
+    # The servers have accounts of their own.
+    chmod 755 "$databases"
+fi
 
 read -r -d '' -a missing < <(missing_packages) || true
 [ ${#missing[@]} = 0 ] || step "install ${missing[*]}" install_packages "${missing[@]}"
