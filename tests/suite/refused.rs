@@ -97,8 +97,8 @@ fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
 fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();
-        // More rows than a claim passes over by their keys.
-        let (bad, sound) = enqueue_bad_and_sound(&bank, 80, 30);
+        // More rows than a claim passes over by their keys: 50.
+        let (bad, sound) = enqueue_bad_and_sound(&bank, 60, 30);
         bank.connect().batch_execute(trigger).unwrap();
         let runs = Runs::default();
         let tally = poller(&bank, 3, runs.clone()).run_until_idle().unwrap();
@@ -116,8 +116,8 @@ fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
 #[test]
 fn rows_that_a_trigger_refuses_to_change_leave_the_others_their_turn_and_an_end_to_the_run() {
     work_past(REFUSE_SEVEN, |context, bank, bad, tally| {
-        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
-        assert!(tally.refused >= 80, "{context}");
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
+        assert!(tally.refused >= 60, "{context}");
         assert_eq!((tally.succeeded, tally.failed), (30, 0), "{context}");
     });
 }
@@ -125,8 +125,8 @@ fn rows_that_a_trigger_refuses_to_change_leave_the_others_their_turn_and_an_end_
 #[test]
 fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_end_to_the_run() {
     work_past(KEEP_SEVEN, |context, bank, bad, tally| {
-        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
-        assert!(tally.refused >= 80, "{context}");
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
+        assert!(tally.refused >= 60, "{context}");
     });
 }
 
@@ -134,8 +134,8 @@ fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_e
 fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_and_an_end_to_the_run() {
     keep_warnings();
     work_past(PUT_SEVEN_BACK, |context, bank, bad, tally| {
-        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 80)]), "{context}");
-        assert!(tally.refused >= 80, "{context}");
+        assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
+        assert!(tally.refused >= 60, "{context}");
     });
     await_warning(&["a row has come back as it was", "a trigger puts the old values back"]);
 }
@@ -187,8 +187,8 @@ fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_not_taken_for_a_kept_on
 #[test]
 fn a_row_of_which_only_the_time_and_the_text_can_be_written_waits_and_says_why() {
     work_past(REFUSE_STATE_OF_SEVEN, |context, bank, bad, tally| {
-        assert!(tally.refused >= 80, "{context}");
-        for id in [bad[0], bad[79]] {
+        assert!(tally.refused >= 60, "{context}");
+        for id in [bad[0], bad[59]] {
             let state = bank.state(id);
             let text = state.last_attempt_error_message.unwrap_or_default();
             assert!(text.contains("no other state of sevens"), "{context}: {text:?}");
@@ -302,10 +302,12 @@ fn a_full_disk_uses_no_try_and_no_interruption_of_another_kind() {
     assert_eq!((tally.succeeded, tally.retried, tally.failed), (1, 0, 0));
 }
 
+/// The bad rows are more than a survey reads. The first one reads 1024 keys, all of one due time here, and the next ones
+/// read 2048. Only when a thousand rows are known to be refused does a survey read the last ones.
 #[test]
-fn ten_thousand_refused_rows_leave_the_others_their_turn() {
+fn more_refused_rows_than_a_survey_reads_leave_the_others_their_turn() {
     let bank = Bank::new();
-    let (bad, sound) = enqueue_bad_and_sound(&bank, 10_000, 500);
+    let (bad, sound) = enqueue_bad_and_sound(&bank, 2_200, 500);
     bank.connect().batch_execute(REFUSE_SEVEN).unwrap();
     let runs = Runs::default();
     let tally = MODES[0].2(&bank, 4, runs.clone()).run_until_idle().unwrap();
