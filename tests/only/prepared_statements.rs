@@ -120,6 +120,7 @@ macro_rules! groups {
         let handle = $entity::poller(bank.pool(1), handler).workers(1).start().unwrap();
         for rows in 1..=60 {
             bank.enqueue(1..=rows);
+            handle.wake();
             (0..rows).for_each(|_| each.recv_timeout(Duration::from_secs(60)).unwrap());
         }
         drop(handle);
