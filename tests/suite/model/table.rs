@@ -8,6 +8,7 @@ use diesel::connection::SimpleConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::AsExpression;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
 use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, QueueState, Queueable, Stage};
@@ -203,8 +204,10 @@ fn write(connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize
 /// The table, and a session on it.
 pub(super) struct Table {
     kind: Kind,
-    database: Database,
     connection: Conn,
+    /// The workers' sessions, which go from one run to the next.
+    pool: Pool<ConnectionManager<Conn>>,
+    _database: Database,
     /// The last run that was read.
     read: i64,
 }
@@ -227,7 +230,7 @@ impl Table {
             Kind::Exclusive => Migrations::new().entity::<Exclusive>(),
         };
         connection.run_pending_migrations(migrations).unwrap();
-        Table { kind, database, connection, read: 0 }
+        Table { kind, connection, pool: database.pool(3), _database: database, read: 0 }
     }
 
     pub(super) fn apply(&mut self, id: i64, deed: Deed, plan: Plan) -> usize {
@@ -245,7 +248,7 @@ impl Table {
     }
 
     fn poller(&self, mode: Mode) -> Poller<Conn> {
-        let (kind, pool) = (self.kind, self.database.pool(3));
+        let (kind, pool) = (self.kind, self.pool.clone());
         macro_rules! locked {
             ($entity:ident, $next:ident) => {
                 $entity::poller(pool, move |task: &$entity, message: &mut Message<'_, Conn>| {
