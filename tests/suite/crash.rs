@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{CrashAccounting, Error, HandlerResult, Message, Outcome, PollerSettings, Queueable, Status};
+use queueable::{
+    CrashAccounting, Error, HandlerResult, Message, Outcome, PollerSettings, QueueState, Queueable, Status,
+};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -27,8 +29,8 @@ const DEADLY: i64 = -1;
 
 entity!(Grouped, grouped_queue, group = 20);
 // After a crash under strict accounts, a row waits for its timeout.
-entity!(Strict, strict_queue, timeout = "10s",);
-entity!(StrictInGroups, strict_in_groups_queue, timeout = "10s", group = 20);
+entity!(Strict, strict_queue, timeout = "30s",);
+entity!(StrictInGroups, strict_in_groups_queue, timeout = "30s", group = 20);
 
 /// The orders of a process.
 #[derive(Clone, Serialize, Deserialize)]
@@ -183,7 +185,18 @@ impl Scene {
 
     /// Runs one process. Returns whether it ended by itself.
     fn run(&self, company: usize) -> bool {
-        is_over(self.start(&Orders { company, ..self.orders.clone() }).end())
+        let is_over = is_over(self.start(&Orders { company, ..self.orders.clone() }).end());
+        if !is_over && self.orders.settings.crash_accounting == CrashAccounting::Strict {
+            self.end_the_wait();
+        }
+        is_over
+    }
+
+    /// Makes the rows due that wait for their timeout after a crash under strict accounts.
+    fn end_the_wait(&self) {
+        let waits = payments::table.filter(payment_queue::next_attempt_time.gt(queueable::Now));
+        let now = payment_queue::next_attempt_time.eq(queueable::Now);
+        assert!(diesel::update(waits).set(now).execute(&mut self.bank.connect()).unwrap() > 0, "no row waits");
     }
 
     /// Runs one process after the other until one ends by itself. Returns how many crashed.
@@ -206,8 +219,10 @@ impl Scene {
 
     fn assert_cleared(&self, others: &[i64]) {
         assert_eq!(self.bank.booked(), others, "each once");
-        for id in others {
-            let state = self.bank.state(*id);
+        let states = payments::table.filter(payments::id.eq_any(others)).select(Payment::queue_state());
+        let states: Vec<QueueState> = states.load(&mut self.bank.connect()).unwrap();
+        assert_eq!(states.len(), others.len());
+        for state in states {
             assert_eq!((state.status, state.try_count), (Status::Success, 1));
             assert_eq!(state.last_attempt_error_message, None);
         }
@@ -262,21 +277,29 @@ fn a_row_that_aborts_four_workers_is_set_aside_after_three_crashes_and_its_neigh
 #[test]
 fn a_row_that_aborts_its_group_is_set_aside_after_three_crashes_and_its_neighbours_are_cleared() {
     for (accounting, workers) in [(CrashAccounting::On, 1), (CrashAccounting::On, 4), (CrashAccounting::Strict, 1)] {
-        let mut scene = Scene::new(accounting, workers);
-        scene.orders.grouped = true;
-        let (deadly, others) = scene.enqueue(if accounting == CrashAccounting::Strict { 40 } else { 999 });
-        // The deadly payment comes in the middle of the queue, when the groups have grown.
-        let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(2);
-        diesel::update(payments::table.filter(payments::id.eq_any(&others[..others.len() / 2])))
-            .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
-            .execute(&mut scene.bank.connect())
-            .unwrap();
-        assert_eq!(scene.run_until_over(), 3, "{accounting:?}");
-        scene.assert_set_aside(deadly);
-        scene.assert_cleared(&others);
-        let neighbours = scene.noted("suspect").into_iter().filter(|id| *id != deadly).count();
-        assert!(accounting == CrashAccounting::Strict || neighbours > 0, "nobody shared its transaction");
+        // A slow machine may make a group small, and so leave the deadly payment alone.
+        let has_company = (0..5).any(|_| abort_a_group(accounting, workers) > 0);
+        // Under strict accounts each message runs alone.
+        assert_eq!(has_company, accounting != CrashAccounting::Strict, "{accounting:?}, {workers} workers");
     }
+}
+
+/// Shows it once, and returns how many others were in the transactions that the crash has undone.
+fn abort_a_group(accounting: CrashAccounting, workers: usize) -> usize {
+    let mut scene = Scene::new(accounting, workers);
+    scene.orders.grouped = true;
+    // The groups have their full size after 31 messages.
+    let (deadly, others) = scene.enqueue(if accounting == CrashAccounting::Strict { 40 } else { 300 });
+    // The deadly payment comes in the middle of the queue, when the groups have grown.
+    let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(2);
+    diesel::update(payments::table.filter(payments::id.eq_any(&others[..others.len() / 2])))
+        .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
+        .execute(&mut scene.bank.connect())
+        .unwrap();
+    assert_eq!(scene.run_until_over(), 3, "{accounting:?}");
+    scene.assert_set_aside(deadly);
+    scene.assert_cleared(&others);
+    scene.noted("suspect").into_iter().filter(|id| *id != deadly).count()
 }
 
 #[test]
