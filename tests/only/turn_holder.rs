@@ -68,7 +68,7 @@ fn whoever_keeps_the_queue_from_going_on_is_told_in_the_log() {
     erased::<InTurn>().end_exclusion(&mut foreign).unwrap();
     while bank.state(ids[0]).status != Status::Success {
         handle.wake();
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     handle.shutdown(Duration::from_secs(60));
 }

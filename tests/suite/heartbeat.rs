@@ -50,7 +50,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 

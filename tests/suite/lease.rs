@@ -282,7 +282,7 @@ fn rows_that_were_claimed_and_not_begun_are_given_back_at_shutdown() {
         assert_eq!(leased(), 5);
         let shutdown = std::thread::spawn(move || handle.shutdown(Duration::from_secs(60)));
         while leased() > 1 {
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         for id in ids.iter().filter(|id| **id != first) {
             let state = bank.state(*id);
@@ -309,7 +309,7 @@ fn a_call_that_outlasts_the_grace_gives_its_row_back_and_is_told() {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while bank.state(id).status != Status::NotAttempted {
         assert!(std::time::Instant::now() < deadline, "the row is not given back: {:?}", bank.state(id));
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     assert_eq!(bank.state(id).try_count, 0, "no try is used");
     gate.open();
@@ -432,7 +432,7 @@ fn a_row_that_is_put_off_by_whoever_holds_it_is_not_taken_when_it_is_free() {
         let handle = early.unwrap_or_else(|| handle.recv().unwrap());
         starting.join().unwrap().unwrap();
         while bank.booked().is_empty() {
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 1);
         assert_eq!(bank.booked(), [ids[1]], "the condition is looked at again under the lock");

@@ -128,7 +128,7 @@ fn a_row_that_refuses_to_be_written_holds_up_no_neighbour_and_is_left_as_it_was(
         let deadline = Instant::now() + PATIENCE;
         while handle.tally().succeeded < 3 {
             assert!(Instant::now() < deadline, "{:?}", handle.tally());
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         let tally = handle.shutdown(PATIENCE).tally;
         assert_eq!((tally.succeeded, tally.lost, tally.retried), (3, 0, 0));
@@ -205,7 +205,7 @@ fn rows_that_wait_behind_a_call_that_is_slow_without_warning_are_few_and_lose_no
     let deadline = Instant::now() + PATIENCE;
     while leased(&bank) > 1 {
         assert!(Instant::now() < deadline, "they are given back");
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     gate.open();
     assert_eq!(shutdown.join().unwrap().rolled_back, 0);

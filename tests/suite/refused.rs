@@ -170,7 +170,7 @@ fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_not_taken_for_a_kept_on
         let handle = poller(&bank, 1, runs.clone()).start().unwrap();
         for run in 1..=3 {
             while statuses(&bank, &ids) != HashMap::from([(Status::Success, 1)]) {
-                std::thread::yield_now();
+                std::thread::park_timeout(Duration::from_millis(5));
             }
             assert_eq!(runs.lock().unwrap().get(&ids[0]), Some(&run), "{mode}");
             let anew = "UPDATE payments SET status = 'NOT_ATTEMPTED', next_attempt_time = '2026-01-01 00:00:00.000', \
@@ -246,7 +246,7 @@ fn what_the_database_refuses_is_explained() {
 fn await_runs(bank: &Bank, id: i64, handle: &PollerHandle, runs: &mpsc::Receiver<()>, times: usize) {
     for _ in 1..=times {
         let waits = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now));
-        while runs.try_recv().is_err() {
+        while runs.recv_timeout(Duration::from_millis(5)).is_err() {
             let due = payment_queue::next_attempt_time.eq(queueable::Now);
             diesel::update(waits).set(due).execute(&mut bank.connect()).unwrap();
             handle.wake();

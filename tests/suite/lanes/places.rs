@@ -127,7 +127,7 @@ fn a_lease_that_has_ended_is_lost_when_others_have_its_places() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while handle.tally().lost + handle.tally().succeeded == 0 {
         assert!(Instant::now() < deadline, "{:?}", handle.tally());
-        thread::yield_now();
+        thread::park_timeout(Duration::from_millis(5));
     }
     let tally = handle.shutdown(Duration::from_secs(60)).tally;
     assert!(tally.lost >= 1 && tally.succeeded == 0, "{tally:?}");

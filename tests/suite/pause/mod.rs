@@ -138,6 +138,6 @@ fn await_true(is_it: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while !is_it() {
         assert!(std::time::Instant::now() < deadline, "it never came true");
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
