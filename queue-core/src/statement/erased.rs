@@ -14,8 +14,9 @@ use super::claim_from::ClaimFrom;
 use super::finish_block::FinishBlockId;
 use super::rows::{ClaimedRow, KeyTextRow, LeaseDueRow, ReadFrom, TypedRow};
 use super::scope::Scope;
-use crate::backend::{Captured, QueueConnection, Statement, execute_by_id};
+use crate::backend::{Captured, LockSql, QueueConnection, Statement, execute_by_id};
 use crate::entity::{Entity, ErasedEntity, IsKey, Key, KeyedRow, LeaseMode, QueueSql};
+use crate::error::refused;
 use crate::row::RowKey;
 
 type Load<C, Row> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<Vec<Row>>;
@@ -57,21 +58,17 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             claim: Claim::new::<Q>,
             load_keys: Q::load_keys::<C>,
             load_key_texts: Q::load_key_texts::<C>,
-            load_claimed: |connection, claim| Q::load_claimed(connection, claim).map(erased::<Q>),
+            load_claimed: load::<Q, C>,
             load_plain: load_kept::<Q, Claim<C::Backend>, C>,
             load_from: load_kept::<Q, ClaimFrom<C::Backend>, C>,
-            load_by_key: load_kept::<Q, ClaimKey<C::Backend>, C>,
-            load_versioned: |connection, rows| {
-                let rows = Q::load_versioned(connection, rows)?;
-                Ok(rows.into_iter().map(|(row, version)| (erased_row::<Q>(row), version)).collect())
+            // What a database does not need is not compiled for it.
+            load_by_key: if C::Backend::PREFETCHES_KEYS {
+                load_kept::<Q, ClaimKey<C::Backend>, C>
+            } else {
+                load::<Q, C>
             },
-            load_leased: |connection, claim| {
-                let rows = Q::load_leased(connection, claim)?;
-                let erased = |((key, text, status, try_count, rest), began)| {
-                    ((key, text, status, try_count, erased_rest(rest)), began)
-                };
-                Ok(rows.into_iter().map(erased).collect())
-            },
+            load_versioned: if C::Backend::ROW_VERSION.is_some() { load_versioned::<Q, C> } else { load_nothing },
+            load_leased: if C::Backend::LEASES_AT_ONCE { load_leased::<Q, C> } else { load_nothing },
             finish_block: execute_by_id::<FinishBlockId<Q>, C>,
         }
     }
@@ -106,6 +103,41 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     pub(crate) fn rows<'k>(&self, keys: impl IntoIterator<Item = &'k K>) -> Vec<IsKey<C::Backend>> {
         keys.into_iter().map(self.is_key).collect()
     }
+}
+
+fn load<Q, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<ClaimedRow<Q::Key>>>
+where
+    Q: ReadFrom<C::Backend> + Send,
+    C: QueueConnection,
+{
+    Q::load_claimed(connection, claim).map(erased::<Q>)
+}
+
+fn load_versioned<Q, C>(
+    connection: &mut C,
+    rows: &dyn Statement<C::Backend>,
+) -> QueryResult<Vec<(ClaimedRow<Q::Key>, String)>>
+where
+    Q: ReadFrom<C::Backend> + Send,
+    C: QueueConnection,
+{
+    let rows = Q::load_versioned(connection, rows)?;
+    Ok(rows.into_iter().map(|(row, version)| (erased_row::<Q>(row), version)).collect())
+}
+
+fn load_leased<Q, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<LeaseDueRow<Q::Key>>>
+where
+    Q: ReadFrom<C::Backend> + Send,
+    C: QueueConnection,
+{
+    let rows = Q::load_leased(connection, claim)?;
+    let erased =
+        |((key, text, status, try_count, rest), began)| ((key, text, status, try_count, erased_rest(rest)), began);
+    Ok(rows.into_iter().map(erased).collect())
+}
+
+fn load_nothing<C: QueueConnection, Row>(_: &mut C, _: &dyn Statement<C::Backend>) -> QueryResult<Vec<Row>> {
+    Err(refused("this database has no such statement".to_owned()))
 }
 
 /// Reads claimed rows by the claim `Of`, whose text is written once.
