@@ -29,7 +29,7 @@ use crate::statement::{ErasedQueue, QueueOn};
 
 /// An entity, its handler and its settings.
 pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
-    pub(super) queue: &'static ErasedQueue<K, C>,
+    pub(crate) queue: &'static ErasedQueue<K, C>,
     info: RunnerInfo,
     handler: Box<dyn AttemptBody<C> + Send + Sync>,
     pub(crate) rules: SettleRules,

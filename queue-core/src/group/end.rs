@@ -1,6 +1,6 @@
 //! A group's rows, and the ways in which the group may end: what is then known of each row.
 
-use std::marker::PhantomData;
+use std::any::TypeId;
 
 use diesel::result::Error as DieselError;
 
@@ -25,10 +25,11 @@ pub(crate) struct WorkedGroup<K> {
 }
 
 /// The rows of a group, for the thread that gives it up because a handler does not return.
-pub(crate) struct HeldGroup<Q> {
+pub(crate) struct HeldGroup {
+    /// What tells its queue from every other.
+    pub(crate) queue: TypeId,
     /// How many rows there are.
     pub(crate) claimed: usize,
-    pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
 pub(crate) enum GroupEnd<K> {

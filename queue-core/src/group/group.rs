@@ -4,7 +4,6 @@
 //! [`handle`](super::handle) says how they are handled. Rows that were only rolled back are as they were, and run one
 //! by one. [`recover`](super::recover) finds out what a handler that has ended the transaction has left behind.
 
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,34 +11,30 @@ use std::time::Instant;
 use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
+use super::body::{Entities, GroupBody};
 use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoReason, UntouchedRow, WorkedGroup};
-use super::handle::Entities;
 use super::reread::Rereading;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, undone, write};
 use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, LaneClaim, claim_some};
-use crate::entity::{QueueTable, unboxed};
+use crate::entity::Key;
 use crate::fault::fail_point;
-use crate::handler::{Failure, Handler, drop_safely};
+use crate::handler::{Failure, drop_safely};
 use crate::row::{OnFinish, Settlement, idempotency_key};
-use crate::statement::{Change, Claimed, QueueOn};
+use crate::statement::{Change, Claimed};
 
 /// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
 /// between two messages. `rereading` says whether the rows are read again.
-pub(crate) fn work_group<Q, C>(
+pub(crate) fn work_group<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'_, Q::Key, C>,
-    handler: &dyn Handler<Q, C>,
+    plan: &Plan<'_, K, C>,
+    handler: &dyn GroupBody<C>,
     size: u32,
     worker: &dyn WorkerCalls,
     rereading: &Rereading,
-) -> WorkedGroup<Q::Key>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> WorkedGroup<K> {
     let ended = |end, session_is_sound| WorkedGroup {
         end,
         claimed: 0,
@@ -48,16 +43,16 @@ where
         given_up: false,
         remark: None,
     };
-    let rows = match begin_and_claim::<Q, C>(session, size, plan) {
+    let rows = match begin_and_claim(session, size, plan) {
         Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, true),
         Ok(rows) => rows,
         Err(error) => return ended(GroupEnd::NotClaimed(error), false),
     };
     let claimed = rows.len();
-    let _span = tracing::debug_span!("group", entity = Q::ENTITY, messages = claimed).entered();
+    let _span = tracing::debug_span!("group", entity = plan.queue.sql.entity, messages = claimed).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(Q::ENTITY, session.id(), plan.timeout);
+    plan.slot.enter(plan.queue.sql.entity, session.id(), plan.timeout);
     // After the slot was entered, for the same reason as in the attempt of one message.
     worker.has_claimed();
     if !worker.goes_on() {
@@ -70,7 +65,7 @@ where
     if !suspects && !returned {
         plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
-    plan.slot.hold(Box::new(HeldGroup::<Q> { claimed, entity: PhantomData }), &[]);
+    plan.slot.hold(Box::new(HeldGroup { queue: plan.queue.id(), claimed }), &[]);
     let stays = plan.rules.options.on_success == OnFinish::Keep;
     let mut work = OpenGroup {
         session,
@@ -87,7 +82,7 @@ where
         session_is_sound: true,
         remark: None,
     };
-    let end: GroupEnd<Q::Key> = if suspects {
+    let end = if suspects {
         GroupEnd::Undone(UndoReason::Alone("one of its messages is suspected of ending its process".to_owned()))
     } else if returned {
         GroupEnd::Undone(UndoReason::Alone("one of its messages has come back as it was".to_owned()))
@@ -125,24 +120,20 @@ fn may_share<K, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> 
     plan.slot.recorder().may_share(plan.key_prefix, &row.key, row.fence, text)
 }
 
-fn begin_and_claim<Q, C>(
+fn begin_and_claim<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
     size: u32,
-    plan: &Plan<'_, Q::Key, C>,
-) -> QueryResult<Vec<Claimed<Q::Key>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    plan: &Plan<'_, K, C>,
+) -> QueryResult<Vec<Claimed<K>>> {
     session.begin_group()?;
     let claim = &plan.claim;
     let rows = match (claim.places, claim.prefetched_keys) {
         (Some(places), _) => {
             let some = LaneClaim { limit: size, locks: true, begins_again: false };
-            places.claim(Q::QUEUE, session, some, claim.scope)?
+            places.claim(plan.queue, session, some, claim.scope)?
         }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(Q::QUEUE, session, size, claim.scope)?,
-        (None, None) => claim_some(Q::QUEUE, session, size, claim.scope)?,
+        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(plan.queue, session, size, claim.scope)?,
+        (None, None) => claim_some(plan.queue, session, size, claim.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -157,9 +148,9 @@ fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
     rolled_back && matches!(status.transaction_depth(), Ok(None))
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Handles the messages, settles and commits.
-    fn run(&mut self, claimed: Vec<Claimed<Q::Key>>) -> GroupEnd<Q::Key> {
+    fn run(&mut self, claimed: Vec<Claimed<K>>) -> GroupEnd<K> {
         let (entities, rows, unhandled) = self.take_apart(claimed);
         match self.handle_settle_commit(entities, &rows, unhandled) {
             Ok(()) => {
@@ -181,10 +172,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Handles the messages, settles and commits. An error means that the transaction is gone.
     fn handle_settle_commit(
         &mut self,
-        entities: Entities<Q>,
-        rows: &[GroupRow<Q::Key>],
-        unhandled: Vec<DecidedRow<Q::Key>>,
-    ) -> Result<(), GroupEnd<Q::Key>> {
+        entities: Entities,
+        rows: &[GroupRow<K>],
+        unhandled: Vec<DecidedRow<K>>,
+    ) -> Result<(), GroupEnd<K>> {
         match rows {
             [] => {}
             [_] => self.handle_in_turn(entities, rows)?,
@@ -195,7 +186,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                 let stays = self.plan.rules.options.on_success == OnFinish::Keep;
                 self.settles_in_turn = rereads || !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
-                    self.reservation = Some(reserve::<Q, C>(self.session, rows, self.plan.timeout)?);
+                    self.reservation = Some(reserve(self.plan.queue, self.session, rows, self.plan.timeout)?);
                 }
                 match optimistic {
                     true => self.handle_under_one_savepoint(entities, rows)?,
@@ -220,16 +211,12 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
     /// to be handled.
     #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
-    fn take_apart(
-        &mut self,
-        claimed: Vec<Claimed<Q::Key>>,
-    ) -> (Entities<Q>, Vec<GroupRow<Q::Key>>, Vec<DecidedRow<Q::Key>>) {
+    fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
         let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
         for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
             match message {
                 Ok((entity, state)) => {
-                    let entity: Q = unboxed(entity);
                     let due = state.next_attempt_time;
                     let watch = self.plan.rules.teller.watch(&key, tries, due.map(Into::into));
                     if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
@@ -252,7 +239,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             }
         }
         // The comparison is the user's code. A sort that panics leaves everything in some order.
-        let sort = || messages.sort_by(|(one, _), (other, _)| one.compare_in_group(other));
+        let handler = self.handler;
+        let sort = || messages.sort_by(|(one, _), (other, _)| handler.compare(one, other));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
             std::mem::forget(panic);
             self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
@@ -262,25 +250,25 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Restores the rows that the group did not come to.
-    fn leave(&mut self, rows: &[GroupRow<Q::Key>], reservation: &Reservation) -> Result<(), GroupEnd<Q::Key>> {
+    fn leave(&mut self, rows: &[GroupRow<K>], reservation: &Reservation) -> Result<(), GroupEnd<K>> {
         for UntouchedRow { key, fence, change, .. } in rows.iter().map(GroupRow::untouched) {
-            expect_rows::<Q, C>(Q::QUEUE.settle(self.session, &key, reservation.fence(fence), &change), 1)?;
+            expect_rows::<K, C>(self.plan.queue.settle(self.session, &key, reservation.fence(fence), &change), 1)?;
         }
         Ok(())
     }
 
     /// Writes the new states: one statement for the successes whose tries just go up by one, and one for each other
     /// row. Each is fenced, and every row must be changed.
-    fn settle(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+    fn settle(&mut self) -> Result<(), GroupEnd<K>> {
         // Then the written values differ from row to row.
-        let needs_details = <Q::Queue as QueueTable>::OPTIONS.needs_details();
+        let needs_details = self.plan.queue.sql.options.needs_details();
         let (alike, others): (Vec<_>, Vec<_>) =
             self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (row.key.value(), row.fence)).collect();
             for rows in rows.chunks(SETTLED_AT_ONCE) {
-                expect_rows::<Q, C>(Q::QUEUE.settle_many(self.session, rows, &success), rows.len())?;
+                expect_rows::<K, C>(self.plan.queue.settle_many(self.session, rows, &success), rows.len())?;
             }
         }
         for row in others {
@@ -288,7 +276,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
             if failed {
                 fail_point("recording");
             }
-            write::<Q, C>(self.session, row)?;
+            write(self.plan.queue, self.session, row)?;
             if failed {
                 fail_point("recorded");
             }
@@ -297,7 +285,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Commits, unless the transaction was taken away, and evaluates the result.
-    fn commit(&mut self) -> Result<(), GroupEnd<Q::Key>> {
+    fn commit(&mut self) -> Result<(), GroupEnd<K>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point("committing");
         let Err(error) = self.session.commit_group() else {
@@ -312,6 +300,6 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                         is not committed: its messages run one by one";
             self.remark = Some(what.to_owned());
         }
-        Err(undone::<Q, C>(error))
+        Err(undone::<K, C>(error))
     }
 }

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use super::body::Entities;
 use super::end::{GroupEnd, GroupRow, Reservation, UndoReason};
 use super::reread::reread;
 use super::reserve::reserve;
@@ -11,26 +12,11 @@ use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
 use super::work::{Handled, OpenGroup, conflict, undone};
 use crate::attempt::{AttemptError, Remainder, Revocation, is_interruption};
 use crate::backend::QueueConnection;
+use crate::entity::{ErasedEntity, Key};
 use crate::fault::fail_point;
 use crate::handler::{
     BeforeUse, Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, drop_safely,
 };
-use crate::statement::QueueOn;
-
-/// The entities of a group that have not been handled yet.
-pub(crate) struct Entities<Q>(std::vec::IntoIter<Q>);
-
-impl<Q> Entities<Q> {
-    pub(crate) fn new(entities: Vec<Q>) -> Self {
-        Entities(entities.into_iter())
-    }
-}
-
-impl<Q> Drop for Entities<Q> {
-    fn drop(&mut self) {
-        self.0.by_ref().for_each(drop_safely);
-    }
-}
 
 /// The handler's response to the offer to handle a group at once.
 struct Offered<K> {
@@ -53,24 +39,24 @@ enum GroupAnswer {
 /// Why a group is undone whose handlers may have seen a setting that one of them has changed.
 const HAS_SET: &str = "a handler has set something on the session";
 
-impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.
-    pub(crate) fn handle_in_turn(&mut self, entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
+    pub(crate) fn handle_in_turn(&mut self, entities: Entities, rows: &[GroupRow<K>]) -> Handled<K> {
         if rows.len() > 1 {
             self.session.share_settings();
         }
         let handled = self.handle_each(entities, rows);
         let were_shared = self.session.end_sharing();
         handled?;
-        if were_shared && self.session.has_shared_settings().map_err(undone::<Q, C>)? {
+        if were_shared && self.session.has_shared_settings().map_err(undone::<K, C>)? {
             return Err(GroupEnd::Undone(UndoReason::Alone(HAS_SET.to_owned())));
         }
         Ok(())
     }
 
-    fn handle_each(&mut self, mut entities: Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
-        self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
-        if self.rereading.is_none() && self.handle_at_once(&entities, rows)? {
+    fn handle_each(&mut self, mut entities: Entities, rows: &[GroupRow<K>]) -> Handled<K> {
+        self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
+        if self.rereading.is_none() && self.handle_at_once(&mut entities, rows)? {
             return Ok(());
         }
         let mut left = rows.len();
@@ -102,13 +88,13 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// as it was claimed, it is left as it is.
     fn as_it_is_now(
         &mut self,
-        entity: Q,
-        row: &GroupRow<Q::Key>,
-        anew: &mut Option<GroupRow<Q::Key>>,
-    ) -> Result<Option<Q>, GroupEnd<Q::Key>> {
+        entity: ErasedEntity,
+        row: &GroupRow<K>,
+        anew: &mut Option<GroupRow<K>>,
+    ) -> Result<Option<ErasedEntity>, GroupEnd<K>> {
         let Some(rereading) = self.rereading.filter(|_| self.begun > 0) else { return Ok(Some(entity)) };
         drop_safely(entity);
-        match reread::<Q, C>(self.session, self.plan.key_prefix, row).map_err(undone::<Q, C>)? {
+        match reread(self.plan.queue, self.session, self.plan.key_prefix, row).map_err(undone::<K, C>)? {
             Some((entity, row)) => {
                 *anew = Some(row);
                 Ok(Some(entity))
@@ -123,13 +109,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Handles the messages under one savepoint. At the first failure the group is undone, and its messages run one by
     /// one.
-    pub(crate) fn handle_under_one_savepoint(
-        &mut self,
-        mut entities: Entities<Q>,
-        rows: &[GroupRow<Q::Key>],
-    ) -> Handled<Q> {
-        self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
-        if self.handle_at_once(&entities, rows)? {
+    pub(crate) fn handle_under_one_savepoint(&mut self, mut entities: Entities, rows: &[GroupRow<K>]) -> Handled<K> {
+        self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
+        if self.handle_at_once(&mut entities, rows)? {
             return Ok(());
         }
         for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
@@ -187,7 +169,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
     /// undone.
-    fn handle_at_once(&mut self, entities: &Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Result<bool, GroupEnd<Q::Key>> {
+    fn handle_at_once(&mut self, entities: &mut Entities, rows: &[GroupRow<K>]) -> Result<bool, GroupEnd<K>> {
         if rows.len() < 2 {
             return Ok(false);
         }
@@ -212,7 +194,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// Calls the handler with all messages. If rows are settled one after the other, they are reserved only when the
     /// handler asks for the connection. A handler that wants its messages one by one does not ask for it, and a
     /// reservation writes every row.
-    fn offer(&mut self, entities: &Entities<Q>, rows: &[GroupRow<Q::Key>]) -> Offered<Q::Key> {
+    fn offer(&mut self, entities: &mut Entities, rows: &[GroupRow<K>]) -> Offered<K> {
         let messages = rows
             .iter()
             .map(|GroupRow { state, details, tries, idempotency_key, .. }| GroupedMessage {
@@ -229,22 +211,18 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         let reserves = self.settles_in_turn;
         let mut before_connection = |connection: &mut C| {
             has_used_connection = true;
-            reserved = reserves.then(|| reserve::<Q, C>(connection, rows, timeout));
+            reserved = reserves.then(|| reserve(self.plan.queue, connection, rows, timeout));
         };
         let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
         let stop = self.plan.slot.stop_signal();
         let mut group = Group { connection: &mut connection, messages, stop };
-        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle_group(entities.0.as_slice(), &mut group)));
+        let answer = handler.handle_group(entities, &mut group);
         Offered { answer, has_used_connection, reserved }
     }
 
     /// Evaluates the answer. An error is the end of the group: its rows could not be reserved, its transaction was
     /// taken away or ended, or a message met a conflict.
-    fn classify(
-        &mut self,
-        offered: Offered<Q::Key>,
-        rows: &[GroupRow<Q::Key>],
-    ) -> Result<GroupAnswer, GroupEnd<Q::Key>> {
+    fn classify(&mut self, offered: Offered<K>, rows: &[GroupRow<K>]) -> Result<GroupAnswer, GroupEnd<K>> {
         let Offered { answer, has_used_connection, reserved } = offered;
         match reserved {
             Some(Ok(reservation)) => self.reservation = Some(reservation),
@@ -288,8 +266,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     fn classify_results(
         &mut self,
         results: Vec<HandlerResult>,
-        rows: &[GroupRow<Q::Key>],
-    ) -> Result<GroupAnswer, GroupEnd<Q::Key>> {
+        rows: &[GroupRow<K>],
+    ) -> Result<GroupAnswer, GroupEnd<K>> {
         let (found, expected) = (results.len(), rows.len());
         if found != expected {
             self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
@@ -304,7 +282,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Releases the savepoint under which the handler has handled all messages. Returns whether that was possible.
-    fn release_at_once(&mut self, rows: &[GroupRow<Q::Key>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<Q::Key>> {
+    fn release_at_once(&mut self, rows: &[GroupRow<K>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<K>> {
         match self.session.control(RELEASE) {
             Ok(()) => {
                 rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
@@ -319,7 +297,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Undoes the writes of a handler that has not handled all messages. An answer of `None` is no exception: its
     /// writes would pass for the first message's.
-    fn undo_offer(&mut self, rows: &[GroupRow<Q::Key>]) -> Handled<Q> {
+    fn undo_offer(&mut self, rows: &[GroupRow<K>]) -> Handled<K> {
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => {
                 self.begun = 0;
@@ -332,11 +310,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Returns all outcomes, or `None` if one message failed. An error is the text of a conflict.
-    fn outcomes(
-        &mut self,
-        rows: &[GroupRow<Q::Key>],
-        results: Vec<HandlerResult>,
-    ) -> Result<Option<Vec<Outcome>>, String> {
+    fn outcomes(&mut self, rows: &[GroupRow<K>], results: Vec<HandlerResult>) -> Result<Option<Vec<Outcome>>, String> {
         let (mut outcomes, mut conflict) = (Vec::new(), None);
         for (row, result) in rows.iter().zip(results) {
             match self.plan.rules.accept(result) {
@@ -354,7 +328,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Calls the handler. Returns its answer, and whether it panicked. The entity is dropped before the savepoint is
     /// released, because its `Drop` is user code too.
-    fn call(&mut self, entity: Q, row: &GroupRow<Q::Key>) -> (HandlerResult, bool) {
+    fn call(&mut self, entity: ErasedEntity, row: &GroupRow<K>) -> (HandlerResult, bool) {
         self.begun += 1;
         fail_point("sentinel");
         let mut message = Message {
@@ -369,7 +343,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         row.watch.begins();
         let handler = self.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| {
-            let answer = handler.handle(&entity, &mut message);
+            let answer = handler.handle(&*entity, &mut message);
             drop(entity);
             answer
         }));
@@ -384,7 +358,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Returns the remainder for a row whose handler ran when the transaction was taken away. Only the first handler
     /// had the whole timeout.
-    fn remainder_of_revoked(&self, row: &GroupRow<Q::Key>, why: Revocation) -> Remainder {
+    fn remainder_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Remainder {
         match why {
             Revocation::TimedOut if self.begun == 1 => {
                 let (settled, change) = self.after(row, AttemptError::TimedOut(self.plan.timeout));
@@ -394,7 +368,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         }
     }
 
-    fn span(&self, row: &GroupRow<Q::Key>) -> tracing::span::EnteredSpan {
-        tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries).entered()
+    fn span(&self, row: &GroupRow<K>) -> tracing::span::EnteredSpan {
+        tracing::debug_span!("attempt", entity = self.plan.queue.sql.entity, key = ?row.key, try_number = row.tries)
+            .entered()
     }
 }

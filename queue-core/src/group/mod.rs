@@ -2,6 +2,7 @@
 //!
 //! A group that cannot be committed is undone, and its messages run one by one as in `attempt`.
 
+mod body;
 mod end;
 mod group;
 mod handle;
@@ -13,4 +14,5 @@ mod savepoint;
 mod size;
 mod work;
 
+pub(crate) use self::body::GroupHandling;
 pub(crate) use self::runner::GroupRunner;

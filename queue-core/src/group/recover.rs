@@ -6,8 +6,9 @@ use diesel::result::QueryResult;
 use super::end::{DecidedRow, Reservation, UntouchedRow};
 use crate::attempt::in_transaction;
 use crate::backend::{ErrorClass, QueueConnection};
+use crate::entity::Key;
 use crate::row::{Fence, Settlement, Status};
-use crate::statement::{Change, QueueOn};
+use crate::statement::{Change, ErasedQueue};
 
 /// The result of a transaction that a handler ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,33 +22,30 @@ pub(crate) enum CommitState {
 
 /// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects
 /// are committed, and gives back the reserved rows that are `left`.
-pub(crate) fn settle_if_committed<Q, C>(
+pub(crate) fn settle_if_committed<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
     reservation: &Reservation,
-    handled: &[DecidedRow<Q::Key>],
-    left: &[&UntouchedRow<Q::Key>],
-) -> QueryResult<CommitState>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    handled: &[DecidedRow<K>],
+    left: &[&UntouchedRow<K>],
+) -> QueryResult<CommitState> {
     in_transaction(connection, |connection| {
         let mut committed = false;
         let mut settled = Vec::new();
         for DecidedRow { key, fence, settled: state, change, .. } in handled {
-            let changed = match Q::QUEUE.recall_reservation(connection, key)? {
+            let changed = match queue.recall_reservation(connection, key)? {
                 Some(text) if text == reservation.text => {
                     committed = true;
-                    settle_where_it_is::<Q, C>(connection, key, reservation.fence(*fence), *state, change)?
+                    settle_where_it_is(queue, connection, key, reservation.fence(*fence), *state, change)?
                 }
                 _ => 0,
             };
             settled.push((changed == 1).then_some(*state));
         }
         for UntouchedRow { key, fence, change, .. } in left {
-            if Q::QUEUE.recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
+            if queue.recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
                 committed = true;
-                Q::QUEUE.settle(connection, key, reservation.fence(*fence), change)?;
+                queue.settle(connection, key, reservation.fence(*fence), change)?;
             }
         }
         Ok(if committed { CommitState::Committed(settled) } else { CommitState::RolledBack })
@@ -56,24 +54,21 @@ where
 
 /// Settles a row whose effects are committed. A row that cannot leave its table stays there as a success: nothing can
 /// be undone any more, the other rows must be settled too, and none of them may run again.
-fn settle_where_it_is<Q, C>(
+fn settle_where_it_is<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    key: &Q::Key,
+    key: &K,
     fence: Fence,
     settled: Settlement,
     change: &Change,
-) -> QueryResult<usize>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<usize> {
     if !matches!(settled, Settlement::Succeeded | Settlement::Deleted) {
-        return Q::QUEUE.settle(connection, key, fence, change);
+        return queue.settle(connection, key, fence, change);
     }
     connection.batch_execute("SAVEPOINT queueable_recovery")?;
     let written = match settled {
-        Settlement::Deleted => Q::QUEUE.remove(connection, key, fence),
-        _ => Q::QUEUE.settle(connection, key, fence, change),
+        Settlement::Deleted => queue.remove(connection, key, fence),
+        _ => queue.settle(connection, key, fence, change),
     };
     match written {
         Ok(rows) => {
@@ -82,9 +77,9 @@ where
         }
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_recovery")?;
-            tracing::error!(entity = Q::ENTITY, ?key, %error, "a row that has succeeded cannot leave the table");
+            tracing::error!(entity = queue.sql.entity, ?key, %error, "a row that has succeeded cannot leave the table");
             let stays = Change { status: Some(Status::Success), stays: true, ..change.clone() };
-            Q::QUEUE.settle(connection, key, fence, &stays)
+            queue.settle(connection, key, fence, &stays)
         }
         Err(error) => Err(error),
     }

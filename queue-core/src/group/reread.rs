@@ -11,9 +11,9 @@ use diesel::result::QueryResult;
 
 use super::end::GroupRow;
 use crate::backend::QueueConnection;
-use crate::entity::unboxed;
+use crate::entity::{ErasedEntity, Key};
 use crate::row::idempotency_key;
-use crate::statement::{Claimed, QueueOn};
+use crate::statement::{Claimed, ErasedQueue};
 
 /// How many groups read their rows again after one was undone, or had a row that a neighbour has changed. A handler that
 /// changes its own row in a forbidden way looks like one that changes a neighbour's, so this has an end.
@@ -41,24 +41,21 @@ impl Rereading {
 
 /// Reads a row of the group again. `None`: it is no longer as it was claimed, or its claim's condition no longer holds.
 /// It stays as it is, as if the group had not claimed it.
-pub(crate) fn reread<Q, C>(
+pub(crate) fn reread<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
     key_prefix: &str,
-    row: &GroupRow<Q::Key>,
-) -> QueryResult<Option<(Q, GroupRow<Q::Key>)>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    row: &GroupRow<K>,
+) -> QueryResult<Option<(ErasedEntity, GroupRow<K>)>> {
     let Some(Claimed { key, fence, message: Ok((entity, state)), mut details }) =
-        Q::QUEUE.retake_if_claimable(connection, &row.key, row.fence)?
+        queue.retake_if_claimable(connection, &row.key, row.fence)?
     else {
         return Ok(None);
     };
     details.lane = row.details.lane.clone();
     let idempotency_key = idempotency_key(key_prefix, &key, &details);
     let (tries, watch) = (row.tries, row.watch.clone());
-    Ok(Some((unboxed(entity), GroupRow { key, fence, tries, state, details, idempotency_key, watch })))
+    Ok(Some((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch })))
 }
 
 #[cfg(test)]

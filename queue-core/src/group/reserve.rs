@@ -12,31 +12,29 @@ use chrono::{SubsecRound, TimeDelta};
 use super::end::{GroupEnd, GroupRow, Reservation};
 use super::work::{SETTLED_AT_ONCE, expect_rows, undone};
 use crate::backend::QueueConnection;
+use crate::entity::Key;
 use crate::row::{ErrorText, Instant, MAX_DELAY, RESERVING};
-use crate::statement::{Change, Next, QueueOn};
+use crate::statement::{Change, ErasedQueue, Next};
 
 /// How long reserved rows are not due after their group's timeout. In this time the worker writes what is left after a
 /// handler's COMMIT, even if the database is away for a moment.
 const RESERVED: Duration = Duration::from_secs(60);
 
 /// Makes the rows due long after their group's timeout, and reserves them.
-pub(crate) fn reserve<Q, C>(
+pub(crate) fn reserve<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    rows: &[GroupRow<Q::Key>],
+    rows: &[GroupRow<K>],
     timeout: Duration,
-) -> Result<Reservation, GroupEnd<Q::Key>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> Result<Reservation, GroupEnd<K>> {
     let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
     // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
     // it.
-    let until = reserved_until(Q::QUEUE.present(connection).map_err(undone::<Q, C>)?, timeout);
+    let until = reserved_until(queue.present(connection).map_err(undone::<K, C>)?, timeout);
     let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fenced: Vec<_> = rows.iter().map(|row| (row.key.value(), row.fence)).collect();
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
-        expect_rows::<Q, C>(Q::QUEUE.settle_many(connection, fenced, &change), fenced.len())?;
+        expect_rows::<K, C>(queue.settle_many(connection, fenced, &change), fenced.len())?;
     }
     Ok(Reservation { text, until })
 }

@@ -1,8 +1,9 @@
 //! One entity in group mode inside a poller: a turn takes a group, whose size follows the backlog.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use super::body::GroupBody;
 use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
@@ -14,23 +15,22 @@ use crate::attempt::{
 };
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{PickedRows, Places};
-use crate::entity::QueueTable;
+use crate::entity::Key;
 use crate::event::{Events, Watch};
-use crate::handler::Handler;
 use crate::lock::unpoisoned;
 use crate::row::{Options, Settlement, failure_text};
-use crate::statement::{Next, QueueOn};
+use crate::statement::Next;
 
 /// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
-pub(crate) struct GroupRunner<Q: QueueOn<C>, C: QueueConnection> {
-    runner: TransactionRunner<Q::Key, C>,
-    handler: Arc<dyn Handler<Q, C>>,
+pub(crate) struct GroupRunner<K: Key, C: QueueConnection> {
+    runner: TransactionRunner<K, C>,
+    handler: Box<dyn GroupBody<C>>,
     size: Mutex<GroupSize>,
     rereading: Rereading,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
-    pub(crate) fn new(runner: TransactionRunner<Q::Key, C>, handler: Arc<dyn Handler<Q, C>>) -> Self {
+impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
+    pub(crate) fn new(runner: TransactionRunner<K, C>, handler: Box<dyn GroupBody<C>>) -> Self {
         let settings = &runner.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
         GroupRunner { size: Mutex::new(GroupSize::new(most)), rereading: Rereading::new(), runner, handler }
@@ -69,7 +69,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         slot: &Slot,
         worker: &dyn WorkerCalls,
         size: u32,
-        rows: &PickedRows<'_, Q::Key>,
+        rows: &PickedRows<'_, K>,
     ) -> Option<Turn> {
         let places = self.runner.due_rows.places.as_ref().map(Places::hold);
         let plan = self.runner.plan(slot, false, rows, places.as_ref());
@@ -80,7 +80,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
                 WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
             }
             Err(error) => {
-                self.runner.log.warn(Q::ENTITY, &failure_text(&error, 500));
+                self.runner.log.warn(self.runner.queue.sql.entity, &failure_text(&error, 500));
                 return Some(Turn::Trouble);
             }
         };
@@ -100,7 +100,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
             return Some(Turn::GivenUp);
         }
         if let Some(remark) = &grouped.remark {
-            self.runner.log.warn(Q::ENTITY, remark);
+            self.runner.log.warn(self.runner.queue.sql.entity, remark);
         }
         if matches!(grouped.end, GroupEnd::Undone(UndoReason::RowsChanged(_))) {
             self.rereading.is_needed();
@@ -120,27 +120,31 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     }
 
     /// Does what is left after a group, and counts the results of its rows.
-    fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<Q::Key>, begun: usize) -> Turn {
+    fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<K>, begun: usize) -> Turn {
         let mut tally = Tally::default();
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
             GroupEnd::Idle => return Turn::Idle,
             GroupEnd::NotClaimed(error) => {
-                if let Some(turn) = set_aside(Q::QUEUE, holder, &self.runner.log, &self.runner.rules, &error) {
+                if let Some(turn) = set_aside(self.runner.queue, holder, &self.runner.log, &self.runner.rules, &error) {
                     return turn;
                 }
-                self.runner.log.warn(Q::ENTITY, &format!("no message can be claimed: {error}"));
+                self.runner.log.warn(self.runner.queue.sql.entity, &format!("no message can be claimed: {error}"));
                 return Turn::Trouble;
             }
             GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
             GroupEnd::Undone(UndoReason::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
-                self.runner.log.warn(Q::ENTITY, &format!("{what}: {cause}"));
+                self.runner.log.warn(self.runner.queue.sql.entity, &format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
             GroupEnd::Undone(UndoReason::Alone(cause) | UndoReason::RowsChanged(cause)) => {
                 let cause = self.runner.log.redacted(&cause);
-                tracing::debug!(entity = Q::ENTITY, cause, "a group is undone, its messages run one by one");
+                tracing::debug!(
+                    entity = self.runner.queue.sql.entity,
+                    cause,
+                    "a group is undone, its messages run one by one"
+                );
             }
             GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
             GroupEnd::EndedByHandler { reservation, before, offender, after } => {
@@ -163,7 +167,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         Turn::Group(tally)
     }
 
-    fn count(&self, tally: &mut Tally, rows: &[DecidedRow<Q::Key>]) {
+    fn count(&self, tally: &mut Tally, rows: &[DecidedRow<K>]) {
         for row in rows {
             self.runner.due_rows.is_written(&row.key);
             tally.count(Turn::Settled(row.settled));
@@ -176,9 +180,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         reservation: Option<Reservation>,
-        before: Vec<DecidedRow<Q::Key>>,
-        offender: Offender<Q::Key>,
-        after: Vec<UntouchedRow<Q::Key>>,
+        before: Vec<DecidedRow<K>>,
+        offender: Offender<K>,
+        after: Vec<UntouchedRow<K>>,
         tally: &mut Tally,
     ) {
         let Offender { row, remainder } = offender;
@@ -218,7 +222,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
     fn count_if_committed(
         &self,
         holder: &mut SessionHolder<C>,
-        rows: Vec<DecidedRow<Q::Key>>,
+        rows: Vec<DecidedRow<K>>,
         cause: String,
         tally: &mut Tally,
     ) {
@@ -232,18 +236,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         reservation: &Reservation,
-        handled: &[DecidedRow<Q::Key>],
-        left: &[&UntouchedRow<Q::Key>],
+        handled: &[DecidedRow<K>],
+        left: &[&UntouchedRow<K>],
     ) -> Option<CommitState> {
         for _ in 0..CONCLUSIONS {
             let committed = holder
                 .session()
-                .and_then(|session| Ok(settle_if_committed::<Q, C>(session, reservation, handled, left)?));
+                .and_then(|session| Ok(settle_if_committed(self.runner.queue, session, reservation, handled, left)?));
             match committed {
                 Ok(committed) => return Some(committed),
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    self.runner.log.warn(Q::ENTITY, &format!("the end of a group cannot be found out: {error}"));
+                    self.runner.log.warn(
+                        self.runner.queue.sql.entity,
+                        &format!("the end of a group cannot be found out: {error}"),
+                    );
                     holder.close();
                 }
             }
@@ -251,21 +258,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
         None
     }
 
-    fn count_committed(&self, tally: &mut Tally, rows: &[DecidedRow<Q::Key>], settled: Vec<Option<Settlement>>) {
+    fn count_committed(&self, tally: &mut Tally, rows: &[DecidedRow<K>], settled: Vec<Option<Settlement>>) {
         for (row, settled) in rows.iter().zip(settled) {
             self.runner.due_rows.is_written(&row.key);
             if let Some(settled) = settled {
                 self.runner.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
             } else {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
-                self.runner.log.warn(Q::ENTITY, &format!("row {} {what}", row.key));
+                self.runner.log.warn(self.runner.queue.sql.entity, &format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
         }
     }
 
     /// Records each row in a transaction of its own.
-    fn record(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<Q::Key>>, tally: &mut Tally) {
+    fn record(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<K>>, tally: &mut Tally) {
         for row in rows {
             let remainder = Remainder::Record(row.settled, Box::new(row.change.clone()));
             tally.count(self.runner.conclude(holder, row.unsettled(), remainder, &row.watch));
@@ -274,8 +281,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> GroupRunner<Q, C> {
 
     /// Finds out the result of a COMMIT whose answer was lost. Nothing has to be written: all rows have reached their
     /// new state, or all are as they were and due. So one of them shows it for all.
-    fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<Q::Key>>, cause: String, tally: &mut Tally) {
-        let options = Q::Queue::OPTIONS;
+    fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<K>>, cause: String, tally: &mut Tally) {
+        let options = *self.runner.queue.sql.options;
         let committed = witness(&rows, &options).is_some_and(|row| {
             let reached = row.reached(&options);
             let (settled, since) = (row.settled, Instant::now());
@@ -334,7 +341,7 @@ fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
     })
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
+impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
     fn info(&self) -> &RunnerInfo {
         self.runner.info()
     }
@@ -362,8 +369,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for GroupRunner<Q, C> {
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        let group = match row.downcast::<HeldGroup<Q>>() {
-            Ok(group) => group,
+        let group = match row.downcast::<HeldGroup>() {
+            Ok(group) if group.queue == self.runner.queue.id() => group,
+            Ok(group) => return Err(group),
             Err(row) => return self.runner.give_up(holder, slot, row),
         };
         // When each message runs alone, it shows which handler is the late one, and whether it had its time.

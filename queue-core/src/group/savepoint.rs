@@ -6,10 +6,11 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
+use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
-use crate::statement::{Change, PASSED_NOT_ONE, QueueOn};
+use crate::statement::{Change, PASSED_NOT_ONE};
 
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
 
@@ -17,10 +18,10 @@ pub(crate) const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
 
 pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
-impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Releases the handler's savepoint, and sets it again if another message follows. If it is gone, the transaction
     /// is not ours.
-    pub(crate) fn release(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome, goes_on: bool) -> Handled<Q> {
+    pub(crate) fn release(&mut self, row: &GroupRow<K>, outcome: Outcome, goes_on: bool) -> Handled<K> {
         fail_point("releasing");
         let has_ended = self.session.is_in_no_transaction();
         if self.settles_in_turn {
@@ -42,11 +43,11 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     /// effects.
     fn release_and_settle(
         &mut self,
-        row: &GroupRow<Q::Key>,
+        row: &GroupRow<K>,
         outcome: Outcome,
         goes_on: bool,
         has_ended: bool,
-    ) -> Handled<Q> {
+    ) -> Handled<K> {
         let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         let passed = match settled {
             Settlement::Deleted => None,
@@ -71,9 +72,9 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
                     return self.not_released(row, error, has_ended);
                 }
                 fail_point("released");
-                write::<Q, C>(self.session, &decided)?;
+                write(self.plan.queue, self.session, &decided)?;
                 if goes_on {
-                    self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
+                    self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
                 }
             }
         }
@@ -82,8 +83,8 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Releases, settles and sets the next savepoint in one round trip, if possible.
-    fn pass_on(&mut self, row: &GroupRow<Q::Key>, change: &Change) -> Option<QueryResult<()>> {
-        let passed = match Q::QUEUE.pass_on(self.session, &row.key, row.fence, change)? {
+    fn pass_on(&mut self, row: &GroupRow<K>, change: &Change) -> Option<QueryResult<()>> {
+        let passed = match self.plan.queue.pass_on(self.session, &row.key, row.fence, change)? {
             // Nothing was done. The worker restores the handler's settings first.
             Err(error) if C::says_other_settings(&error) => return None,
             passed => passed,
@@ -96,7 +97,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Decides what becomes of a message whose savepoint could not be released. `has_ended`: its handler has ended the
     /// transaction, or has tried to.
-    fn not_released(&mut self, row: &GroupRow<Q::Key>, error: DieselError, has_ended: bool) -> Handled<Q> {
+    fn not_released(&mut self, row: &GroupRow<K>, error: DieselError, has_ended: bool) -> Handled<K> {
         if has_ended && is_refusal::<C>(&error) {
             let (settled, change) = self.after(row, AttemptError::GroupCommitRefused);
             return Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))));
@@ -115,7 +116,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Undoes the handler's writes. The savepoint stays for the next message.
-    pub(crate) fn undo(&mut self, row: &GroupRow<Q::Key>, failure: Failure) -> Handled<Q> {
+    pub(crate) fn undo(&mut self, row: &GroupRow<K>, failure: Failure) -> Handled<K> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
         match (judged, self.session.control(ROLLBACK_TO)) {
@@ -156,20 +157,20 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
 
     /// Writes a failure before the next handler runs: a handler that commits then commits the failure too. It is
     /// written outside the savepoint, because the next failure is rolled back to that.
-    fn settle_failure(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) -> Handled<Q> {
-        self.session.control(RELEASE).map_err(undone::<Q, C>)?;
+    fn settle_failure(&mut self, row: &GroupRow<K>, settled: Settlement, change: Change) -> Handled<K> {
+        self.session.control(RELEASE).map_err(undone::<K, C>)?;
         let (key, watch) = (row.key.clone(), row.watch.clone());
         let decided = DecidedRow { key, fence: row.fence, settled, change, written: true, watch };
         fail_point("recording");
-        write::<Q, C>(self.session, &decided)?;
+        write(self.plan.queue, self.session, &decided)?;
         fail_point("recorded");
-        self.session.control(SAVEPOINT).map_err(undone::<Q, C>)?;
+        self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
         self.decided.push(decided);
         Ok(())
     }
 
     /// Undoes all writes of the handlers, if the transaction is still ours.
-    pub(crate) fn undo_all(&mut self, rows: &[GroupRow<Q::Key>], why: UndoReason) -> GroupEnd<Q::Key> {
+    pub(crate) fn undo_all(&mut self, rows: &[GroupRow<K>], why: UndoReason) -> GroupEnd<K> {
         match (self.session.control(ROLLBACK_TO), why) {
             (Ok(()), why) => GroupEnd::Undone(why),
             // MySQL has rolled back the whole transaction if it chose it to end a deadlock.

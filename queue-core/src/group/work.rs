@@ -5,23 +5,24 @@ use std::time::Instant;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::body::GroupBody;
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReason};
 use super::reread::Rereading;
 use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
-use crate::entity::Entity;
-use crate::handler::{Failure, Handler, Outcome, Panicked};
+use crate::entity::Key;
+use crate::handler::{Failure, Outcome, Panicked};
 use crate::row::{Details, Settlement};
-use crate::statement::{Change, QueueOn};
+use crate::statement::{Change, ErasedQueue};
 
 /// How many rows one statement settles: SQLite accepts expressions of up to 1000 levels, and every `OR` is one.
 pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
 /// A group in its transaction.
-pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
+pub(crate) struct OpenGroup<'a, K, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
-    pub(crate) plan: &'a Plan<'a, Q::Key, C>,
-    pub(crate) handler: &'a dyn Handler<Q, C>,
+    pub(crate) plan: &'a Plan<'a, K, C>,
+    pub(crate) handler: &'a dyn GroupBody<C>,
     pub(crate) worker: &'a dyn WorkerCalls,
     pub(crate) started: Instant,
     pub(crate) reservation: Option<Reservation>,
@@ -30,19 +31,19 @@ pub(crate) struct OpenGroup<'a, Q: Entity, C: QueueConnection> {
     /// Set if each row is read again before its handler runs.
     pub(crate) rereading: Option<&'a Rereading>,
     pub(crate) begun: usize,
-    pub(crate) decided: Vec<DecidedRow<Q::Key>>,
+    pub(crate) decided: Vec<DecidedRow<K>>,
     pub(crate) session_is_sound: bool,
     pub(crate) remark: Option<String>,
 }
 
-impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
     /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {
         self.started.elapsed() < self.plan.timeout / 2 && self.worker.goes_on()
     }
 
-    pub(crate) fn decide(&mut self, row: &GroupRow<Q::Key>, outcome: Outcome) {
+    pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
         let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         if settled == Settlement::Again && self.reservation.is_some() {
             // The text stays as it was at the claim; the reservation has replaced it on the row.
@@ -51,7 +52,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         self.push(row, settled, change);
     }
 
-    pub(crate) fn push(&mut self, row: &GroupRow<Q::Key>, settled: Settlement, change: Change) {
+    pub(crate) fn push(&mut self, row: &GroupRow<K>, settled: Settlement, change: Change) {
         let (key, watch) = (row.key.clone(), row.watch.clone());
         self.decided.push(DecidedRow { key, fence: row.fence, settled, change, written: false, watch });
     }
@@ -65,7 +66,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Returns the end of a group whose transaction the handler of this row may have ended.
-    pub(crate) fn ended_by(&mut self, row: &GroupRow<Q::Key>, remainder: Remainder) -> GroupEnd<Q::Key> {
+    pub(crate) fn ended_by(&mut self, row: &GroupRow<K>, remainder: Remainder) -> GroupEnd<K> {
         GroupEnd::EndedByHandler {
             reservation: self.reservation.take(),
             before: std::mem::take(&mut self.decided),
@@ -75,7 +76,7 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Returns the end of a group after an interruption of this row that has cost it the savepoint.
-    pub(crate) fn interrupted(&mut self, row: &GroupRow<Q::Key>, by: Interruption) -> GroupEnd<Q::Key> {
+    pub(crate) fn interrupted(&mut self, row: &GroupRow<K>, by: Interruption) -> GroupEnd<K> {
         // The group was the victim of a deadlock. Its rows are as they were, and prove nothing: others may have
         // processed them since.
         if self.reservation.is_none() && by.rolls_back {
@@ -85,10 +86,10 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
     }
 
     /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
-    pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<Q::Key>], why: Option<UndoReason>) -> GroupEnd<Q::Key> {
+    pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<UndoReason>) -> GroupEnd<K> {
         let rules = self.plan.rules;
         let in_doubt =
-            |row: &GroupRow<Q::Key>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details, &row.watch);
+            |row: &GroupRow<K>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details, &row.watch);
         let rows = rows[..self.begun].iter().map(in_doubt).collect();
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
@@ -118,46 +119,47 @@ impl<Q: QueueOn<C>, C: QueueConnection> OpenGroup<'_, Q, C> {
         })
     }
 
-    pub(crate) fn after(&self, row: &GroupRow<Q::Key>, error: AttemptError) -> (Settlement, Change) {
+    pub(crate) fn after(&self, row: &GroupRow<K>, error: AttemptError) -> (Settlement, Change) {
         self.plan.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
     }
 }
 
 /// Returns the end of a group after an error of a statement that was not a handler's.
-pub(crate) fn undone<Q: Entity, C: QueueConnection>(error: DieselError) -> GroupEnd<Q::Key> {
+pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> GroupEnd<K> {
     let cause = error.to_string();
     GroupEnd::Undone(if is_interruption::<C>(&error) { UndoReason::Conflict(cause) } else { UndoReason::Alone(cause) })
 }
 
 /// Writes the new state of one row, under the fence and on exactly one row.
-pub(crate) fn write<Q: QueueOn<C>, C: QueueConnection>(
+pub(crate) fn write<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    row: &DecidedRow<Q::Key>,
-) -> Result<(), GroupEnd<Q::Key>> {
+    row: &DecidedRow<K>,
+) -> Result<(), GroupEnd<K>> {
     let written = match row.settled {
-        Settlement::Deleted => Q::QUEUE.remove(connection, &row.key, row.fence),
-        _ => Q::QUEUE.settle(connection, &row.key, row.fence, &row.change),
+        Settlement::Deleted => queue.remove(connection, &row.key, row.fence),
+        _ => queue.settle(connection, &row.key, row.fence, &row.change),
     };
-    expect_rows::<Q, C>(written, 1)
+    expect_rows::<K, C>(written, 1)
 }
 
 /// Checks how many rows were written. A row that cannot be written, or that its handler has changed, is identified when
 /// it runs alone.
-pub(crate) fn expect_rows<Q: Entity, C: QueueConnection>(
+pub(crate) fn expect_rows<K, C: QueueConnection>(
     written: QueryResult<usize>,
     expected: usize,
-) -> Result<(), GroupEnd<Q::Key>> {
+) -> Result<(), GroupEnd<K>> {
     match written {
         Ok(rows) if rows == expected => Ok(()),
         Ok(rows) => {
             let what = format!("{rows} rows were settled instead of {expected}");
             Err(GroupEnd::Undone(UndoReason::RowsChanged(what)))
         }
-        Err(error) => Err(undone::<Q, C>(error)),
+        Err(error) => Err(undone::<K, C>(error)),
     }
 }
 
-pub(crate) type Handled<Q> = Result<(), GroupEnd<<Q as Entity>::Key>>;
+pub(crate) type Handled<K> = Result<(), GroupEnd<K>>;
 
 pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<UndoReason> {
     is_interruption::<C>(error).then(|| UndoReason::Conflict(error.to_string()))

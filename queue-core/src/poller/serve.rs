@@ -8,7 +8,7 @@ use crate::attempt::{BoxedRunner, TransactionRunner};
 use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
-use crate::group::GroupRunner;
+use crate::group::{GroupHandling, GroupRunner};
 use crate::handler::{Handler, LeaseHandler};
 use crate::lease::LeaseRunner;
 use crate::statement::QueueOn;
@@ -75,7 +75,7 @@ where
     fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
         let handler: Arc<dyn Handler<Q, C>> = Arc::from(handler);
         let runner = TransactionRunner::new::<Q>(handler.clone(), settings.for_runner())?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, handler))))
+        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(GroupHandling(handler))))))
     }
 
     fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
