@@ -13,6 +13,7 @@ mod claim;
 mod control;
 mod crash;
 mod entity;
+mod erased_entity;
 mod error;
 mod event;
 mod fault;
@@ -96,7 +97,8 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
-    pub use crate::entity::{ErasedEntity, IsKey, Key, KeyedRow, QueueSql};
+    pub use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
+    pub use crate::erased_entity::ErasedEntity;
     pub use crate::row::{BoundValue, Details, DueTime, ErrorText, Fence, Lane, LaneValue, RowKey, TextForm};
 
     /// The traits and types of the backends.

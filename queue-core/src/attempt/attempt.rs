@@ -3,7 +3,6 @@
 //! If the message's transaction is gone, the rest cannot be written inside it. Then
 //! [`conclude`](super::conclude::conclude) writes it in a transaction of its own, under the same fence.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use diesel::connection::TransactionManager;
@@ -23,6 +22,7 @@ use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{ReadRow, RowInHand};
 use crate::entity::Key;
+use crate::erased_entity::ErasedEntity;
 use crate::event::Watch;
 use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Message, Panicked};
@@ -242,7 +242,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Runs the handler in its savepoint, which still exists afterwards.
-    fn handle(&mut self, entity: &dyn Any, state: &QueueState) -> Result<Decision, Remainder> {
+    fn handle(&mut self, entity: &ErasedEntity, state: &QueueState) -> Result<Decision, Remainder> {
         if !self.row.is_under_savepoint {
             self.session
                 .control("SAVEPOINT queueable_handler")

@@ -37,8 +37,7 @@ pub(crate) use self::conclusion::Conclusion;
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{
-    AppliedAnswer, AttemptBody, ClaimPlan, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow,
-    is_interruption, opened,
+    AttemptBody, ClaimPlan, Handling, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
 };
 pub(crate) use self::preflight::{channel, check_leased, key_prefix};
 pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};

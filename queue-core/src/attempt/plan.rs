@@ -1,7 +1,6 @@
 //! The plan of an attempt, its row, its decision, and what it leaves to do.
 
-use std::any::{Any, TypeId};
-use std::marker::PhantomData;
+use std::any::TypeId;
 use std::sync::Arc;
 use std::time::{Duration, Instant as LocalTime};
 
@@ -13,7 +12,7 @@ use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{
     ClaimedAs, HeldPlaces, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
 };
-use crate::entity::ErasedEntity;
+use crate::erased_entity::{ErasedEntity, opened};
 use crate::event::Watch;
 use crate::handler::{ApplyAnswer, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
@@ -21,50 +20,36 @@ use crate::statement::{Change, ErasedQueue, Scope};
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
 pub(crate) trait AttemptBody<C> {
-    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult;
+    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult;
 }
 
 /// A handler of entities of type `Q`, which the attempt knows as boxes.
-pub(crate) struct Handling<Q, H: ?Sized>(Arc<H>, PhantomData<fn(&Q)>);
+pub(crate) struct Handling<Q, C>(pub(crate) Arc<dyn Handler<Q, C>>);
 
-impl<Q, H: ?Sized> Handling<Q, H> {
-    pub(crate) fn new(handler: Arc<H>) -> Self {
-        Handling(handler, PhantomData)
-    }
-}
-
-impl<Q: 'static, C> AttemptBody<C> for Handling<Q, dyn Handler<Q, C>> {
-    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult {
+impl<Q: 'static, C> AttemptBody<C> for Handling<Q, C> {
+    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
         self.0.handle(opened(entity), message)
     }
 }
 
-/// An answer to the entities of type `Q`, to be applied.
-pub(crate) struct AppliedAnswer<'a, Q, C>(pub(crate) &'a dyn ApplyAnswer<Q, C>);
-
-impl<Q: 'static, C> AttemptBody<C> for AppliedAnswer<'_, Q, C> {
-    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult {
-        self.0.apply(opened(entity), message)
+impl<C> AttemptBody<C> for Box<dyn ApplyAnswer<C>> {
+    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
+        self.apply(entity, message)
     }
-}
-
-/// Returns the entity of a runner whose type is known.
-pub(crate) fn opened<Q: 'static>(entity: &dyn Any) -> &Q {
-    entity.downcast_ref().expect("a runner reads entities of its own type")
 }
 
 /// A message to handle.
 pub(crate) trait ToHandle {
     /// The entity.
-    fn entity(&self) -> &dyn Any;
+    fn entity(&self) -> &ErasedEntity;
 
     /// Its queue state.
     fn state(&self) -> &QueueState;
 }
 
 impl ToHandle for (ErasedEntity, QueueState) {
-    fn entity(&self) -> &dyn Any {
-        &*self.0
+    fn entity(&self) -> &ErasedEntity {
+        &self.0
     }
 
     fn state(&self) -> &QueueState {
@@ -72,8 +57,8 @@ impl ToHandle for (ErasedEntity, QueueState) {
     }
 }
 
-impl<Q: 'static> ToHandle for &(Q, QueueState) {
-    fn entity(&self) -> &dyn Any {
+impl ToHandle for &(ErasedEntity, QueueState) {
+    fn entity(&self) -> &ErasedEntity {
         &self.0
     }
 

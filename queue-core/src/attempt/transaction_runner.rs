@@ -60,7 +60,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 window: options.window,
                 heartbeat_interval: None,
             },
-            handler: Box::new(Handling::<Q, _>::new(handler)),
+            handler: Box::new(Handling(handler)),
             due_rows: DueRows::of(queue, settings.low_water_at_once, None)?,
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),

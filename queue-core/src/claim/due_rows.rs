@@ -46,7 +46,7 @@ pub(crate) struct PickedRows<'a, K> {
 }
 
 impl<K: Key> DueRows<K> {
-    /// The due rows of `Q`. `low_water_at_once`: claims begin at the low-water mark from the first on. `lease`: the length
+    /// The due rows of a queue. `low_water_at_once`: claims begin at the low-water mark from the first on. `lease`: the length
     /// of its leases in lease mode.
     pub(crate) fn of<C: QueueConnection>(
         queue: &ErasedQueue<K, C>,

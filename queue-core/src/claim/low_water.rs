@@ -62,7 +62,7 @@ struct Level {
 }
 
 impl LowWater {
-    /// Makes a mark for the claims of `Q`. It is used only if they walk along the due times and nothing else makes rows
+    /// Makes a mark for the claims of a queue. It is used only if they walk along the due times and nothing else makes rows
     /// claimable. An order of the entity's own walks along another index; a condition may become true for any row at
     /// any time; SQLite keeps no entries of settled rows.
     pub fn of<C: QueueConnection>(options: &Options) -> Self {

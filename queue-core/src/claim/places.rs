@@ -98,7 +98,7 @@ pub(crate) enum Standing {
 }
 
 impl Places {
-    /// The places of `Q`, if its rows are scheduled or limited. `lease`: the length of its leases in lease mode.
+    /// The places of a queue, if its rows are scheduled or limited. `lease`: the length of its leases in lease mode.
     pub(crate) fn of<K: Key, C: QueueConnection>(
         queue: &ErasedQueue<K, C>,
         lease: Option<Duration>,

@@ -7,7 +7,6 @@ mod claim_condition;
 mod column;
 mod control_migration;
 mod entity;
-mod erased_entity;
 #[doc(hidden)]
 pub mod field_check;
 mod grouping;
@@ -44,7 +43,6 @@ pub use self::column::{
     TimeZone, TryCount, UpdatedTime,
 };
 pub use self::entity::Entity;
-pub use self::erased_entity::ErasedEntity;
 pub use self::key::Key;
 pub use self::key_column::KeyColumn;
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
@@ -65,6 +63,5 @@ pub use self::time_operand::TimeOperand;
 pub use self::window::{InvalidWindow, Window};
 
 pub(crate) use self::column::queue_state;
-pub(crate) use self::erased_entity::unboxed;
 pub(crate) use self::recurrence::{NoSchedule, Recurrence};
 pub(crate) use self::retry::jittered;

@@ -1,14 +1,13 @@
 //! The handler of a group, without the type of its entities.
 
-use std::any::Any;
 use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::{thread, vec};
 
-use crate::attempt::opened;
-use crate::entity::{Entity, ErasedEntity, unboxed};
-use crate::handler::{Group, Handler, HandlerResult, Message, drop_safely};
+use crate::attempt::{AttemptBody, Handling};
+use crate::entity::Entity;
+use crate::erased_entity::{ErasedEntity, opened, unboxed};
+use crate::handler::{Group, HandlerResult, drop_safely};
 
 /// The entities of a group, which the user's code drops one by one: each of them may panic.
 pub(crate) struct Entities(pub(super) vec::IntoIter<ErasedEntity>);
@@ -26,10 +25,7 @@ impl Drop for Entities {
 }
 
 /// The code that handles the messages of a group.
-pub(crate) trait GroupBody<C>: Send + Sync {
-    /// Handles one message.
-    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult;
-
+pub(crate) trait GroupBody<C>: AttemptBody<C> + Send + Sync {
     /// Offers all of them to the handler. An error is its panic.
     fn handle_group(
         &self,
@@ -41,14 +37,7 @@ pub(crate) trait GroupBody<C>: Send + Sync {
     fn compare(&self, one: &ErasedEntity, other: &ErasedEntity) -> Ordering;
 }
 
-/// A handler of entities of type `Q`.
-pub(crate) struct GroupHandling<Q, C>(pub(crate) Arc<dyn Handler<Q, C>>);
-
-impl<Q: Entity + Send + 'static, C> GroupBody<C> for GroupHandling<Q, C> {
-    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult {
-        self.0.handle(opened(entity), message)
-    }
-
+impl<Q: Entity + Send + 'static, C> GroupBody<C> for Handling<Q, C> {
     fn handle_group(
         &self,
         entities: &mut Entities,
@@ -62,6 +51,6 @@ impl<Q: Entity + Send + 'static, C> GroupBody<C> for GroupHandling<Q, C> {
     }
 
     fn compare(&self, one: &ErasedEntity, other: &ErasedEntity) -> Ordering {
-        opened::<Q>(&**one).compare_in_group(opened(&**other))
+        opened::<Q>(one).compare_in_group(opened(other))
     }
 }

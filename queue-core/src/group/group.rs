@@ -210,7 +210,6 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
     /// to be handled.
-    #[expect(clippy::type_complexity, reason = "three lists that are told apart at once")]
     fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
         let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
         for Claimed { key, fence, message, details } in claimed {

@@ -12,7 +12,8 @@ use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
 use super::work::{Handled, OpenGroup, conflict, undone};
 use crate::attempt::{AttemptError, Remainder, Revocation, is_interruption};
 use crate::backend::QueueConnection;
-use crate::entity::{ErasedEntity, Key};
+use crate::entity::Key;
+use crate::erased_entity::ErasedEntity;
 use crate::fault::fail_point;
 use crate::handler::{
     BeforeUse, Failure, Group, GroupedMessage, HandlerResult, Message, Outcome, Panicked, drop_safely,
@@ -343,7 +344,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         row.watch.begins();
         let handler = self.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| {
-            let answer = handler.handle(&*entity, &mut message);
+            let answer = handler.handle(&entity, &mut message);
             drop(entity);
             answer
         }));

@@ -14,5 +14,4 @@ mod savepoint;
 mod size;
 mod work;
 
-pub(crate) use self::body::GroupHandling;
 pub(crate) use self::runner::GroupRunner;

@@ -11,7 +11,8 @@ use diesel::result::QueryResult;
 
 use super::end::GroupRow;
 use crate::backend::QueueConnection;
-use crate::entity::{ErasedEntity, Key};
+use crate::entity::Key;
+use crate::erased_entity::ErasedEntity;
 use crate::row::idempotency_key;
 use crate::statement::{Claimed, ErasedQueue};
 

@@ -1,6 +1,7 @@
 //! Runs the calls of lease mode on a tokio runtime of the application.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::handler::{Failure, HandlerResult, Message, Panicked};
 use super::lease::Lease;
 use super::lease_handler::LeaseHandler;
 use super::panic_safe::{PanicSafeDrop, drop_safely};
+use crate::erased_entity::{ErasedEntity, opened};
 use crate::error::Error;
 
 /// How many calls are in flight unless the application says otherwise: as many as an ordinary service answers at the same
@@ -208,7 +210,7 @@ where
         self.handler.apply(entity, answer, message)
     }
 
-    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
         let settings = [
             ("the async calls in flight", self.in_flight == 0),
             ("the answers per transaction", self.answers_per_transaction == 0),
@@ -218,7 +220,11 @@ where
         }
         let (handler, runtime) = (self.handler.clone(), self.chosen_runtime()?.clone());
         let (in_flight, most_together) = (self.in_flight, self.answers_per_transaction);
-        Ok(Some(Background { in_flight, most_together, executor: Box::new(OnTokio { handler, runtime }) }))
+        Ok(Some(Background {
+            in_flight,
+            most_together,
+            executor: Box::new(OnTokio { handler, runtime, entity: PhantomData }),
+        }))
     }
 }
 
@@ -229,22 +235,24 @@ impl<H> fmt::Debug for AsyncCalls<H> {
 }
 
 /// A handler whose calls are tasks of a tokio runtime.
-struct OnTokio<H> {
+struct OnTokio<Q, H> {
     handler: Arc<H>,
     runtime: Handle,
+    entity: PhantomData<fn(&Q)>,
 }
 
-impl<Q, C, H> BeginCall<Q, C> for OnTokio<H>
+impl<Q, C, H> BeginCall<C> for OnTokio<Q, H>
 where
     Q: Send + Sync + 'static,
     C: 'static,
     H: AsyncLeaseHandler<Q, C> + 'static,
 {
-    fn begin(&self, message: OwnedMessage<Q>, lease: Lease, done: Done<Q, C>) -> AbortCall {
+    fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall {
         let handler = self.handler.clone();
         let call = async move {
-            let answer = handler.call(&message.0, &lease).await?;
-            let answer: Box<dyn ApplyAnswer<Q, C>> = Box::new(Applying { handler, answer });
+            let entity: &Q = opened(&message.0);
+            let answer = handler.call(entity, &lease).await?;
+            let answer: Box<dyn ApplyAnswer<C>> = Box::new(Applying { handler, answer, entity: PhantomData });
             Ok(Answered { message, answer })
         };
         let task = Task { call: Some(Box::pin(call)), done: Some(done), span: Span::current() };
@@ -254,27 +262,28 @@ where
 }
 
 /// An answer and the handler that applies it.
-struct Applying<H, A> {
+struct Applying<Q, H, A> {
     handler: Arc<H>,
     answer: A,
+    entity: PhantomData<fn(&Q)>,
 }
 
-impl<Q, C, H: AsyncLeaseHandler<Q, C>> ApplyAnswer<Q, C> for Applying<H, H::Answer> {
-    fn apply(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
-        self.handler.apply(entity, &self.answer, message)
+impl<Q: 'static, C, H: AsyncLeaseHandler<Q, C>> ApplyAnswer<C> for Applying<Q, H, H::Answer> {
+    fn apply(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.apply(opened(entity), &self.answer, message)
     }
 }
 
 /// A call on the runtime. Whatever becomes of it, `done` hears of that once, after the future is dropped.
-struct Task<F, Q, C> {
+struct Task<F, C> {
     call: Option<Pin<Box<F>>>,
-    done: Option<Done<Q, C>>,
+    done: Option<Done<C>>,
     span: Span,
 }
 
-impl<F, Q, C> Future for Task<F, Q, C>
+impl<F, C> Future for Task<F, C>
 where
-    F: Future<Output = Result<Answered<Q, C>, Failure>>,
+    F: Future<Output = Result<Answered<C>, Failure>>,
 {
     type Output = ();
 
@@ -282,7 +291,7 @@ where
         let task = &mut *self;
         let Some(call) = &mut task.call else { return Poll::Ready(()) };
         let entered = task.span.enter();
-        let called: Called<Q, C> = match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
+        let called: Called<C> = match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(called)) => PanicSafeDrop::new(called),
             Err(panic) => PanicSafeDrop::new(Err(Failure::retry(Panicked::new(panic)))),
@@ -296,7 +305,7 @@ where
     }
 }
 
-impl<F, Q, C> Drop for Task<F, Q, C> {
+impl<F, C> Drop for Task<F, C> {
     fn drop(&mut self) {
         drop_safely(self.call.take());
         if let Some(done) = self.done.take() {

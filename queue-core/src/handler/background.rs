@@ -4,43 +4,44 @@
 use super::handler::{Failure, HandlerResult, Message};
 use super::lease::Lease;
 use super::panic_safe::PanicSafeDrop;
+use crate::erased_entity::ErasedEntity;
 use crate::row::QueueState;
 
 /// Calls that run beside the workers.
 #[doc(hidden)]
-pub struct Background<Q, C> {
+pub struct Background<C> {
     /// How many rows of the entity are leased by this process at most.
     pub(crate) in_flight: usize,
     /// How many answers one transaction applies at most.
     pub(crate) most_together: u32,
-    pub(crate) executor: Box<dyn BeginCall<Q, C>>,
+    pub(crate) executor: Box<dyn BeginCall<C>>,
 }
 
 /// Where the calls run.
-pub(crate) trait BeginCall<Q, C>: Send + Sync {
+pub(crate) trait BeginCall<C>: Send + Sync {
     /// Begins a call, which does not block, and returns at once. `done` is called once, on any thread, after the call's
     /// future is dropped.
-    fn begin(&self, message: OwnedMessage<Q>, lease: Lease, done: Done<Q, C>) -> AbortCall;
+    fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall;
 }
 
 /// A message that its call owns, because it outlives the turn of the worker that has begun it.
-pub(crate) type OwnedMessage<Q> = PanicSafeDrop<(Q, QueueState)>;
+pub(crate) type OwnedMessage = PanicSafeDrop<(ErasedEntity, QueueState)>;
 
 /// Hears of the end of a call. `None`: the executor has dropped the call before its end.
-pub(crate) type Done<Q, C> = Box<dyn FnOnce(Option<Called<Q, C>>) + Send>;
+pub(crate) type Done<C> = Box<dyn FnOnce(Option<Called<C>>) + Send>;
 
 /// The result of a call. A panic is a failure.
-pub(crate) type Called<Q, C> = PanicSafeDrop<Result<Answered<Q, C>, Failure>>;
+pub(crate) type Called<C> = PanicSafeDrop<Result<Answered<C>, Failure>>;
 
 /// The answer of a call, with the message that it answers.
-pub(crate) struct Answered<Q, C> {
-    pub(crate) message: OwnedMessage<Q>,
-    pub(crate) answer: Box<dyn ApplyAnswer<Q, C>>,
+pub(crate) struct Answered<C> {
+    pub(crate) message: OwnedMessage,
+    pub(crate) answer: Box<dyn ApplyAnswer<C>>,
 }
 
 /// An answer that knows its handler.
-pub(crate) trait ApplyAnswer<Q, C>: Send {
-    fn apply(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult;
+pub(crate) trait ApplyAnswer<C>: Send {
+    fn apply(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult;
 }
 
 /// What ends a call from outside.

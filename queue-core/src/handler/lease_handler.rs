@@ -63,7 +63,7 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
 
     /// Returns how the calls run beside the workers, if they do: then the poller does not use `call`.
     #[doc(hidden)]
-    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
         Ok(None)
     }
 }

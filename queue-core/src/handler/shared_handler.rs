@@ -40,7 +40,7 @@ impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Arc<H> {
         (**self).apply(entity, answer, message)
     }
 
-    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
         (**self).background()
     }
 }
@@ -56,7 +56,7 @@ impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Box<H> {
         (**self).apply(entity, answer, message)
     }
 
-    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
         (**self).background()
     }
 }

@@ -1,39 +1,45 @@
-//! A handler under a lease without the type of its answer, so that the code that runs it is compiled once for an
-//! entity, not once for each handler.
+//! A handler under a lease without the types of its entity and its answer.
 
-use std::any::Any;
 use std::marker::PhantomData;
 
-use crate::attempt::{AttemptBody, opened};
+use crate::attempt::AttemptBody;
+use crate::erased_entity::{ErasedEntity, opened};
 use crate::error::Error;
 use crate::handler::{Background, Failure, HandlerResult, Lease, LeaseHandler, Message};
 
-/// A handler whose answer can apply itself.
-pub(crate) trait AnyLeaseHandler<Q, C>: Send + Sync {
-    /// Does the work, and returns the part that runs in the message's transaction.
-    fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<C> + 'a>, Failure>;
+/// A handler under a lease that returns its answer together with the code that applies it.
+pub(crate) trait AnyLeaseHandler<C>: Send + Sync {
+    fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<dyn AttemptBody<C> + 'a>, Failure>;
 
-    /// Returns how the calls run beside the workers, if they do.
-    fn background(&self) -> Result<Option<Background<Q, C>>, Error>;
+    fn background(&self) -> Result<Option<Background<C>>, Error>;
 }
 
-impl<Q, C, H> AnyLeaseHandler<Q, C> for H
+/// A handler of entities of type `Q`.
+pub(crate) struct Calling<Q, H>(H, PhantomData<fn(&Q)>);
+
+impl<Q, H> Calling<Q, H> {
+    pub(crate) fn new(handler: H) -> Self {
+        Calling(handler, PhantomData)
+    }
+}
+
+impl<Q, C, H> AnyLeaseHandler<C> for Calling<Q, H>
 where
     Q: 'static,
     C: 'static,
     H: LeaseHandler<Q, C> + 'static,
 {
-    fn call<'a>(&'a self, entity: &Q, lease: &Lease) -> Result<Box<dyn AttemptBody<C> + 'a>, Failure> {
-        let answer = LeaseHandler::call(self, entity, lease)?;
-        Ok(Box::new(Applying { handler: self, answer, entity: PhantomData }))
+    fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<dyn AttemptBody<C> + 'a>, Failure> {
+        let answer = self.0.call(opened(entity), lease)?;
+        Ok(Box::new(Applying { handler: &self.0, answer, entity: PhantomData }))
     }
 
-    fn background(&self) -> Result<Option<Background<Q, C>>, Error> {
-        LeaseHandler::background(self)
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
+        self.0.background()
     }
 }
 
-/// The finishing part of a handler, with the answer that it writes.
+/// An answer and the handler that applies it.
 struct Applying<'a, Q, H, A> {
     handler: &'a H,
     answer: A,
@@ -41,7 +47,7 @@ struct Applying<'a, Q, H, A> {
 }
 
 impl<Q: 'static, C, H: LeaseHandler<Q, C>> AttemptBody<C> for Applying<'_, Q, H, H::Answer> {
-    fn handle(&self, entity: &dyn Any, message: &mut Message<'_, C>) -> HandlerResult {
+    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
         self.handler.apply(opened(entity), &self.answer, message)
     }
 }

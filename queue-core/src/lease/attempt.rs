@@ -1,6 +1,7 @@
 //! One leased message: call its handler without a transaction; then, in a short one, lock, compare, apply, settle,
 //! commit.
 
+use std::any::TypeId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +18,14 @@ use crate::attempt::{
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
-use crate::entity::{Entity, Retry, RetryPolicy, jittered};
+use crate::entity::{Key, Retry, RetryPolicy, jittered};
+use crate::erased_entity::ErasedEntity;
 use crate::error::Error;
 use crate::event::Ending;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseEnd, PanicSafeDrop, Panicked};
 use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
-use crate::statement::{Change, Next, QueueOn, literal, time_literal};
+use crate::statement::{Change, Next, literal, time_literal};
 
 /// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
@@ -53,7 +55,7 @@ pub(crate) enum Written {
 }
 
 /// The message of a call, and its answer.
-type AppliedTo<'a, Q, C> = (&'a (Q, QueueState), &'a dyn AttemptBody<C>);
+type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a dyn AttemptBody<C>);
 
 /// Whether a transaction for the answer holds the row.
 enum Hold {
@@ -63,9 +65,9 @@ enum Hold {
     Hindered(Written),
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Processes a leased message to its end.
-    pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<Q>) -> Turn {
+    pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<K>) -> Turn {
         let LeasedMessage { held, message } = leased;
         if held.clock.ended().is_some() {
             // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
@@ -81,7 +83,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        row: &WatchedRow<Q::Key>,
+        row: &WatchedRow<K>,
         attempt: impl FnOnce(&mut SessionHolder<C>) -> Turn,
     ) -> Turn {
         let _span = self.span(row).entered();
@@ -99,7 +101,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                self.log.warn(Q::ENTITY, "a lease was lost: the row was changed by somebody else, nothing was written");
+                self.log.warn(
+                    self.queue.sql.entity,
+                    "a lease was lost: the row was changed by somebody else, nothing was written",
+                );
                 row.watch.ends(Ending::LeaseLost, None, None);
             }
             _ => {}
@@ -108,10 +113,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Settles a leased row without its handler.
-    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &UncalledRow<Q>) -> Turn {
+    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &UncalledRow<K>) -> Turn {
         let UncalledRow { held, settled, change } = decided;
         let row = self.watch(held.clone());
-        tracing::debug!(entity = Q::ENTITY, key = ?held.key, outcome = ?settled, "settled by the claim");
+        tracing::debug!(entity = self.queue.sql.entity, key = ?held.key, outcome = ?settled, "settled by the claim");
         let mut record = || self.record(holder, &row, *settled, change).inspect_err(|_| holder.close());
         let turn = catch_unwind(AssertUnwindSafe(|| self.persist(&row, &mut record)));
         self.leased_rows.remove(held);
@@ -127,15 +132,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &WatchedRow<Q::Key>,
-        message: &(Q, QueueState),
+        held: &WatchedRow<K>,
+        message: &(ErasedEntity, QueueState),
     ) -> Turn {
         // This session may have begun the transaction of a claim with the end of its last message, but another worker
         // has made the claim.
         holder.roll_back_idle();
         let lease = self.begin(held, &message.1);
-        let late = Box::new(late_row::<Q>(held, self.time_to_call()));
-        slot.enter_leased(Q::ENTITY, held.clock.clone(), late, &held.watch);
+        let late = Box::new(late_row(self.queue.id(), held, self.time_to_call()));
+        slot.enter_leased(self.queue.sql.entity, held.clock.clone(), late, &held.watch);
         held.watch.begins();
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if slot.leave() {
@@ -152,8 +157,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &WatchedRow<Q::Key>,
-        called: Result<AppliedTo<'_, Q, C>, &Failure>,
+        held: &WatchedRow<K>,
+        called: Result<AppliedTo<'_, C>, &Failure>,
     ) -> Turn {
         fail_point("lease-called");
         if let Some(turn) = self.settle_taken_away(holder, held) {
@@ -166,7 +171,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Ends the time of a call. If that was over before, does what is left to do, whatever the call has answered.
-    pub(crate) fn settle_taken_away(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<Q::Key>) -> Option<Turn> {
+    pub(crate) fn settle_taken_away(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<K>) -> Option<Turn> {
         match held.clock.answered()? {
             LeaseEnd::Overtaken => Some(Turn::Lost),
             LeaseEnd::Shutdown => Some(Turn::Interrupted),
@@ -185,15 +190,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &WatchedRow<Q::Key>,
-        message: &(Q, QueueState),
+        held: &WatchedRow<K>,
+        message: &(ErasedEntity, QueueState),
         answer: &dyn AttemptBody<C>,
     ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
             let places = self.limits().map(Places::hold);
             let written = self.apply(holder, slot, held, places.as_ref(), message, answer);
-            if self.keeps_turns() && holder.session().and_then(|session| Ok(leave::<Q, C>(session, places)?)).is_err() {
+            if self.keeps_turns()
+                && holder.session().and_then(|session| Ok(leave(self.queue, session, places)?)).is_err()
+            {
                 holder.close();
             }
             drop(writing);
@@ -206,7 +213,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Records a failure, again and again until it is written or the lease ends.
-    fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<Q::Key>, failure: &Failure) -> Turn {
+    fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<K>, failure: &Failure) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
         self.settle_decided_failure(holder, held, settled, &change)
     }
@@ -215,7 +222,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     pub(crate) fn settle_decided_failure(
         &self,
         holder: &mut SessionHolder<C>,
-        held: &WatchedRow<Q::Key>,
+        held: &WatchedRow<K>,
         settled: Settlement,
         change: &Change,
     ) -> Turn {
@@ -224,8 +231,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
     /// written now, the end of the lease will show it.
-    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<Q>) -> Turn {
-        let LateRow { held, timeout, watch } = row;
+    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<K>) -> Turn {
+        let LateRow { held, timeout, watch, .. } = row;
         let row = WatchedRow { held: held.clone(), watch: watch.clone() };
         let (settled, change) =
             self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
@@ -239,7 +246,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             }
             Ok(_) => Turn::Interrupted,
             Err(error) => {
-                self.log.warn(Q::ENTITY, &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                self.log.warn(
+                    self.queue.sql.entity,
+                    &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)),
+                );
                 holder.close();
                 Turn::Interrupted
             }
@@ -247,7 +257,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Writes again and again until something is written, or the row's lease may have ended.
-    fn persist(&self, held: &WatchedRow<Q::Key>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
+    fn persist(&self, held: &WatchedRow<K>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
         let until = held.clock.holds_until();
         for tries in 1.. {
             let cause = match write() {
@@ -260,7 +270,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(Written::GivenUp) => return Turn::GivenUp,
                 Ok(Written::Refused(cause)) => {
                     let what = "the database refuses to write the end of an attempt on row";
-                    self.log.warn(Q::ENTITY, &format!("{what} {}: {cause}", held.key));
+                    self.log.warn(self.queue.sql.entity, &format!("{what} {}: {cause}", held.key));
                     held.watch.ends(Ending::Refused, Some(&self.log.redacted(&cause)), None);
                     return Turn::Refused;
                 }
@@ -268,7 +278,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(Written::NotYet(cause)) => cause,
                 Err(error) => failure_text(&error, 500),
             };
-            self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be written yet: {cause}"));
+            self.log.warn(self.queue.sql.entity, &format!("the end of an attempt cannot be written yet: {cause}"));
             if !rest(held, until, tries) {
                 held.watch.is_interrupted(&cause);
                 break;
@@ -283,7 +293,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     pub(crate) fn find_out(
         &self,
         holder: &mut SessionHolder<C>,
-        held: &WatchedRow<Q::Key>,
+        held: &WatchedRow<K>,
         in_doubt: &InDoubt,
     ) -> Option<Written> {
         let until = held.clock.holds_until();
@@ -293,7 +303,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Ok(written) => return Some(written),
                 Err(error) => {
                     let cause = failure_text(&error, 500);
-                    self.log.warn(Q::ENTITY, &format!("the end of an attempt cannot be found out yet: {cause}"));
+                    self.log.warn(
+                        self.queue.sql.entity,
+                        &format!("the end of an attempt cannot be found out yet: {cause}"),
+                    );
                     if !rest(held, until, tries) {
                         break;
                     }
@@ -309,9 +322,9 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        held: &WatchedRow<Q::Key>,
+        held: &WatchedRow<K>,
         places: Option<&HeldPlaces<'_>>,
-        message: &(Q, QueueState),
+        message: &(ErasedEntity, QueueState),
         answer: &dyn AttemptBody<C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
@@ -323,8 +336,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Hold::Hindered(written) => return Ok(written),
         };
         fail_point("lease-locked");
-        slot.enter(Q::ENTITY, session.id(), self.info.timeout);
-        slot.hold(Box::new(late_row::<Q>(held, self.info.timeout)), &[&held.watch]);
+        slot.enter(self.queue.sql.entity, session.id(), self.info.timeout);
+        slot.hold(Box::new(late_row(self.queue.id(), held, self.info.timeout)), &[&held.watch]);
         if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -355,7 +368,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn hold(
         &self,
         session: &mut Session<C>,
-        held: &LeasedRow<Q::Key>,
+        held: &LeasedRow<K>,
         places: Option<&HeldPlaces<'_>>,
     ) -> QueryResult<Hold> {
         let at_once = if places.is_none() { self.hold_at_once(session, held)? } else { None };
@@ -377,13 +390,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         session: &mut Session<C>,
         slot: &Slot,
-        held: &WatchedRow<Q::Key>,
+        held: &WatchedRow<K>,
         is_under_savepoint: bool,
-        message: &(Q, QueueState),
+        message: &(ErasedEntity, QueueState),
         answer: &dyn AttemptBody<C>,
-    ) -> SettledRow<Q::Key> {
+    ) -> SettledRow<K> {
         let plan = Plan {
-            queue: Q::QUEUE,
+            queue: self.queue,
             handler: answer,
             rules: &self.rules,
             timeout: self.info.timeout,
@@ -402,10 +415,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn written_in_doubt(
         &self,
         session: &mut Session<C>,
-        held: &WatchedRow<Q::Key>,
+        held: &WatchedRow<K>,
         in_doubt: &InDoubt,
     ) -> QueryResult<Written> {
-        Ok(match find_out(Q::QUEUE, session, &held.key, held.fence, in_doubt)? {
+        Ok(match find_out(self.queue, session, &held.key, held.fence, in_doubt)? {
             Conclusion::Settled(settled) => {
                 let change = in_doubt.change.iter();
                 change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
@@ -420,12 +433,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, if possible. `false`:
     /// the row is no longer as it was claimed.
-    fn hold_at_once(&self, session: &mut Session<C>, held: &LeasedRow<Q::Key>) -> QueryResult<Option<bool>> {
+    fn hold_at_once(&self, session: &mut Session<C>, held: &LeasedRow<K>) -> QueryResult<Option<bool>> {
         let Fence { status, try_count, began: Some(began), change_count: None, .. } = held.fence else {
             return Ok(None);
         };
         let (Some(number), Some(key)) =
-            (session.prepare_lease(Q::QUEUE.id(), || Q::QUEUE.finish_lease())?, literal(&held.key))
+            (session.prepare_lease(self.queue.id(), || self.queue.finish_lease())?, literal(&held.key))
         else {
             return Ok(None);
         };
@@ -438,7 +451,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn hindrance(
         &self,
         connection: &mut C,
-        held: &LeasedRow<Q::Key>,
+        held: &LeasedRow<K>,
         places: Option<&HeldPlaces<'_>>,
     ) -> QueryResult<Option<Written>> {
         for tries in 1.. {
@@ -451,14 +464,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Standing::Unknown => thread::sleep(EXCLUDED_PAUSE),
             }
         }
-        Ok((!Q::QUEUE.is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
+        Ok((!self.queue.is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
     }
 
     /// Records a failure in a transaction of its own.
     fn record(
         &self,
         holder: &mut SessionHolder<C>,
-        held: &WatchedRow<Q::Key>,
+        held: &WatchedRow<K>,
         settled: Settlement,
         change: &Change,
     ) -> Result<Written, Error> {
@@ -466,10 +479,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let session = holder.session()?;
         let settle = |connection: &mut C, change: &Change| {
             // Under the lock, so that a row that was given back meanwhile is not mistaken for this attempt's row.
-            if !Q::QUEUE.is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
+            if !self.queue.is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
                 return Ok(0);
             }
-            Q::QUEUE.settle(connection, &held.key, held.fence, change)
+            self.queue.settle(connection, &held.key, held.fence, change)
         };
         match record(&mut **session, change, &settle) {
             Ok(1) => {
@@ -491,16 +504,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Notes on a row what the database allows after it has refused to settle it: the reason, and that the row waits.
     /// If it allows nothing, the row becomes due when its lease ends.
-    fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<Q::Key>, text: &ErrorText) -> Result<(), Error> {
+    fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<K>, text: &ErrorText) -> Result<(), Error> {
         let pause = self.due_rows.refused_rows.pause_of(&held.key).max(self.length());
         for error in [text.clone(), ErrorText::Keep] {
             let change = Change { next: Some(Next::In(pause)), error, unless_stopped: true, ..Change::default() };
-            match in_transaction(connection, |connection| Q::QUEUE.settle(connection, &held.key, held.fence, &change)) {
+            match in_transaction(connection, |connection| self.queue.settle(connection, &held.key, held.fence, &change))
+            {
                 Err(error) if is_refusal::<C>(&error) => {}
                 noted => return noted.map(drop).map_err(Error::from),
             }
         }
-        Ok(try_writing(Q::QUEUE, connection, &held.key, held.fence)?)
+        Ok(try_writing(self.queue, connection, &held.key, held.fence)?)
     }
 }
 
@@ -515,8 +529,8 @@ fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
 }
 
 /// Returns the row for the thread that records that its handler is late.
-fn late_row<Q: Entity>(row: &WatchedRow<Q::Key>, timeout: Duration) -> LateRow<Q> {
-    LateRow { held: row.held.clone(), timeout, watch: row.watch.clone() }
+fn late_row<K>(queue: TypeId, row: &WatchedRow<K>, timeout: Duration) -> LateRow<K> {
+    LateRow { queue, held: row.held.clone(), timeout, watch: row.watch.clone() }
 }
 
 /// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the

@@ -9,21 +9,20 @@ use super::calls::{CallEnd, Calls, EndedCall};
 use super::claim::{LeasedMessage, UncalledRow};
 use super::leased_rows::LeasedRow;
 use super::runner::{LeaseRunner, Ready};
-use crate::attempt::{AppliedAnswer, BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
+use crate::attempt::{BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::entity::Entity;
+use crate::entity::Key;
 use crate::handler::Answered;
-use crate::statement::QueueOn;
 
 /// How many rows one claim takes at most, unless the settings say otherwise. They share its cost, and all of them wait
 /// until the last one is read.
 const MOST: u32 = 256;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Takes a turn. Rows whose calls have ended go first, unless so many places are free that too few calls would run.
     pub(crate) fn turn_beside(
         &self,
-        calls: &Arc<Calls<Q, C>>,
+        calls: &Arc<Calls<K, C>>,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         worker: &dyn WorkerCalls,
@@ -61,7 +60,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Returns how many answers may be applied in one transaction with this one, itself included. If no other answer
     /// waits, it is applied alone, in fewer round trips.
-    fn answers_together(&self, calls: &Calls<Q, C>, ended: &EndedCall<Q, C>) -> u32 {
+    fn answers_together(&self, calls: &Calls<K, C>, ended: &EndedCall<K, C>) -> u32 {
         match ended.may_join() && calls.counts.has_answers() && !self.keeps_turns() {
             true => calls.sizes().next(),
             false => 1,
@@ -71,7 +70,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Claims as many rows as there are places, and begins their calls.
     fn claim_and_begin(
         &self,
-        calls: &Arc<Calls<Q, C>>,
+        calls: &Arc<Calls<K, C>>,
         holder: &mut SessionHolder<C>,
         mut places: Reserved,
         worker: &dyn WorkerCalls,
@@ -83,7 +82,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         };
         worker.has_claimed();
         // As in a turn without calls, a row that may not begin ends the claim: a pause or a shutdown is for all of them.
-        let may_begin = |held: &LeasedRow<Q::Key>| worker.goes_on() && self.may_begin(held);
+        let may_begin = |held: &LeasedRow<K>| worker.goes_on() && self.may_begin(held);
         let (mut tally, mut decided, mut goes_on) = (Tally::default(), Vec::new(), true);
         while let Some(row) = ready.take() {
             match row {
@@ -120,7 +119,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Begins the call of a row, if there is a place. Returns whether it was begun: a poller that has shut down begins
     /// none.
-    fn begin_call(&self, calls: &Arc<Calls<Q, C>>, leased: LeasedMessage<Q>, place: Option<Place>) -> bool {
+    fn begin_call(&self, calls: &Arc<Calls<K, C>>, leased: LeasedMessage<K>, place: Option<Place>) -> bool {
         let Some(place) = place else { return false };
         let LeasedMessage { held, message } = leased;
         let row = self.watch(held);
@@ -131,13 +130,11 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Settles the row of a call that has ended beside the workers.
-    pub(crate) fn settle_ended(&self, holder: &mut SessionHolder<C>, slot: &Slot, ended: EndedCall<Q, C>) -> Turn {
+    pub(crate) fn settle_ended(&self, holder: &mut SessionHolder<C>, slot: &Slot, ended: EndedCall<K, C>) -> Turn {
         let EndedCall { row, end, .. } = &ended;
         self.to_its_end(holder, slot, row, |holder| match end {
             CallEnd::Called(called) => match &**called {
-                Ok(Answered { message, answer }) => {
-                    self.settle_called(holder, slot, row, Ok((message, &AppliedAnswer(&**answer))))
-                }
+                Ok(Answered { message, answer }) => self.settle_called(holder, slot, row, Ok((message, answer))),
                 Err(failure) => self.settle_called(holder, slot, row, Err(failure)),
             },
             CallEnd::Aborted => self.settle_taken_away(holder, row).unwrap_or_else(|| {
@@ -145,7 +142,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {
-                self.log.warn(Q::ENTITY, "the runtime has dropped a call: its row is given back");
+                self.log.warn(self.queue.sql.entity, "the runtime has dropped a call: its row is given back");
                 self.give_back(holder, &row.held);
                 // The worker rests before it begins more calls there, and not before it has given all of them back.
                 let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());
@@ -155,12 +152,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Tells whether a claimed row may begin: its stage may be paused meanwhile.
-    pub(crate) fn may_begin(&self, held: &LeasedRow<Q::Key>) -> bool {
+    pub(crate) fn may_begin(&self, held: &LeasedRow<K>) -> bool {
         self.due_rows.serves(held.details.stage.as_deref())
     }
 }
 
-impl<Q: Entity + Send + 'static, C: 'static> BackgroundCalls for Arc<Calls<Q, C>> {
+impl<K: Key, C: 'static> BackgroundCalls for Arc<Calls<K, C>> {
     fn counts(&self) -> &Arc<InFlight> {
         &self.counts
     }

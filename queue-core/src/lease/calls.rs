@@ -8,25 +8,26 @@ use std::time::Instant;
 use super::batch_size::BatchSize;
 use super::leased_rows::WatchedRow;
 use crate::attempt::{InFlight, Place};
-use crate::entity::Entity;
+use crate::entity::Key;
+use crate::erased_entity::ErasedEntity;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
 use crate::lock::unpoisoned;
 use crate::row::QueueState;
 
 /// The calls that are in flight, and those that have ended and wait for a worker.
-pub(crate) struct Calls<Q: Entity, C> {
+pub(crate) struct Calls<K, C> {
     pub(crate) counts: Arc<InFlight>,
     /// Whether the last claim met an error of the database. Then the rows whose calls have ended go first.
     pub(crate) claims_fail: AtomicBool,
-    executor: Box<dyn BeginCall<Q, C>>,
+    executor: Box<dyn BeginCall<C>>,
     sizes: Mutex<BatchSize>,
-    table: Mutex<Table<Q, C>>,
+    table: Mutex<Table<K, C>>,
 }
 
-struct Table<Q: Entity, C> {
+struct Table<K, C> {
     next: u64,
-    running: HashMap<u64, RunningCall<Q::Key>>,
-    ended: VecDeque<EndedCall<Q, C>>,
+    running: HashMap<u64, RunningCall<K>>,
+    ended: VecDeque<EndedCall<K, C>>,
     /// Whether the poller has shut down and no call begins any more.
     is_closed: bool,
 }
@@ -40,18 +41,18 @@ struct RunningCall<K> {
 }
 
 /// A call that has ended, and whose row is to be settled.
-pub(crate) struct EndedCall<Q: Entity, C> {
-    pub(crate) row: WatchedRow<Q::Key>,
-    pub(crate) end: CallEnd<Q, C>,
+pub(crate) struct EndedCall<K, C> {
+    pub(crate) row: WatchedRow<K>,
+    pub(crate) end: CallEnd<C>,
     /// Whether its answer is to be applied in a transaction of its own.
     pub(crate) is_alone: bool,
     /// The place is free when the row is settled and the future is dropped.
     _place: Arc<Place>,
 }
 
-impl<Q: Entity, C> EndedCall<Q, C> {
+impl<K, C> EndedCall<K, C> {
     /// Returns the message and its answer, if there is one.
-    pub(crate) fn answer(&self) -> Option<&Answered<Q, C>> {
+    pub(crate) fn answer(&self) -> Option<&Answered<C>> {
         match &self.end {
             CallEnd::Called(called) => (**called).as_ref().ok(),
             CallEnd::Aborted | CallEnd::Dropped => None,
@@ -67,17 +68,17 @@ impl<Q: Entity, C> EndedCall<Q, C> {
 }
 
 /// How a call has ended.
-pub(crate) enum CallEnd<Q, C> {
-    Called(Called<Q, C>),
+pub(crate) enum CallEnd<C> {
+    Called(Called<C>),
     /// It was aborted, because its lease has ended.
     Aborted,
     /// Its executor has dropped it.
     Dropped,
 }
 
-impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
+impl<K: Key, C: 'static> Calls<K, C> {
     /// `is_exclusive`: whether one row is processed at a time.
-    pub(crate) fn new(background: Background<Q, C>, is_exclusive: bool) -> Arc<Self> {
+    pub(crate) fn new(background: Background<C>, is_exclusive: bool) -> Arc<Self> {
         let Background { in_flight, most_together, executor } = background;
         let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
         let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });
@@ -88,11 +89,11 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
     /// Begins a call. Returns the row if the poller has shut down.
     pub(crate) fn begin(
         self: &Arc<Self>,
-        row: WatchedRow<Q::Key>,
-        message: PanicSafeDrop<(Q, QueueState)>,
+        row: WatchedRow<K>,
+        message: PanicSafeDrop<(ErasedEntity, QueueState)>,
         lease: Lease,
         place: Place,
-    ) -> Result<(), WatchedRow<Q::Key>> {
+    ) -> Result<(), WatchedRow<K>> {
         let place = Arc::new(place);
         let (number, place_of_future) = {
             let mut table = self.table();
@@ -127,7 +128,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
     }
 
     /// Notes that a call has ended. If somebody else has ended it before, its answer is discarded.
-    fn has_ended(&self, number: u64, called: Option<Called<Q, C>>) {
+    fn has_ended(&self, number: u64, called: Option<Called<C>>) {
         let mut table = self.table();
         let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };
         row.clock.awaits_writing();
@@ -140,7 +141,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
     }
 
     /// Takes the call that has ended first.
-    pub(crate) fn take_ended(&self) -> Option<EndedCall<Q, C>> {
+    pub(crate) fn take_ended(&self) -> Option<EndedCall<K, C>> {
         let mut table = self.table();
         let ended = table.ended.pop_front()?;
         self.count(&table);
@@ -148,7 +149,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
     }
 
     /// Takes the call that has ended first, if its answer may be applied in one transaction with others.
-    pub(crate) fn take_answer(&self) -> Option<EndedCall<Q, C>> {
+    pub(crate) fn take_answer(&self) -> Option<EndedCall<K, C>> {
         let mut table = self.table();
         let answer = table.ended.front().is_some_and(EndedCall::may_join).then(|| table.ended.pop_front())??;
         self.count(&table);
@@ -157,7 +158,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
 
     /// Puts back calls that have ended, so that the answer of each is applied alone. Returns them if the poller has shut
     /// down.
-    pub(crate) fn put_back(&self, ended: Vec<EndedCall<Q, C>>) -> Vec<EndedCall<Q, C>> {
+    pub(crate) fn put_back(&self, ended: Vec<EndedCall<K, C>>) -> Vec<EndedCall<K, C>> {
         let mut table = self.table();
         if table.is_closed {
             return ended;
@@ -185,7 +186,7 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
     pub(crate) fn abort_ended(&self) -> usize {
         let mut table = self.table();
         let now = Instant::now();
-        let has_ended = |call: &RunningCall<Q::Key>| match call.row.clock.ended() {
+        let has_ended = |call: &RunningCall<K>| match call.row.clock.ended() {
             None => false,
             Some(LeaseEnd::Unconfirmed) => now >= call.row.clock.holds_until(),
             Some(LeaseEnd::Overtaken | LeaseEnd::TimedOut | LeaseEnd::Shutdown) => true,
@@ -228,11 +229,11 @@ impl<Q: Entity + Send + 'static, C: 'static> Calls<Q, C> {
         self.table().running.values().map(|call| call.row.clock.deadline()).min()
     }
 
-    fn count(&self, table: &Table<Q, C>) {
+    fn count(&self, table: &Table<K, C>) {
         self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
     }
 
-    fn table(&self) -> MutexGuard<'_, Table<Q, C>> {
+    fn table(&self) -> MutexGuard<'_, Table<K, C>> {
         unpoisoned(self.table.lock())
     }
 }

@@ -11,12 +11,13 @@ use super::leased_rows::LeasedRow;
 use crate::attempt::{AttemptError, SettleRules, UnsettledRow, set_leased_aside, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{HeldPlaces, KeptRows, LaneClaim, claim_some, peek, update_then_select};
-use crate::entity::{Entity, QueueTable, unboxed};
+use crate::entity::Key;
+use crate::erased_entity::ErasedEntity;
 use crate::error::refused;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseClock, PanicSafeDrop};
 use crate::row::{Details, ErrorText, Fence, LEASE_EXPIRED, Missed, QueueState, RowKey, Settlement, Status};
-use crate::statement::{Change, Claimed, LeasedAtOnce, Next, QueueOn, Scope};
+use crate::statement::{Change, Claimed, ErasedQueue, LeasedAtOnce, Next, Scope};
 
 /// How often a claim begins anew because another claim has drawn the same token.
 const DRAWS: u32 = 5;
@@ -41,35 +42,35 @@ pub(crate) struct LeaseClaim<'a, K> {
 }
 
 /// A leased row with its message.
-pub(crate) struct LeasedMessage<Q: Entity> {
-    pub(crate) held: Arc<LeasedRow<Q::Key>>,
-    pub(crate) message: PanicSafeDrop<(Q, QueueState)>,
+pub(crate) struct LeasedMessage<K> {
+    pub(crate) held: Arc<LeasedRow<K>>,
+    pub(crate) message: PanicSafeDrop<(ErasedEntity, QueueState)>,
 }
 
 /// A leased row whose handler is not to run, and its new state instead.
-pub(crate) struct UncalledRow<Q: Entity> {
-    pub(crate) held: Arc<LeasedRow<Q::Key>>,
+pub(crate) struct UncalledRow<K> {
+    pub(crate) held: Arc<LeasedRow<K>>,
     pub(crate) settled: Settlement,
     pub(crate) change: Change,
 }
 
 /// The result of a claim.
-pub(crate) struct ClaimedBatch<Q: Entity> {
-    pub(crate) leased: Vec<LeasedMessage<Q>>,
+pub(crate) struct ClaimedBatch<K> {
+    pub(crate) leased: Vec<LeasedMessage<K>>,
     /// Rows that the claim has settled: they cannot be decoded, or their last attempt never ended and was the last one.
-    pub(crate) settled: Vec<(RowKey<Q::Key>, Settlement, Change)>,
+    pub(crate) settled: Vec<(RowKey<K>, Settlement, Change)>,
     /// Such rows, if the claim had written the lease on them before it could know.
-    pub(crate) decided: Vec<UncalledRow<Q>>,
+    pub(crate) decided: Vec<UncalledRow<K>>,
     /// How many rows have failed because their keys cannot be decoded.
     pub(crate) set_aside: u64,
     /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without
     /// an error.
-    pub(crate) unwritable: Vec<(UnsettledRow<Q::Key>, Option<DieselError>)>,
+    pub(crate) unwritable: Vec<(UnsettledRow<K>, Option<DieselError>)>,
     /// Whether the database refused the one statement for rows that could then be written in steps.
     pub(crate) refuses_one_statement: bool,
 }
 
-impl<Q: Entity> ClaimedBatch<Q> {
+impl<K> ClaimedBatch<K> {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows() == 0
     }
@@ -85,22 +86,19 @@ impl<Q: Entity> ClaimedBatch<Q> {
 ///
 /// If the answer to COMMIT is lost, the rows wait for the end of their lease: nobody can tell such a row from one that
 /// another worker has claimed as the same attempt.
-pub(crate) fn claim_leases<Q, C>(
+pub(crate) fn claim_leases<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     session: &mut Session<C>,
-    claim: &LeaseClaim<'_, Q::Key>,
-) -> QueryResult<ClaimedBatch<Q>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    claim: &LeaseClaim<'_, K>,
+) -> QueryResult<ClaimedBatch<K>> {
     // A queue that processes one row at a time claims one, under a lock that keeps others from claiming. A queue that
     // leaves out late runs has to know when the row was due, and an update overwrites that time.
-    let periodic = Q::Queue::OPTIONS.periodic;
+    let periodic = queue.sql.options.periodic;
     let keeps_due = periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
-    let takes_turns = claim.places.is_some() || Q::Queue::OPTIONS.exclusive;
+    let takes_turns = claim.places.is_some() || queue.sql.options.exclusive;
     let locks = claim.scope.only.is_some() || claim.skips_locked_rows || takes_turns || keeps_due;
     if claim.at_once {
-        match lease_at_once(session, claim) {
+        match lease_at_once(queue, session, claim) {
             // The rows are leased, and nobody knows which ones.
             Err(error @ DieselError::DeserializationError(_)) => return Err(error),
             // One of the rows may be impossible to write, or a rule of the table may forbid such a statement.
@@ -109,7 +107,7 @@ where
         }
     }
     // Rows that a survey has found are also locked first, by their keys.
-    match in_one_commit(session, claim, if locks { lock_and_lease::<Q, C> } else { take::<Q, C> }) {
+    match in_one_commit(queue, session, claim, if locks { lock_and_lease } else { take }) {
         Ok(Some(batch)) => {
             let refuses_one_statement = claim.at_once && batch.unwritable.is_empty() && !batch.is_empty();
             return Ok(ClaimedBatch { refuses_one_statement, ..batch });
@@ -119,34 +117,32 @@ where
         Ok(None) | Err(_) => {}
     }
     let alone = LeaseClaim { limit: 1, ..*claim };
-    Ok(in_one_commit(session, &alone, lock_and_lease::<Q, C>)?.unwrap_or_else(nothing))
+    Ok(in_one_commit(queue, session, &alone, lock_and_lease)?.unwrap_or_else(nothing))
 }
 
 /// Tells whether one statement leases the rows. It is its own transaction, so that none has to begin.
-pub(crate) fn leases_at_once<Q, C>(skips_locked_rows: bool, scope: Scope<'_, Q::Key>) -> bool
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    skips_locked_rows && Q::QUEUE.is_leased_at_once(scope)
+pub(crate) fn leases_at_once<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    skips_locked_rows: bool,
+    scope: Scope<'_, K>,
+) -> bool {
+    skips_locked_rows && queue.is_leased_at_once(scope)
 }
 
-type ClaimIn<Q, C> = fn(&mut C, &LeaseClaim<'_, <Q as Entity>::Key>, Instant) -> QueryResult<Option<ClaimedBatch<Q>>>;
+type ClaimIn<K, C> =
+    fn(&ErasedQueue<K, C>, &mut C, &LeaseClaim<'_, K>, Instant) -> QueryResult<Option<ClaimedBatch<K>>>;
 
 /// Runs a claim in a transaction. `None`: the claim was given up, and nothing is changed.
-fn in_one_commit<Q, C>(
+fn in_one_commit<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     session: &mut Session<C>,
-    claim: &LeaseClaim<'_, Q::Key>,
-    way: ClaimIn<Q, C>,
-) -> QueryResult<Option<ClaimedBatch<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+    claim: &LeaseClaim<'_, K>,
+    way: ClaimIn<K, C>,
+) -> QueryResult<Option<ClaimedBatch<K>>> {
     let sent = Instant::now();
     session.begin_claim()?;
     let connection = &mut **session;
-    let batch = way(connection, claim, sent).inspect_err(|_| {
+    let batch = way(queue, connection, claim, sent).inspect_err(|_| {
         // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
         let _ = C::TransactionManager::rollback_transaction(connection);
     })?;
@@ -155,14 +151,14 @@ where
     } else {
         C::TransactionManager::rollback_transaction(connection)?;
     }
-    Q::QUEUE.end_exclusion(connection)?;
+    queue.end_exclusion(connection)?;
     if let Some(places) = claim.places {
         places.leave(connection)?;
     }
     Ok(batch)
 }
 
-fn nothing<Q: Entity>() -> ClaimedBatch<Q> {
+fn nothing<K>() -> ClaimedBatch<K> {
     ClaimedBatch {
         leased: Vec::new(),
         settled: Vec::new(),
@@ -175,11 +171,11 @@ fn nothing<Q: Entity>() -> ClaimedBatch<Q> {
 
 /// Returns the result of a claim one of whose rows was not written. If the row was claimed alone, it is left to its
 /// pause.
-fn not_written<Q: Entity>(
-    claim: &LeaseClaim<'_, Q::Key>,
-    row: UnsettledRow<Q::Key>,
+fn not_written<K>(
+    claim: &LeaseClaim<'_, K>,
+    row: UnsettledRow<K>,
     written: QueryResult<usize>,
-) -> QueryResult<Option<ClaimedBatch<Q>>> {
+) -> QueryResult<Option<ClaimedBatch<K>>> {
     Ok((claim.limit == 1).then(|| ClaimedBatch { unwritable: vec![(row, written.err())], ..nothing() }))
 }
 
@@ -193,11 +189,11 @@ fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool 
 
 /// Writes the lease on rows with one statement. Only then does it see rows that are not to be called; the workers
 /// settle them.
-fn lease_at_once<Q, C>(session: &mut Session<C>, claim: &LeaseClaim<'_, Q::Key>) -> QueryResult<ClaimedBatch<Q>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn lease_at_once<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    session: &mut Session<C>,
+    claim: &LeaseClaim<'_, K>,
+) -> QueryResult<ClaimedBatch<K>> {
     session.roll_back_idle()?;
     if !session.is_in_no_transaction() {
         return Err(refused("a claim under a lease cannot be part of another transaction".to_owned()));
@@ -205,9 +201,9 @@ where
     let sent = Instant::now();
     let mut batch = nothing();
     let LeasedAtOnce { rows: leased, undecodable } =
-        Q::QUEUE.lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
+        queue.lease_at_once(session, claim.lease, claim.limit, claim.scope)?;
     let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
-    for ((key, fence, message, details), began) in panic_safe::<Q>(rows).into_iter().zip(began) {
+    for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
         if began.is_none() {
             let due = due(&message);
             batch.unwritable.push((UnsettledRow { key, fence, due, details, claimed_as: None }, None));
@@ -237,42 +233,39 @@ where
         }
     }
     // The other rows are leased: an error here must not cost them their worker. The lease of such a row ends by itself.
-    batch.set_aside = set_leased_aside(Q::QUEUE, &mut **session, claim.rules, &undecodable).unwrap_or_else(|error| {
-        tracing::warn!(entity = Q::ENTITY, %error, "a row whose key cannot be decoded cannot be set aside");
+    batch.set_aside = set_leased_aside(queue, &mut **session, claim.rules, &undecodable).unwrap_or_else(|error| {
+        tracing::warn!(entity = queue.sql.entity, %error, "a row whose key cannot be decoded cannot be set aside");
         0
     });
     Ok(batch)
 }
 
 /// Locks rows, passing over those that others hold, and writes the lease on them. `None`: one of them cannot be written.
-fn lock_and_lease<Q, C>(
+fn lock_and_lease<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    claim: &LeaseClaim<'_, Q::Key>,
+    claim: &LeaseClaim<'_, K>,
     sent: Instant,
-) -> QueryResult<Option<ClaimedBatch<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+) -> QueryResult<Option<ClaimedBatch<K>>> {
     let mut batch = nothing();
     let mut plain = Vec::new();
     let mut rows = match (claim.places, claim.can_lock) {
         (Some(places), locks) => {
             let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
-            places.claim(Q::QUEUE, connection, some, claim.scope)?
+            places.claim(queue, connection, some, claim.scope)?
         }
-        (None, true) => claim_some(Q::QUEUE, connection, claim.limit, claim.scope)?,
-        (None, false) => peek(Q::QUEUE, connection, claim.limit, claim.scope)?,
+        (None, true) => claim_some(queue, connection, claim.limit, claim.scope)?,
+        (None, false) => peek(queue, connection, claim.limit, claim.scope)?,
     };
-    if !claim.can_lock && Q::Queue::OPTIONS.rerun_on_change.is_some() {
+    if !claim.can_lock && queue.sql.options.rerun_on_change.is_some() {
         // A peek may have read the content before a change and the count of changes after it.
-        rows = retaken::<Q, C>(connection, rows)?;
+        rows = retaken(queue, connection, rows)?;
     }
-    let rows = panic_safe::<Q>(rows);
+    let rows = panic_safe(rows);
     if rows.is_empty() {
         return Ok(Some(batch));
     }
-    let began = Some(Q::QUEUE.present(connection)?);
+    let began = Some(queue.present(connection)?);
     for (key, fence, message, details) in rows {
         let row =
             UnsettledRow { key: key.clone(), fence, due: due(&message), details: details.clone(), claimed_as: None };
@@ -292,7 +285,7 @@ where
         };
         match decided(claim.rules, fence, message, &details) {
             Err((settled, change)) => {
-                let written = Q::QUEUE.settle(connection, &key, fence, &change);
+                let written = queue.settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
                     return not_written(claim, row, written);
                 }
@@ -302,7 +295,7 @@ where
             Ok(message) => {
                 let is_plain = !expired && leased.try_count == fence.try_count.checked_add(1);
                 if !is_plain {
-                    let written = Q::QUEUE.settle(connection, &key, fence, &leased);
+                    let written = queue.settle(connection, &key, fence, &leased);
                     if fails::<C>(&written, 1) {
                         return not_written(claim, row, written);
                     }
@@ -324,7 +317,7 @@ where
         ..Change::default()
     };
     let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
-    let written = Q::QUEUE.settle_many(connection, &rows, &change);
+    let written = queue.settle_many(connection, &rows, &change);
     if let (true, Some(row)) = (fails::<C>(&written, rows.len()), plain.pop()) {
         return not_written(claim, row, written);
     }
@@ -334,25 +327,26 @@ where
 
 /// Writes the lease on rows first, and then reads which rows those were. `None`: none is due, or one of them cannot be
 /// written.
-fn take<Q, C>(connection: &mut C, claim: &LeaseClaim<'_, Q::Key>, sent: Instant) -> QueryResult<Option<ClaimedBatch<Q>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
+fn take<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    claim: &LeaseClaim<'_, K>,
+    sent: Instant,
+) -> QueryResult<Option<ClaimedBatch<K>>> {
     let mut taken = None;
     for draw in 0..DRAWS {
         if draw > 0 {
             C::TransactionManager::rollback_transaction(connection)?;
             connection.begin()?;
         }
-        taken = update_then_select(Q::QUEUE, connection, claim.lease, claim.limit, claim.scope)?;
+        taken = update_then_select(queue, connection, claim.lease, claim.limit, claim.scope)?;
         if taken.is_some() {
             break;
         }
     }
     let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
     let mut batch = nothing();
-    for (key, fence, message, details) in panic_safe::<Q>(rows) {
+    for (key, fence, message, details) in panic_safe(rows) {
         let row = UnsettledRow { key: key.clone(), fence, due: None, details: details.clone(), claimed_as: None };
         let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
         let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
@@ -372,7 +366,7 @@ where
         };
         match decided {
             Err((settled, change)) => {
-                let written = Q::QUEUE.settle(connection, &key, fence, &change);
+                let written = queue.settle(connection, &key, fence, &change);
                 if fails::<C>(&written, 1) {
                     return not_written(claim, row, written);
                 }
@@ -392,35 +386,35 @@ where
 }
 
 /// Locks rows that were read without a lock, and reads them again.
-fn retaken<Q, C>(connection: &mut C, rows: Vec<Claimed<Q::Key>>) -> QueryResult<Vec<Claimed<Q::Key>>>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    rows.into_iter().filter_map(|row| Q::QUEUE.retake(connection, &row.key, row.fence).transpose()).collect()
+fn retaken<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    rows: Vec<Claimed<K>>,
+) -> QueryResult<Vec<Claimed<K>>> {
+    rows.into_iter().filter_map(|row| queue.retake(connection, &row.key, row.fence).transpose()).collect()
 }
 
-type Message<Q> = Result<PanicSafeDrop<(Q, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
+type Message = Result<PanicSafeDrop<(ErasedEntity, QueueState)>, Box<dyn std::error::Error + Send + Sync>>;
 
-type PanicSafeRow<Q> = (RowKey<<Q as Entity>::Key>, Fence, Message<Q>, Details);
+type PanicSafeRow<K> = (RowKey<K>, Fence, Message, Details);
 
-fn panic_safe<Q: Entity + 'static>(rows: Vec<Claimed<Q::Key>>) -> Vec<PanicSafeRow<Q>> {
-    let safe = |(entity, state)| PanicSafeDrop::new((unboxed(entity), state));
+fn panic_safe<K>(rows: Vec<Claimed<K>>) -> Vec<PanicSafeRow<K>> {
+    let safe = |(entity, state)| PanicSafeDrop::new((entity, state));
     rows.into_iter().map(|row| (row.key, row.fence, row.message.map(safe), row.details)).collect()
 }
 
 /// Returns when a row was due, if that can be read.
-fn due<Q>(message: &Message<Q>) -> Option<crate::row::Instant> {
+fn due(message: &Message) -> Option<crate::row::Instant> {
     message.as_ref().ok().and_then(|message| message.1.next_attempt_time).map(Into::into)
 }
 
 /// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
-fn decided<Q: Entity>(
+fn decided(
     rules: &SettleRules,
     fence: Fence,
-    message: Message<Q>,
+    message: Message,
     details: &Details,
-) -> Result<PanicSafeDrop<(Q, QueueState)>, (Settlement, Change)> {
+) -> Result<PanicSafeDrop<(ErasedEntity, QueueState)>, (Settlement, Change)> {
     let before = tries_before(fence);
     match message {
         _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
@@ -435,15 +429,15 @@ fn decided<Q: Entity>(
 }
 
 /// Returns a row that was claimed in this state, with its message as it is under the lease.
-fn leased_from<Q: Entity>(
-    claim: &LeaseClaim<'_, Q::Key>,
-    key: RowKey<Q::Key>,
+fn leased_from<K>(
+    claim: &LeaseClaim<'_, K>,
+    key: RowKey<K>,
     fence: Fence,
-    mut message: PanicSafeDrop<(Q, QueueState)>,
+    mut message: PanicSafeDrop<(ErasedEntity, QueueState)>,
     details: Details,
     began: Option<crate::row::Instant>,
     clock: Arc<LeaseClock>,
-) -> LeasedMessage<Q> {
+) -> LeasedMessage<K> {
     let before = tries_before(fence);
     let expired = fence.status == Status::InProgress;
     let is_lost = expired && before > 0;

@@ -7,22 +7,23 @@ use super::leased_rows::LeasedRow;
 use super::runner::LeaseRunner;
 use crate::attempt::in_transaction;
 use crate::backend::{QueueConnection, SessionHolder};
+use crate::entity::Key;
 use crate::error::Error;
 use crate::handler::LeaseEnd;
 use crate::row::failure_text;
-use crate::statement::{Change, Next, QueueOn};
+use crate::statement::{Change, Next};
 
 /// How many rows one transaction gives back at most. A thousand calls may be in flight when a poller shuts down, and it
 /// waits for a second at most.
 const TOGETHER: usize = 100;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives a row back. Returns whether the database has answered.
-    pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<Q::Key>>) -> bool {
+    pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<K>>) -> bool {
         let given = self.write_back(holder, &[held]);
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
-            self.log.warn(Q::ENTITY, &format!("a row cannot be given back: {}", failure_text(error, 500)));
+            self.log.warn(self.queue.sql.entity, &format!("a row cannot be given back: {}", failure_text(error, 500)));
             holder.close();
         }
         self.leased_rows.remove(held);
@@ -30,7 +31,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Gives several rows back, if possible with few transactions.
-    pub(crate) fn give_back_all(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<Q::Key>>]) {
+    pub(crate) fn give_back_all(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) {
         for held in held.chunks(TOGETHER) {
             let together = self.write_back(holder, &held.iter().collect::<Vec<_>>()).inspect_err(|_| holder.close());
             for held in held {
@@ -44,8 +45,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Writes rows back in one transaction. Those that belong to another attempt by now are left alone.
-    fn write_back(&self, holder: &mut SessionHolder<C>, held: &[&Arc<LeasedRow<Q::Key>>]) -> Result<(), Error> {
-        let is_ours = |held: &&&Arc<LeasedRow<Q::Key>>| held.clock.ended() != Some(LeaseEnd::Overtaken);
+    fn write_back(&self, holder: &mut SessionHolder<C>, held: &[&Arc<LeasedRow<K>>]) -> Result<(), Error> {
+        let is_ours = |held: &&&Arc<LeasedRow<K>>| held.clock.ended() != Some(LeaseEnd::Overtaken);
         let held: Vec<_> = held.iter().filter(is_ours).collect();
         if held.is_empty() {
             return Ok(());
@@ -61,7 +62,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                     unless_stopped: true,
                     ..Change::default()
                 };
-                Q::QUEUE.settle(connection, &held.key, held.fence, &change).map(drop)
+                self.queue.settle(connection, &held.key, held.fence, &change).map(drop)
             })
         })?;
         // The rows may have been due below the low-water mark.

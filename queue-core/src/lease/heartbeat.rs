@@ -10,30 +10,32 @@ use super::runner::{LeaseRunner, leave};
 use crate::attempt::in_transaction;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::claim::{Places, Standing};
+use crate::entity::Key;
 use crate::error::Error;
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
 use crate::row::failure_text;
-use crate::statement::{Change, Next, QueueOn};
+use crate::statement::{Change, Next};
 
 /// How many leases one statement extends at most.
 const TOGETHER: usize = 100;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Extends the leases that were not confirmed lately.
     pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>) {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
         for held in held.chunks(TOGETHER) {
             if let Err(error) = self.extend(holder, held) {
                 // After half a lease without success, the handlers learn that they may have lost their rows.
-                self.log.warn(Q::ENTITY, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                self.log
+                    .warn(self.queue.sql.entity, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
                 holder.close();
                 return;
             }
         }
     }
 
-    fn extend(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<Q::Key>>]) -> Result<(), Error> {
+    fn extend(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) -> Result<(), Error> {
         fail_point("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
         if self.keeps_turns() {
@@ -49,7 +51,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                 held = self.free(connection, &held)?;
             }
             let rows: Vec<_> = held.iter().map(|held| (held.key.value(), held.fence)).collect();
-            Q::QUEUE.settle_many(connection, &rows, &change)
+            self.queue.settle_many(connection, &rows, &change)
         });
         drop(writing);
         fail_point("heartbeat-sent");
@@ -68,12 +70,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             let session = holder.session()?;
             let sent = Instant::now();
             match in_transaction(&mut **session, |connection| {
-                Q::QUEUE.settle(connection, &held.key, held.fence, &change)
+                self.queue.settle(connection, &held.key, held.fence, &change)
             }) {
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
-                    self.log.warn(Q::ENTITY, &format!("the lease of row {} cannot be extended: {error}", held.key));
+                    self.log.warn(
+                        self.queue.sql.entity,
+                        &format!("the lease of row {} cannot be extended: {error}", held.key),
+                    );
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -86,7 +91,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn extend_in_turn(
         &self,
         holder: &mut SessionHolder<C>,
-        held: &Arc<LeasedRow<Q::Key>>,
+        held: &Arc<LeasedRow<K>>,
         change: &Change,
     ) -> Result<(), Error> {
         let _writing = self.turn_to_write();
@@ -95,13 +100,13 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let places = self.limits().map(Places::hold);
         let extended = in_transaction(&mut **session, |connection| {
             match self.standing(connection, held, places.as_ref())? {
-                Standing::Holds => Q::QUEUE.settle(connection, &held.key, held.fence, change).map(Some),
+                Standing::Holds => self.queue.settle(connection, &held.key, held.fence, change).map(Some),
                 Standing::Lost => Ok(Some(0)),
                 // Another worker checks whose turn it is. The next heartbeat extends the lease.
                 Standing::Unknown => Ok(None),
             }
         })?;
-        leave::<Q, C>(session, places)?;
+        leave(self.queue, session, places)?;
         match extended {
             Some(1) => held.clock.confirm(sent),
             Some(_) => self.overtaken(held),
@@ -111,14 +116,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Locks and returns the rows that nobody else has locked.
-    fn free<'h>(
-        &self,
-        connection: &mut C,
-        held: &[&'h Arc<LeasedRow<Q::Key>>],
-    ) -> QueryResult<Vec<&'h Arc<LeasedRow<Q::Key>>>> {
+    fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<LeasedRow<K>>]) -> QueryResult<Vec<&'h Arc<LeasedRow<K>>>> {
         let mut free = Vec::with_capacity(held.len());
         for held in held {
-            match Q::QUEUE.recall_unless_locked(connection, &held.key)? {
+            match self.queue.recall_unless_locked(connection, &held.key)? {
                 Some(state) if state.reads_as(held.fence) => free.push(*held),
                 Some(_) => self.overtaken(held),
                 None => {}
@@ -127,7 +128,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         Ok(free)
     }
 
-    fn overtaken(&self, held: &Arc<LeasedRow<Q::Key>>) {
+    fn overtaken(&self, held: &Arc<LeasedRow<K>>) {
         held.clock.end(LeaseEnd::Overtaken);
         self.leased_rows.remove(held);
     }

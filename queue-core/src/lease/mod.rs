@@ -20,4 +20,5 @@ mod turns;
 
 pub use self::claim_style::ClaimStyle;
 
+pub(crate) use self::any_handler::Calling;
 pub(crate) use self::runner::LeaseRunner;

@@ -17,18 +17,20 @@ use super::leased_rows::{LeasedRow, LeasedRows, WatchedRow};
 use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, describe_way, key_prefix};
 use crate::backend::{LockSql, QueueBackend, QueueConnection};
 use crate::claim::{DueRows, HeldPlaces, Places, Standing};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, Key};
 use crate::error::Error;
 use crate::event::Watch;
 use crate::handler::Lease;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
 use crate::row::{QueueState, Settlement, idempotency_key};
-use crate::statement::{QueueOn, Scope};
+use crate::statement::{ErasedQueue, QueueOn, Scope};
 
 /// A leased row, for the thread that records that its handler is late.
-pub(crate) struct LateRow<Q: Entity> {
-    pub(crate) held: Arc<LeasedRow<Q::Key>>,
+pub(crate) struct LateRow<K> {
+    /// What tells its queue from every other.
+    pub(crate) queue: TypeId,
+    pub(crate) held: Arc<LeasedRow<K>>,
     /// How long the handler was given.
     pub(crate) timeout: Duration,
     pub(crate) watch: Watch,
@@ -39,40 +41,45 @@ pub(crate) struct LateRow<Q: Entity> {
 pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
 
 /// An entity, its handler, its settings, and the rows that it has leased.
-pub(crate) struct LeaseRunner<Q: Entity, C> {
+pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
+    pub(super) queue: &'static ErasedQueue<K, C>,
     pub(crate) info: RunnerInfo,
-    pub(crate) handler: Box<dyn AnyLeaseHandler<Q, C>>,
+    pub(crate) handler: Box<dyn AnyLeaseHandler<C>>,
     /// The handler's calls, if they run beside the workers.
-    pub(crate) calls: Option<Arc<Calls<Q, C>>>,
+    pub(crate) calls: Option<Arc<Calls<K, C>>>,
     pub(crate) rules: SettleRules,
-    pub(crate) leased_rows: LeasedRows<Q::Key>,
-    pub(crate) due_rows: DueRows<Q::Key>,
+    pub(crate) leased_rows: LeasedRows<K>,
+    pub(crate) due_rows: DueRows<K>,
     pub(crate) size: ClaimSize,
     pub(crate) way: ClaimWay,
-    pub(crate) ready: Mutex<VecDeque<(Instant, Ready<Q>)>>,
+    pub(crate) ready: Mutex<VecDeque<(Instant, Ready<K>)>>,
     pub(crate) writer: Arc<Mutex<()>>,
     pub(crate) log: RateLimitedLog,
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
-    pub(crate) fn new(
-        handler: Box<dyn AnyLeaseHandler<Q, C>>,
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+    pub(crate) fn new<Q>(
+        handler: Box<dyn AnyLeaseHandler<C>>,
         settings: RunnerSettings,
         claim_batch: Option<u32>,
         style: ClaimStyle,
-    ) -> Result<Self, Error> {
-        let options = Q::Queue::OPTIONS;
+    ) -> Result<Self, Error>
+    where
+        Q: Entity<Key = K> + QueueOn<C>,
+    {
+        let (queue, options) = (Q::QUEUE, *Q::QUEUE.sql.options);
         let calls = handler.background()?.map(|background| Calls::new(background, options.exclusive));
         let mut way = describe_way::<Q>(Q::SETTINGS.timeout.unwrap_or(Q::SETTINGS.lease));
         if let Some(calls) = &calls {
             way.push_str(&format!(", up to {} calls in flight", calls.counts.most()));
         }
         Ok(LeaseRunner {
+            queue,
             info: RunnerInfo {
-                entity: Q::ENTITY,
-                queue: TypeId::of::<Q::Queue>(),
+                entity: queue.sql.entity,
+                queue: queue.id(),
                 way,
-                key_prefix: key_prefix(Q::QUEUE)?,
+                key_prefix: key_prefix(queue)?,
                 is_recorded: false,
                 is_exclusive: options.exclusive,
                 // For the transactions only: the lease limits the handler's own time.
@@ -84,14 +91,14 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             handler,
             calls,
             leased_rows: LeasedRows::new(),
-            due_rows: DueRows::of(Q::QUEUE, settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
+            due_rows: DueRows::of(queue, settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
             size: ClaimSize::of(claim_batch, Q::SETTINGS),
             way: ClaimWay::new(style),
             ready: Mutex::default(),
             writer: Arc::default(),
             log: settings.log(),
             rules: SettleRules {
-                teller: settings.teller(Q::ENTITY),
+                teller: settings.teller(queue.sql.entity),
                 settings: Q::SETTINGS,
                 options,
                 retry: Q::retry_policy(),
@@ -124,7 +131,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Tells whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
         let scope = Scope { stages: self.due_rows.stages(), ..Scope::ALL };
-        !self.way.is_in_steps() && leases_at_once::<Q, C>(self.way.skips_locked_rows(), scope)
+        !self.way.is_in_steps() && leases_at_once(self.queue, self.way.skips_locked_rows(), scope)
     }
 
     /// Tells whether the queue limits how many rows are processed at a time.
@@ -142,33 +149,33 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     pub(crate) fn standing(
         &self,
         connection: &mut C,
-        held: &LeasedRow<Q::Key>,
+        held: &LeasedRow<K>,
         places: Option<&HeldPlaces<'_>>,
     ) -> QueryResult<Standing> {
         if self.info.is_exclusive {
-            return Ok(match Q::QUEUE.exclude(connection)? {
+            return Ok(match self.queue.exclude(connection)? {
                 false => Standing::Unknown,
-                true if Q::QUEUE.another_is_leased(connection, Some(&held.key))? => Standing::Lost,
+                true if self.queue.another_is_leased(connection, Some(&held.key))? => Standing::Lost,
                 true => Standing::Holds,
             });
         }
         let Some(places) = places else { return Ok(Standing::Holds) };
-        places.standing(Q::QUEUE, connection, held.details.lane.as_ref(), &held.key)
+        places.standing(self.queue, connection, held.details.lane.as_ref(), &held.key)
     }
 
     /// Watches the attempt on a leased row.
-    pub(crate) fn watch(&self, held: Arc<LeasedRow<Q::Key>>) -> WatchedRow<Q::Key> {
+    pub(crate) fn watch(&self, held: Arc<LeasedRow<K>>) -> WatchedRow<K> {
         let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
         WatchedRow { held, watch }
     }
 
     /// Returns the span of an attempt.
-    pub(crate) fn span(&self, row: &LeasedRow<Q::Key>) -> tracing::Span {
-        tracing::debug_span!("attempt", entity = Q::ENTITY, key = ?row.key, try_number = row.tries)
+    pub(crate) fn span(&self, row: &LeasedRow<K>) -> tracing::Span {
+        tracing::debug_span!("attempt", entity = self.queue.sql.entity, key = ?row.key, try_number = row.tries)
     }
 
     /// Begins the time of a call, and returns the lease that it holds.
-    pub(crate) fn begin(&self, held: &LeasedRow<Q::Key>, state: &QueueState) -> Lease {
+    pub(crate) fn begin(&self, held: &LeasedRow<K>, state: &QueueState) -> Lease {
         let lease = Lease {
             clock: held.clock.clone(),
             state: state.clone(),
@@ -185,20 +192,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 }
 
 /// Gives back what [`standing`](LeaseRunner::standing) has locked, after the end of the transaction.
-pub(crate) fn leave<Q, C>(connection: &mut C, places: Option<HeldPlaces<'_>>) -> QueryResult<()>
-where
-    C: QueueConnection,
-    Q: QueueOn<C>,
-{
-    Q::QUEUE.end_exclusion(connection)?;
+pub(crate) fn leave<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    places: Option<HeldPlaces<'_>>,
+) -> QueryResult<()> {
+    queue.end_exclusion(connection)?;
     places.map_or(Ok(()), |places| places.leave(connection))
 }
 
 /// A claimed row that no worker has taken yet.
-pub(crate) enum Ready<Q: Entity> {
-    LeasedMessage(LeasedMessage<Q>),
+pub(crate) enum Ready<K> {
+    LeasedMessage(LeasedMessage<K>),
     /// The row is under its lease, and a worker settles it without its handler.
-    UncalledRow(UncalledRow<Q>),
+    UncalledRow(UncalledRow<K>),
     /// The claim has settled the row already, so the worker only counts it.
     Settled(Settlement),
 }

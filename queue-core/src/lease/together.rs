@@ -16,12 +16,12 @@ use super::leased_rows::{LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use crate::attempt::{AttemptError, InDoubt, Slot, Tally, Turn, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Answered, Failure, HandlerResult, LeaseEnd, Message, Panicked, drop_safely};
 use crate::lock::unpoisoned;
 use crate::row::{ErrorText, Fence, Settlement, failure_text, idempotency_key};
-use crate::statement::{Change, QueueOn};
+use crate::statement::{Change, ErasedQueue};
 
 const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
 
@@ -34,29 +34,29 @@ const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 
 /// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
 /// them, so that other workers apply them anew.
-struct Batch<Q: Entity, C> {
-    applied: Vec<EndedCall<Q, C>>,
+struct Batch<K, C> {
+    applied: Vec<EndedCall<K, C>>,
     /// The row of which that thread has recorded that its handler is late.
-    given_up: Option<Arc<LeasedRow<Q::Key>>>,
+    given_up: Option<Arc<LeasedRow<K>>>,
 }
 
-type SharedBatch<Q, C> = Arc<Mutex<Batch<Q, C>>>;
+type SharedBatch<K, C> = Arc<Mutex<Batch<K, C>>>;
 
 /// A row whose answer is being applied after others, for the thread that records that its handler is late.
-pub(crate) struct LateBatch<Q: Entity, C> {
-    late: LateRow<Q>,
-    batch: SharedBatch<Q, C>,
+pub(crate) struct LateBatch<K, C> {
+    pub(super) late: LateRow<K>,
+    batch: SharedBatch<K, C>,
 }
 
 /// What a worker has in its hands while it applies answers.
-struct InHand<Q: Entity, C> {
-    batch: SharedBatch<Q, C>,
+struct InHand<K, C> {
+    batch: SharedBatch<K, C>,
     /// What becomes of the rows whose answers are applied, in the same order.
-    decided: Vec<Decided<Q::Key>>,
+    decided: Vec<Decided<K>>,
     /// The answer that is being applied.
-    current: Option<EndedCall<Q, C>>,
+    current: Option<EndedCall<K, C>>,
     /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
-    aside: Vec<EndedCall<Q, C>>,
+    aside: Vec<EndedCall<K, C>>,
 }
 
 /// The new state of a row.
@@ -94,15 +94,15 @@ impl<K> From<DieselError> for Uncommitted<K> {
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that
     /// is impossible, they are to be applied alone.
     pub(crate) fn settle_together(
         &self,
-        calls: &Calls<Q, C>,
+        calls: &Calls<K, C>,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        first: EndedCall<Q, C>,
+        first: EndedCall<K, C>,
         most: u32,
     ) -> Turn {
         let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), given_up: None }));
@@ -124,7 +124,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         };
         if is_given_up {
             holder.close();
-            let is_recorded = |row: &Arc<LeasedRow<Q::Key>>| given_up.as_ref().is_some_and(|it| Arc::ptr_eq(it, row));
+            let is_recorded = |row: &Arc<LeasedRow<K>>| given_up.as_ref().is_some_and(|it| Arc::ptr_eq(it, row));
             back.extend(applied.into_iter().chain(current).filter(|ended| !is_recorded(&ended.row.held)));
             calls.put_back(back);
             return Turn::GivenUp;
@@ -141,7 +141,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
             Err(Uncommitted::Undone(why)) => {
                 let answers = decided.len();
                 let why = self.log.redacted(&why);
-                tracing::debug!(entity = Q::ENTITY, answers, %why, "answers were not applied together");
+                tracing::debug!(entity = self.queue.sql.entity, answers, %why, "answers were not applied together");
                 calls.sizes().was_undone();
                 back.extend(applied.into_iter().chain(current));
             }
@@ -168,7 +168,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Notes that a row's new state is committed.
-    fn is_settled(&self, row: &WatchedRow<Q::Key>, settled: Settlement) -> Turn {
+    fn is_settled(&self, row: &WatchedRow<K>, settled: Settlement) -> Turn {
         let _span = self.span(row).entered();
         self.due_rows.is_written(&row.key);
         self.leased_rows.remove(&row.held);
@@ -177,7 +177,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Records that the last of several handlers is late, and has the answers before it applied anew.
-    pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<Q, C>) -> Turn {
+    pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<K, C>) -> Turn {
         let applied = {
             let mut batch = unpoisoned(late.batch.lock());
             batch.given_up = Some(late.late.held.clone());
@@ -185,7 +185,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         };
         if let Some(calls) = &self.calls {
             // The transaction was taken away, and cannot commit any more.
-            let is_another = |ended: &EndedCall<Q, C>| !Arc::ptr_eq(&ended.row.held, &late.late.held);
+            let is_another = |ended: &EndedCall<K, C>| !Arc::ptr_eq(&ended.row.held, &late.late.held);
             calls.put_back(applied.into_iter().filter(is_another).collect());
         }
         self.settle_late(holder, &late.late)
@@ -194,18 +194,18 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// Runs the transaction. After an error it is over.
     fn try_together(
         &self,
-        calls: &Calls<Q, C>,
+        calls: &Calls<K, C>,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
-        hand: &mut InHand<Q, C>,
+        hand: &mut InHand<K, C>,
         most: u32,
-    ) -> Result<(), Uncommitted<Q::Key>> {
+    ) -> Result<(), Uncommitted<K>> {
         let session = holder.session().map_err(|error| Uncommitted::Undone(failure_text(&error, 500)))?;
         if let Err(error) = session.begin_group() {
             holder.close();
             return Err(error.into());
         }
-        slot.enter(Q::ENTITY, session.id(), self.info.timeout);
+        slot.enter(self.queue.sql.entity, session.id(), self.info.timeout);
         let end = self
             .apply_each(calls, session, slot, hand, most)
             .and_then(|()| self.settle_each(session, &hand.decided))
@@ -227,12 +227,12 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     /// next handler runs, so that the state of a row that a handler commits fits its effects.
     fn apply_each(
         &self,
-        calls: &Calls<Q, C>,
+        calls: &Calls<K, C>,
         session: &mut Session<C>,
         slot: &Slot,
-        hand: &mut InHand<Q, C>,
+        hand: &mut InHand<K, C>,
         most: u32,
-    ) -> Result<(), Uncommitted<Q::Key>> {
+    ) -> Result<(), Uncommitted<K>> {
         let (started, in_turn) = (Instant::now(), !C::Backend::REFUSES_COMMITS);
         if !in_turn {
             session.control(SAVEPOINT)?;
@@ -248,7 +248,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
                     if let Err(error) = session.control(RELEASE) {
                         return Err(self.without_savepoint(session, row, error));
                     }
-                    expect(write::<Q, C>(session, &decided), 1)?;
+                    expect(write(self.queue, session, &decided), 1)?;
                     Some(decided)
                 }
                 true => Some(self.apply_one(session, slot, ended)?),
@@ -276,15 +276,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Returns the row for the thread that records that its handler is late.
-    fn late_batch(&self, row: &WatchedRow<Q::Key>, batch: &SharedBatch<Q, C>) -> LateBatch<Q, C> {
+    fn late_batch(&self, row: &WatchedRow<K>, batch: &SharedBatch<K, C>) -> LateBatch<K, C> {
         let (held, timeout, watch) = (row.held.clone(), self.info.timeout, row.watch.clone());
-        LateBatch { late: LateRow { held, timeout, watch }, batch: batch.clone() }
+        LateBatch { late: LateRow { queue: self.queue.id(), held, timeout, watch }, batch: batch.clone() }
     }
 
     /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.
-    fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<Q::Key>) -> Result<bool, Uncommitted<Q::Key>> {
+    fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<K>) -> Result<bool, Uncommitted<K>> {
         fail_point("lease-called");
-        if !Q::QUEUE.is_still(session, &row.key, row.fence)? {
+        if !self.queue.is_still(session, &row.key, row.fence)? {
             return Ok(false);
         }
         fail_point("lease-locked");
@@ -296,8 +296,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         session: &mut Session<C>,
         slot: &Slot,
-        ended: &EndedCall<Q, C>,
-    ) -> Result<Decided<Q::Key>, Uncommitted<Q::Key>> {
+        ended: &EndedCall<K, C>,
+    ) -> Result<Decided<K>, Uncommitted<K>> {
         let EndedCall { row, .. } = ended;
         let Some(Answered { message, answer }) = ended.answer() else {
             return Uncommitted::undone("a call without an answer");
@@ -339,7 +339,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Returns why the transaction of an answer that was not applied is over.
-    fn failed(&self, session: &mut Session<C>, row: &WatchedRow<Q::Key>, failure: &Failure) -> Uncommitted<Q::Key> {
+    fn failed(&self, session: &mut Session<C>, row: &WatchedRow<K>, failure: &Failure) -> Uncommitted<K> {
         let is_known = failure.database_error().is_some_and(is_interruption::<C>);
         match session.control(ROLLBACK_TO) {
             Err(error) if !is_known && !is_interruption::<C>(&error) => {
@@ -355,26 +355,21 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 
     /// Returns why a transaction is over whose savepoint cannot be released. If it still exists, no handler has ended
     /// the transaction.
-    fn without_savepoint(
-        &self,
-        session: &mut Session<C>,
-        row: &WatchedRow<Q::Key>,
-        error: DieselError,
-    ) -> Uncommitted<Q::Key> {
+    fn without_savepoint(&self, session: &mut Session<C>, row: &WatchedRow<K>, error: DieselError) -> Uncommitted<K> {
         if is_interruption::<C>(&error) || session.control(ROLLBACK_TO).is_ok() {
             return error.into();
         }
         self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error))
     }
 
-    fn ended_by_handler(&self, row: &WatchedRow<Q::Key>, cause: String, error: AttemptError) -> Uncommitted<Q::Key> {
+    fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
         let (settled, change) = self.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
         let decided = Decided { held: row.held.clone(), settled, change };
         Uncommitted::EndedByHandler(cause, Box::new(decided))
     }
 
     /// Settles the rows, unless that was done: rows with the same change by one statement.
-    fn settle_each(&self, session: &mut Session<C>, decided: &[Decided<Q::Key>]) -> Result<(), Uncommitted<Q::Key>> {
+    fn settle_each(&self, session: &mut Session<C>, decided: &[Decided<K>]) -> Result<(), Uncommitted<K>> {
         fail_point("lease-applied");
         if decided.iter().any(|decided| taken_away(&decided.held).is_some()) {
             return Uncommitted::undone("a lease has ended");
@@ -382,22 +377,22 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         if !C::Backend::REFUSES_COMMITS {
             return Ok(());
         }
-        let mut alike: Vec<Alike<'_, Q::Key>> = Vec::new();
+        let mut alike: Vec<Alike<'_, K>> = Vec::new();
         for row in decided {
             let (key, fence) = (row.held.key.value(), row.held.fence);
             match alike.iter_mut().find(|alike| *alike.change == row.change) {
-                _ if row.settled == Settlement::Deleted => expect(write::<Q, C>(session, row), 1)?,
+                _ if row.settled == Settlement::Deleted => expect(write(self.queue, session, row), 1)?,
                 Some(alike) => alike.rows.push((key, fence)),
                 None => alike.push(Alike { change: &row.change, rows: vec![(key, fence)] }),
             }
         }
         for Alike { change, rows } in alike {
-            expect(Q::QUEUE.settle_many(session, &rows, change), rows.len())?;
+            expect(self.queue.settle_many(session, &rows, change), rows.len())?;
         }
         Ok(())
     }
 
-    fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<Q::Key>> {
+    fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {
         if slot.commit().is_err() {
             return Uncommitted::undone("the transaction was taken away");
         }
@@ -417,17 +412,17 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn find_out_each(
         &self,
         holder: &mut SessionHolder<C>,
-        applied: Vec<EndedCall<Q, C>>,
-        decided: Vec<Decided<Q::Key>>,
+        applied: Vec<EndedCall<K, C>>,
+        decided: Vec<Decided<K>>,
         cause: &str,
         tally: &mut Tally,
-    ) -> Vec<EndedCall<Q, C>> {
+    ) -> Vec<EndedCall<K, C>> {
         let (mut others, since) = (Vec::new(), Instant::now());
         for (ended, Decided { settled, change, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;
             let reached = match settled {
                 Settlement::Deleted => None,
-                _ => change.reached(row.fence, &Q::Queue::OPTIONS),
+                _ => change.reached(row.fence, self.queue.sql.options),
             };
             let in_doubt = InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) };
             let found = catch_unwind(AssertUnwindSafe(|| self.find_out(holder, row, &in_doubt)));
@@ -447,11 +442,15 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
 }
 
 /// Writes a row's new state, under its fence.
-fn write<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, row: &Decided<Q::Key>) -> QueryResult<usize> {
+fn write<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    row: &Decided<K>,
+) -> QueryResult<usize> {
     let LeasedRow { key, fence, .. } = &*row.held;
     match row.settled {
-        Settlement::Deleted => Q::QUEUE.remove(connection, key, *fence),
-        _ => Q::QUEUE.settle(connection, key, *fence, &row.change),
+        Settlement::Deleted => queue.remove(connection, key, *fence),
+        _ => queue.settle(connection, key, *fence, &row.change),
     }
 }
 

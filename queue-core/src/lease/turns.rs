@@ -17,15 +17,15 @@ use crate::attempt::{
 };
 use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
 use crate::claim::{PickedRows, Places};
+use crate::entity::Key;
 use crate::error::{Error, Finding};
 use crate::event::Events;
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
 use crate::row::{ErrorText, Settlement, failure_text};
-use crate::statement::QueueOn;
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives back the rows that no worker has begun for this long.
     pub(crate) fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, since: Duration) {
         // If the database refuses one now, the rest has to wait, because the leases of running calls cannot.
@@ -35,10 +35,10 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Takes a row that was claimed at least this long ago, and that no worker has begun.
-    fn take_unstarted(&self, since: Duration) -> Option<Arc<LeasedRow<Q::Key>>> {
+    fn take_unstarted(&self, since: Duration) -> Option<Arc<LeasedRow<K>>> {
         let mut ready = unpoisoned(self.ready.lock());
         let is_old =
-            |(claimed, ready): &(Instant, Ready<Q>)| !matches!(ready, Ready::Settled(_)) && claimed.elapsed() >= since;
+            |(claimed, ready): &(Instant, Ready<K>)| !matches!(ready, Ready::Settled(_)) && claimed.elapsed() >= since;
         let place = ready.iter().position(is_old)?;
         match ready.remove(place)?.1 {
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
@@ -49,20 +49,20 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 
     /// Takes a claimed row that no worker has begun.
-    pub(crate) fn take_ready(&self) -> Option<Ready<Q>> {
+    pub(crate) fn take_ready(&self) -> Option<Ready<K>> {
         let (claimed, ready) = unpoisoned(self.ready.lock()).pop_front()?;
         self.size.has_waited(claimed.elapsed());
         Some(ready)
     }
 
     /// Returns the next claimed row, and claims up to `limit` rows if none is left. An error is the end of the turn.
-    pub(crate) fn next(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Ready<Q>, Turn> {
+    pub(crate) fn next(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Ready<K>, Turn> {
         if let Some(ready) = self.take_ready() {
             return Ok(ready);
         }
         loop {
             let picked =
-                self.due_rows.pick(Q::QUEUE, holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
+                self.due_rows.pick(self.queue, holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
             match &rows.only {
@@ -79,8 +79,8 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         &self,
         holder: &mut SessionHolder<C>,
         limit: u32,
-        rows: &PickedRows<'_, Q::Key>,
-    ) -> Result<ClaimedBatch<Q>, Turn> {
+        rows: &PickedRows<'_, K>,
+    ) -> Result<ClaimedBatch<K>, Turn> {
         let places = self.due_rows.places.as_ref().map(Places::hold);
         let claim = LeaseClaim {
             rules: &self.rules,
@@ -95,7 +95,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         };
         let writing = self.turn_to_write();
         let mut watched = claim.at_once.then(|| self.way.watch());
-        let claimed = holder.session_as_it_is().and_then(|session| Ok(claim_leases::<Q, C>(session, &claim)?));
+        let claimed = holder.session_as_it_is().and_then(|session| Ok(claim_leases(self.queue, session, &claim)?));
         let can_be_read = !matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_))));
         watched.iter_mut().for_each(|watched| watched.can_be_read = can_be_read);
         drop(watched);
@@ -117,55 +117,55 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     fn has_no_claim(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
         holder.close();
         if let Error::Database(error) = error
-            && let Some(turn) = set_aside(Q::QUEUE, holder, &self.log, &self.rules, error)
+            && let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error)
         {
             return turn;
         }
-        self.log.warn(Q::ENTITY, &format!("no message can be claimed: {}", failure_text(error, 500)));
+        self.log.warn(self.queue.sql.entity, &format!("no message can be claimed: {}", failure_text(error, 500)));
         Turn::Trouble
     }
 
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
-    fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<Q::Key>, error: Option<DieselError>) -> Turn {
+    fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<K>, error: Option<DieselError>) -> Turn {
         let due_rows = &self.due_rows;
-        let Some(error) = error else { return leave_alone(Q::QUEUE, due_rows, &self.log, row, KEPT, false) };
+        let Some(error) = error else { return leave_alone(self.queue, due_rows, &self.log, row, KEPT, false) };
         let pause = due_rows.refused_rows.pause_of(&row.key);
         let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
-        let noted = holder.session().and_then(|session| Ok(note_refusal(Q::QUEUE, session, row, &text, pause)?));
+        let noted = holder.session().and_then(|session| Ok(note_refusal(self.queue, session, row, &text, pause)?));
         match noted {
             Ok(Conclusion::Refused { is_noted }) => {
-                leave_alone(Q::QUEUE, due_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
+                leave_alone(self.queue, due_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
             }
-            Ok(Conclusion::Kept) => leave_alone(Q::QUEUE, due_rows, &self.log, row, KEPT, false),
+            Ok(Conclusion::Kept) => leave_alone(self.queue, due_rows, &self.log, row, KEPT, false),
             Ok(_) => Turn::Interrupted,
             Err(error) => self.has_no_claim(holder, &error),
         }
     }
 
     /// Leaves a row alone that is as it was when it was last claimed and called: despite the claim, no lease is on it.
-    fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<Q::Key>) -> Option<Turn> {
+    fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<K>) -> Option<Turn> {
         let LeasedRow { key, before, fence, due, details, claimed_as, .. } = held;
         let claimed_as = (*claimed_as)?;
         let times = self.due_rows.kept_rows.take_returned(claimed_as)?;
         let is_leased =
-            |connection: &mut C| in_transaction(connection, |connection| Q::QUEUE.is_still(connection, key, *fence));
+            |connection: &mut C| in_transaction(connection, |connection| self.queue.is_still(connection, key, *fence));
         if holder.session().and_then(|session| Ok(is_leased(session)?)).unwrap_or(true) {
             self.due_rows.kept_rows.forget(claimed_as);
             return None;
         }
         let row =
             UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone(), claimed_as: None };
-        Some(leave_kept_alone(Q::QUEUE, &self.due_rows, &row, times))
+        Some(leave_kept_alone(self.queue, &self.due_rows, &row, times))
     }
 
     /// Passes claimed rows on to the workers, and takes the first one.
     fn take_up(
         &self,
         holder: &mut SessionHolder<C>,
-        mut batch: ClaimedBatch<Q>,
-        rows: &PickedRows<'_, Q::Key>,
-    ) -> Result<Ready<Q>, Turn> {
+        mut batch: ClaimedBatch<K>,
+        rows: &PickedRows<'_, K>,
+    ) -> Result<Ready<K>, Turn> {
         if batch.is_empty() {
             return Err(Turn::Idle);
         }
@@ -185,7 +185,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
         let (now, mut ready) = (Instant::now(), unpoisoned(self.ready.lock()));
         for (key, settled, change) in batch.settled {
             self.rules.teller.settled_unhandled(&key, settled, &change);
-            tracing::debug!(entity = Q::ENTITY, ?key, outcome = ?settled, "settled by the claim");
+            tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled by the claim");
             ready.push_back((now, Ready::Settled(settled)));
         }
         for _ in 0..batch.set_aside {
@@ -203,7 +203,7 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> LeaseRunner<Q, C> {
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
     fn info(&self) -> &RunnerInfo {
         &self.info
     }
@@ -248,10 +248,16 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        match row.downcast::<LateRow<Q>>() {
-            Ok(row) => Ok(self.settle_late(holder, &row)),
-            Err(row) => Ok(self.settle_late_batch(holder, &*row.downcast::<LateBatch<Q, C>>()?)),
+        let row = match row.downcast::<LateRow<K>>() {
+            Ok(row) if row.queue == self.queue.id() => return Ok(self.settle_late(holder, &row)),
+            Ok(row) => return Err(row),
+            Err(row) => row,
+        };
+        let late = row.downcast::<LateBatch<K, C>>()?;
+        if late.late.queue != self.queue.id() {
+            return Err(late);
         }
+        Ok(self.settle_late_batch(holder, &late))
     }
 
     fn tell_to(&mut self, events: &Events) {
@@ -279,40 +285,40 @@ impl<Q: QueueOn<C> + Send, C: QueueConnection> Runner<C> for LeaseRunner<Q, C> {
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> QueueProbes<C> for LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> QueueProbes<C> for LeaseRunner<K, C> {
     fn target(&self) -> QueryResult<Target> {
-        Q::QUEUE.target()
+        self.queue.target()
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
         let skips_locked_rows = connection.skips_locked_rows()?;
         let can_lock = skips_locked_rows || C::Backend::ONE_WRITER;
         self.way.learn(skips_locked_rows, can_lock);
-        check_leased(Q::QUEUE, connection, can_lock)
+        check_leased(self.queue, connection, can_lock)
     }
 
     fn channel(&self) -> QueryResult<Option<String>> {
-        channel(Q::QUEUE)
+        channel(self.queue)
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        Q::QUEUE.present(connection).map(DateTime::from)
+        self.queue.present(connection).map(DateTime::from)
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due(Q::QUEUE, connection, thorough)
+        self.due_rows.probe_due(self.queue, connection, thorough)
     }
 
     fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        Q::QUEUE.oldest_due(connection, self.due_rows.stages())
+        self.queue.oldest_due(connection, self.due_rows.stages())
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water(Q::QUEUE, connection)
+        self.due_rows.probe_low_water(self.queue, connection)
     }
 }
 
-impl<Q: QueueOn<C> + Send, C: QueueConnection> HeldLeases<C> for LeaseRunner<Q, C> {
+impl<K: Key, C: QueueConnection> HeldLeases<C> for LeaseRunner<K, C> {
     fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool) {
         self.extend_leases(holder);
         if let Some(calls) = &self.calls {

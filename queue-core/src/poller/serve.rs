@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::settings::PollerSettings;
-use crate::attempt::{BoxedRunner, TransactionRunner};
+use crate::attempt::{BoxedRunner, Handling, TransactionRunner};
 use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
-use crate::group::{GroupHandling, GroupRunner};
+use crate::group::GroupRunner;
 use crate::handler::{Handler, LeaseHandler};
-use crate::lease::LeaseRunner;
+use crate::lease::{Calling, LeaseRunner};
 use crate::statement::QueueOn;
 
 /// A handler for the entity `Q`: a [`Handler`] in transaction and group mode, a [`LeaseHandler`] in lease mode.
@@ -75,7 +75,7 @@ where
     fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
         let handler: Arc<dyn Handler<Q, C>> = Arc::from(handler);
         let runner = TransactionRunner::new::<Q>(handler.clone(), settings.for_runner())?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(GroupHandling(handler))))))
+        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(Handling(handler))))))
     }
 
     fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
@@ -83,7 +83,12 @@ where
         H: LeaseHandler<Q, C> + 'static,
     {
         let PollerSettings { claim_batch, claim_style, .. } = *settings;
-        let runner = LeaseRunner::<Q, C>::new(Box::new(handler), settings.for_runner(), claim_batch, claim_style)?;
+        let runner = LeaseRunner::new::<Q>(
+            Box::new(Calling::<Q, _>::new(handler)),
+            settings.for_runner(),
+            claim_batch,
+            claim_style,
+        )?;
         Ok(BoxedRunner(Box::new(runner)))
     }
 }

@@ -16,7 +16,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::row::Instant;
 
-/// Reads the keys of the rows of `Q` that have been due longest, each with its text.
+/// Reads the keys of the rows that have been due longest, each with its text.
 pub struct DueKeys<DB: QueueBackend> {
     limit: Limit,
     floor: Option<Instant>,
@@ -35,7 +35,7 @@ impl<DB: QueueBackend> DueKeys<DB> {
     }
 }
 
-/// Claims one row of `Q` by its key, if it is still due. The statement is prepared once and for all.
+/// Claims one row by its key, if it is still due. The statement is prepared once and for all.
 pub struct ClaimKey<DB: QueueBackend> {
     claim: Claim<DB>,
     row: KeyedRow<DB>,
@@ -48,7 +48,7 @@ impl<DB: QueueBackend> ClaimKey<DB> {
     }
 }
 
-/// Claims several rows of `Q` by their keys, those of them that are still due.
+/// Claims several rows by their keys, those of them that are still due.
 pub struct ClaimKeys<DB: QueueBackend> {
     claim: Claim<DB>,
     keys: Vec<IsKey<DB>>,

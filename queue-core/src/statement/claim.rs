@@ -17,7 +17,8 @@ use super::rows::ClaimedRow;
 use super::scope::push_floor;
 use super::walk::Walk;
 use crate::backend::{Captured, Place, QueueBackend, Statement};
-use crate::entity::{ErasedEntity, IsKey, Key, QueueSql, QueueTable, SelectedIn};
+use crate::entity::{IsKey, Key, QueueSql, QueueTable, SelectedIn};
+use crate::erased_entity::ErasedEntity;
 use crate::row::{Details, Fence, Instant, Lane, QueueState, RowKey};
 
 /// Claims one row of a queue.
@@ -65,7 +66,7 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for Cla
         Q::SELECTION_IS_STATIC && !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
-/// Claims several rows of `Q`, except some that are known by their keys. It is a statement of its own, because the
+/// Claims several rows, except some that are known by their keys. It is a statement of its own, because the
 /// plain claim is prepared once and for all.
 pub struct ClaimSome<DB: QueueBackend> {
     claim: Claim<DB>,

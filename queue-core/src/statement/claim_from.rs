@@ -10,7 +10,7 @@ use super::walk::Walk;
 use crate::backend::{QueueBackend, Statement};
 use crate::row::Instant;
 
-/// Claims one row of `Q` that is not below the low-water mark. It is a statement of its own, prepared once like the
+/// Claims one row that is not below the low-water mark. It is a statement of its own, prepared once like the
 /// plain claim.
 pub struct ClaimFrom<DB: QueueBackend> {
     claim: Claim<DB>,

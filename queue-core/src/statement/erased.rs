@@ -12,10 +12,11 @@ use super::by_key::ClaimKey;
 use super::claim::{Claim, ClaimId, ClaimSome};
 use super::claim_from::ClaimFrom;
 use super::finish_block::FinishBlockId;
-use super::rows::{ClaimedRow, KeyTextRow, LeaseDueRow, ReadFrom, TypedRow};
+use super::rows::{ClaimedRow, KeyTextRow, LeaseDueRow, ReadFrom, Rest, TypedRow};
 use super::scope::Scope;
 use crate::backend::{Captured, LockSql, QueueConnection, Statement, execute_by_id};
-use crate::entity::{Entity, ErasedEntity, IsKey, Key, KeyedRow, LeaseMode, QueueSql};
+use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql};
+use crate::erased_entity::ErasedEntity;
 use crate::error::refused;
 use crate::row::RowKey;
 
@@ -158,9 +159,6 @@ fn erased_row<Q: Entity + Send + 'static>((key, text, status, try_count, rest): 
     (key, text, status, try_count, erased_rest(rest))
 }
 
-type Rest<A, B, C, Q> = (A, B, C, Q);
-
-fn erased_rest<A, B, C, Q: Send + 'static>(rest: Captured<Rest<A, B, C, Q>>) -> Captured<Rest<A, B, C, ErasedEntity>> {
-    let erase = |(due, last, text, entity)| (due, last, text, Box::new(entity) as ErasedEntity);
-    Captured(rest.0.map(erase))
+fn erased_rest<Q: Send + 'static>(rest: Rest<Q>) -> Rest<ErasedEntity> {
+    Captured(rest.0.map(|(due, last, text, entity)| (due, last, text, Box::new(entity) as _)))
 }

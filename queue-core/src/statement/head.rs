@@ -12,7 +12,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::{IsKey, QueueSql};
 use crate::row::Status;
 
-/// Reads the primary key, and its text, of the first pending row of `Q` by its order, then by its key. It passes over a
+/// Reads the primary key, and its text, of the first pending row by its order, then by its key. It passes over a
 /// row whose condition is false, because that row is not work now.
 pub struct Head<DB: QueueBackend> {
     due: Claimable<DB>,

@@ -14,7 +14,7 @@ use crate::backend::{Place, QueueBackend, Statement};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
 
-/// Reads the values of the rows of `Q` that have been due longest: one for each row.
+/// Reads the values of the rows that have been due longest: one for each row.
 pub struct DueLanes<DB: QueueBackend> {
     due: LaneDueRows<DB>,
     limit: Limit,

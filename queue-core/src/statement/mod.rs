@@ -1,6 +1,6 @@
 //! The queue's statements, one file each, and [`ErasedQueue`], which runs them.
 //!
-//! Every statement is a query node of the queue's own, generic over the entity and the backend. It writes identifiers
+//! Every statement is a query node of the queue's own, generic over the backend. It writes identifiers
 //! and binds, and never puts text around a value. The SQL for each backend is a snapshot in the tests.
 
 mod ahead;

@@ -28,7 +28,7 @@ pub struct EnqueueIfNewer<DB: QueueBackend, V> {
 }
 
 impl<DB: QueueBackend, V> EnqueueIfNewer<DB, V> {
-    /// Enqueues this row of `Q` for this version.
+    /// Enqueues this row of the queue `Q` for this version.
     pub fn new<Q: HasVersion>(row: KeyedRow<DB>, version: V) -> Self {
         EnqueueIfNewer { column: Q::Column::NAME, row, version }
     }

@@ -9,7 +9,7 @@ use super::walk::Walk;
 use crate::backend::{LaneWalk, QueueBackend, Statement, TableName, pending_flag_of};
 use crate::row::{LaneValue, Lanes, Options};
 
-/// Reads the first values, after another one, that have due rows of `Q`.
+/// Reads the first values, after another one, that have due rows.
 pub struct NextLanes<DB: QueueBackend> {
     due: LaneDueRows<DB>,
     after: Option<LaneValue>,

@@ -11,7 +11,7 @@ use super::walk::push_oldest;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 
-/// Reads the microseconds for which the oldest due row of `Q` has been due, without a lock: one entry of the index, also in
+/// Reads the microseconds for which the oldest due row has been due, without a lock: one entry of the index, also in
 /// a queue with another order. 0 if its time is odd.
 ///
 /// A probe asks for the opposite: it stops at zero, because a worker only has to know whether a row is due.

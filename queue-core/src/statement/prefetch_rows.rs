@@ -15,7 +15,7 @@ use crate::entity::QueueSql;
 use crate::error::refused;
 use crate::row::Instant;
 
-/// Reads the rows of `Q` that have been due longest, each with its version.
+/// Reads the rows that have been due longest, each with its version.
 pub struct PrefetchRows<DB: QueueBackend> {
     claim: Claim<DB>,
     limit: Limit,

@@ -15,7 +15,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 use crate::row::{HORIZON, Instant};
 
-/// Reads the microseconds until the next row of `Q` is due, 0 or less if one is due already. In an exclusive queue the
+/// Reads the microseconds until the next row is due, 0 or less if one is due already. In an exclusive queue the
 /// next row is the one at the head.
 pub struct ProbeDue<DB: QueueBackend> {
     due: Claimable<DB>,

@@ -11,14 +11,15 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use crate::backend::{
     ByText, Captured, CapturedKey, DatabaseText, Loads, QueueBackend, QueueConnection, Statement, load,
 };
-use crate::entity::{Entity, ErasedEntity, QueueStateColumns, SelectedIn};
+use crate::entity::{Entity, QueueStateColumns, SelectedIn};
+use crate::erased_entity::ErasedEntity;
 use crate::row::{DueTime, Instant, QueueState, Status, TimestampUtc};
 
 /// A key as it is loaded, if it can be decoded.
 pub type KeyRow<K> = (CapturedKey<K>,);
 
 /// The part of a claimed row that may fail to decode: its times, the text of its last failure and its entity.
-type Rest<E> = Captured<(Option<DueTime>, Option<Instant>, Option<String>, E)>;
+pub(super) type Rest<E> = Captured<(Option<DueTime>, Option<Instant>, Option<String>, E)>;
 
 /// A claimed row as the engine has it: the key, its text and the fence always, the rest if it can be decoded.
 pub type ClaimedRow<K> = (K, String, Status, i32, Rest<ErasedEntity>);

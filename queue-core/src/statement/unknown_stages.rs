@@ -9,7 +9,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 use crate::error::refused;
 
-/// Reads the stages of pending rows of `Q` that `Q` does not have: some of them, in order.
+/// Reads the stages of pending rows that the entity does not have: some of them, in order.
 pub struct UnknownStages<DB: QueueBackend> {
     queue: &'static QueueSql<DB>,
 }

@@ -9,3 +9,8 @@ pub type ErasedEntity = Box<dyn Any + Send>;
 pub(crate) fn unboxed<Q: 'static>(entity: ErasedEntity) -> Q {
     *entity.downcast().unwrap_or_else(|_| unreachable!("a runner reads entities of its own type"))
 }
+
+/// Returns the entity in a box, whose type its runner knows.
+pub(crate) fn opened<Q: 'static>(entity: &ErasedEntity) -> &Q {
+    entity.downcast_ref().expect("a runner reads entities of its own type")
+}
