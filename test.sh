@@ -36,11 +36,12 @@ install_packages() {
 
 timings=()
 step() {
-    local title=$1 start=$SECONDS
+    local title=$1 start=$SECONDS status=0
     shift
     printf '\n=== %s\n' "$title"
-    "$@"
+    "$@" || status=$?
     timings+=("$(printf '%5d s  %s' $((SECONDS - start)) "$title")")
+    return $status
 }
 
 # Each alone, as an application would choose it, and only the libraries: the tests' own needs would add features.
@@ -75,50 +76,63 @@ test_programs() {
         cargo test --quiet --workspace --all-features --no-fail-fast "$@"
 }
 
-# Every test program but the longest, by cargo's own list, the examples of the documentation, and the planted bugs.
-run_others() {
-    local program programs=() status=0
+# The test programs in two parts that take about the same time, by cargo's own list: those of PostgreSQL and of
+# diesel-async, and all the others.
+run_part() {
+    local part=$1 program programs=()
     for program in $(sed -n 's|^ *Executable tests/.*/\([a-z_]*\)-[0-9a-f]*)$|\1|p' "$logs/programs"); do
-        [ "$program" = postgres ] || programs+=(--test "$program")
+        case $program in
+            postgres | async_*) [ "$part" = postgres ] || continue ;;
+            *) [ "$part" = others ] || continue ;;
+        esac
+        programs+=(--test "$program")
     done
-    test_programs --lib "${programs[@]}" || status=1
+    [ "$part" = postgres ] || programs+=(--lib)
+    test_programs "${programs[@]}"
+}
+
+# What reads the code or compiles it once more. The packages: as they would be published, without building them again.
+check_code() {
+    local status=0
+    echo '--- examples of the documentation'
     # They are programs in the directory for temporary files, and memory may be mounted so that no program runs there.
     databases=${TMPDIR:-/tmp} test_programs --doc || status=1
+    echo '--- lints'
+    cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings || status=1
+    lint_each_feature || status=1
+    echo '--- documentation'
+    RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --all-features --no-deps || status=1
+    echo '--- packages'
+    cargo package --quiet --workspace --exclude chaos --allow-dirty --no-verify || status=1
     # The bugs that chaos has to find still fit the library: a copy with all of them compiles.
+    echo '--- planted bugs'
     "${CARGO_TARGET_DIR:-target}/debug/chaos" --planted --check || status=1
     return $status
 }
 
-# What reads the code and runs none of it. The packages: as they would be published, without building them again.
-check_code() {
-    echo '--- lints'
-    cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings || return
-    lint_each_feature || return
-    echo '--- documentation'
-    RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --all-features --no-deps || return
-    echo '--- packages'
-    cargo package --quiet --workspace --exclude chaos --allow-dirty --no-verify
-}
-
-# Three parts at a time. On PostgreSQL the tests take longer than all the others together. They wait more than they
-# compute, so the lints, which only compute, run beside them, with less right to the processor.
+# Tests and chaos wait more than they compute. What only computes runs beside them, with less right to the processor.
 run_tests() {
     local part status=0
     local -A parts
-    test_programs --test postgres >"$logs/postgres" 2>&1 &
-    parts[postgres]=$!
-    run_others >"$logs/others" 2>&1 &
-    parts[others]=$!
+    for part in postgres others; do
+        run_part $part >"$logs/$part" 2>&1 &
+        parts[$part]=$!
+    done
     # Cargo locks the target directory until it has started the first program.
     until [ -s "$logs/postgres" ] && [ -s "$logs/others" ] || ! kill -0 "${parts[postgres]}" "${parts[others]}"; do
         sleep 1
     done
-    (renice -n 10 $BASHPID && check_code) >"$logs/code" 2>&1 &
-    parts[code]=$!
-    for part in code others postgres; do
+    (renice -n 19 $BASHPID && check_code) >"$logs/code" 2>&1 &
+    code=$!
+    for part in others postgres; do
         wait "${parts[$part]}" || { status=1; cat "$logs/$part"; }
     done
     return $status
+}
+
+# Waits for what began beside the tests.
+end_check_of_code() {
+    wait "$code" || { cat "$logs/code"; return 1; }
 }
 
 # The program that the tests have built. One seed, so that a red run is the same again.
@@ -143,8 +157,12 @@ read -r -d '' -a missing < <(missing_packages) || true
 [ ${#missing[@]} = 0 ] || step "install ${missing[*]}" install_packages "${missing[@]}"
 step 'format' cargo fmt --all --check
 step 'build the tests' build_tests
-step 'tests, examples, doc tests, planted bugs, lints, documentation, packages' run_tests
-step 'chaos, a smoke run' run_chaos
+# Each of these runs although another one has failed.
+failed=()
+step 'tests and examples' run_tests || failed+=(tests)
+step 'chaos, a smoke run' run_chaos || failed+=(chaos)
+step 'what is left of doc tests, lints, documentation, packages, planted bugs' end_check_of_code || failed+=(code)
+[ ${#failed[@]} = 0 ] || { printf '\n=== failed: %s\n' "${failed[*]}"; exit 1; }
 
 printf '\n=== all passed in %d s\n' "$SECONDS"
 printf '%s\n' "${timings[@]}"

@@ -62,7 +62,7 @@ impl Project {
         // The packages as they are here, with the versions of everything else that the tests have.
         let here = format!(
             "\n[patch.crates-io]\nqueueable = {{ path = \"{root}\" }}\nqueueable-core = {{ path = \"{root}/queue-core\" }}\n\
-             queueable-derive = {{ path = \"{root}/queue-derive\" }}\n\n[profile.dev]\ndebug = \"line-tables-only\"\n"
+             queueable-derive = {{ path = \"{root}/queue-derive\" }}\n\n[profile.dev]\ndebug = false\n"
         );
         fs::write(folder.path().join("Cargo.toml"), manifest.to_owned() + &here).unwrap();
         fs::copy(format!("{root}/Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
