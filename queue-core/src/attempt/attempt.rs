@@ -13,7 +13,7 @@ use super::begin::begin_and_claim;
 use super::crash_check::check_crashes;
 use super::crash_mark::NotHandled;
 use super::plan::{
-    Attempt, BoxedError, Decision, Effects, HeldRow, Interruption, LockedRow, Plan, Remainder, ToHandle, UnsettledRow,
+    Attempt, BoxedError, Decision, Effects, Interruption, LockedRow, Plan, Remainder, ToHandle, UnsettledRow,
     is_interruption,
 };
 use super::returned::{claimed_as, has_returned};
@@ -90,7 +90,7 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     let _span = tracing::debug_span!("attempt", entity = queue.sql.entity, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(queue.sql.entity, session.id(), plan.timeout);
+    plan.slot.enter(session.id(), plan.timeout);
     worker.has_claimed();
     // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
     // here.
@@ -140,7 +140,7 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     };
     let known_as = claimed_as.map(|(_, claimed)| claimed);
     let unsettled = UnsettledRow { key, fence, due, details, claimed_as: known_as };
-    plan.slot.hold(Box::new(HeldRow { queue: queue.id(), row: unsettled.clone(), watch: watch.clone() }), &[&watch]);
+    plan.slot.hold(Box::new((unsettled.clone(), watch.clone())), &[&watch]);
     let UnsettledRow { key, details, .. } = &unsettled;
     let tries = tries_before(fence) + 1;
     let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint, watch: &watch };

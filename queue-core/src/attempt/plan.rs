@@ -1,6 +1,5 @@
 //! The plan of an attempt, its row, its decision, and what it leaves to do.
 
-use std::any::TypeId;
 use std::sync::Arc;
 use std::time::{Duration, Instant as LocalTime};
 
@@ -110,14 +109,6 @@ impl<K> ClaimPlan<'_, K> {
             places: None,
         }
     }
-}
-
-/// The row that an attempt holds.
-pub(crate) struct HeldRow<K> {
-    /// What tells its queue from every other.
-    pub(crate) queue: TypeId,
-    pub(crate) row: UnsettledRow<K>,
-    pub(crate) watch: Watch,
 }
 
 /// A row whose attempt is to be recorded in another transaction than its own.

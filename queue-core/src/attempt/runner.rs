@@ -40,9 +40,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// Attempts one message or a group, or several messages one after the other while the worker takes the next.
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn;
 
-    /// Records that the handler of this row is past its timeout, in place of the worker, because the handler does not
-    /// return. Returns the row if it belongs to another runner.
-    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow>;
+    /// Records that the handler of this row, which the runner has put into the slot, is past its timeout. It does so in
+    /// place of the worker, because the handler does not return.
+    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn;
 
     /// Tells these listeners what becomes of the rows.
     fn tell_to(&mut self, events: &Events);

@@ -1,7 +1,7 @@
 //! Where a worker registers its attempt, so that other threads can take the transaction away from it.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,8 @@ use crate::lock::unpoisoned;
 pub(crate) struct Slot {
     run: Mutex<Option<Run>>,
     recorder: Recorder,
+    /// The number of the runner for which the worker takes a turn.
+    runner: AtomicUsize,
     /// The worker's number at the process's gate, see [`exclusive_run`](crate::crash::exclusive_run).
     gate_number: AtomicU64,
     /// Whether another thread has taken this worker's place.
@@ -25,7 +27,8 @@ pub(crate) struct Slot {
 
 /// A running attempt.
 struct Run {
-    entity: &'static str,
+    /// The number of its runner.
+    runner: usize,
     session: Option<i64>,
     started: Instant,
     timeout: Duration,
@@ -36,13 +39,6 @@ struct Run {
     lease: Option<Arc<LeaseClock>>,
     /// The attempts whose handler runs: several if it handles a group at once. None if nobody listens.
     watches: Vec<Watch>,
-}
-
-impl Run {
-    fn new(entity: &'static str, session: Option<i64>, timeout: Duration) -> Self {
-        let (started, phase) = (Instant::now(), Phase::Running);
-        Run { entity, session, started, timeout, phase, held: None, given_up: false, lease: None, watches: Vec::new() }
-    }
 }
 
 /// The row of an attempt, as its runner knows it.
@@ -78,17 +74,27 @@ impl Slot {
         &self.recorder
     }
 
+    /// Notes that the worker takes a turn for the runner with this number.
+    pub(crate) fn takes_turn_for(&self, runner: usize) {
+        self.runner.store(runner, Ordering::Relaxed);
+    }
+
     /// Notes that an attempt begins on this session.
-    pub(crate) fn enter(&self, entity: &'static str, session: Option<i64>, timeout: Duration) {
+    pub(crate) fn enter(&self, session: Option<i64>, timeout: Duration) {
         let mut slot = self.lock();
-        *slot = Some(Run::new(entity, session, timeout));
+        *slot = Some(self.new_run(session, timeout));
         self.stop.reset();
     }
 
+    fn new_run(&self, session: Option<i64>, timeout: Duration) -> Run {
+        let (runner, started, phase) = (self.runner.load(Ordering::Relaxed), Instant::now(), Phase::Running);
+        Run { runner, session, started, timeout, phase, held: None, given_up: false, lease: None, watches: Vec::new() }
+    }
+
     /// Notes that a handler runs under a lease, without a session.
-    pub(crate) fn enter_leased(&self, entity: &'static str, lease: Arc<LeaseClock>, row: ErasedRow, watch: &Watch) {
+    pub(crate) fn enter_leased(&self, lease: Arc<LeaseClock>, row: ErasedRow, watch: &Watch) {
         // In one step: the scout must not see a run without an end.
-        let run = Run::new(entity, None, Duration::MAX);
+        let run = self.new_run(None, Duration::MAX);
         *self.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
     }
 
@@ -97,9 +103,9 @@ impl Slot {
         &self.stop
     }
 
-    /// Returns the entity of the running attempt, unless that was given up.
-    pub(crate) fn entity(&self) -> Option<&'static str> {
-        self.lock().as_ref().filter(|run| !run.given_up).map(|run| run.entity)
+    /// Returns the number of the running attempt's runner, unless that attempt was given up.
+    pub(crate) fn runner(&self) -> Option<usize> {
+        self.lock().as_ref().filter(|run| !run.given_up).map(|run| run.runner)
     }
 
     /// Tells whether the handler runs under a lease, and holds no lock and no session.
@@ -128,16 +134,18 @@ impl Slot {
         self.lock().as_ref().map(|run| run.watches.clone()).unwrap_or_default()
     }
 
-    /// Gives up an attempt that is past its timeout. The caller gets the row and records the failure.
-    pub(crate) fn give_up(&self) -> Option<ErasedRow> {
+    /// Gives up an attempt that is past its timeout. The caller gets the row, with the number of its runner,
+    /// which records the failure.
+    pub(crate) fn give_up(&self) -> Option<(usize, ErasedRow)> {
         let mut slot = self.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
+        let runner = run.runner;
         // A shutdown does not wait for this attempt either, and the rows of a group are as they were. So the end of the
         // process is no crash.
         self.recorder.end();
-        Some(held)
+        Some((runner, held))
     }
 
     /// Notes that the attempt has ended. Returns whether it was given up before.
@@ -190,8 +198,9 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes the transaction away from an attempt that is past its timeout. Returns the entity and the session to end.
-    pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(&'static str, Option<i64>)> {
+    /// Takes the transaction away from an attempt that is past its timeout. Returns the number of its runner, and the
+    /// session to end.
+    pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(usize, Option<i64>)> {
         self.revoke(Revocation::TimedOut, |run| match &run.lease {
             Some(lease) => lease.ended() == Some(LeaseEnd::TimedOut),
             None => now.duration_since(run.started) > run.timeout,
@@ -199,7 +208,7 @@ impl Slot {
     }
 
     /// Takes the transaction away because of shutdown.
-    pub(crate) fn revoke_for_shutdown(&self) -> Option<(&'static str, Option<i64>)> {
+    pub(crate) fn revoke_for_shutdown(&self) -> Option<(usize, Option<i64>)> {
         let revoked = self.revoke(Revocation::Shutdown, |_| true);
         // The process may end while the handler runs, even if the handler was past its timeout before. That is no
         // crash.
@@ -207,13 +216,13 @@ impl Slot {
         revoked
     }
 
-    fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(&'static str, Option<i64>)> {
+    fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(usize, Option<i64>)> {
         let mut slot = self.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
         run.phase = Phase::Revoked(why);
         // Under the lock, so that it stops no later attempt.
         self.stop.give();
-        let (revoked, watches) = ((run.entity, run.session), run.watches.clone());
+        let (revoked, watches) = ((run.runner, run.session), run.watches.clone());
         drop(slot);
         if why == Revocation::TimedOut {
             watches.iter().for_each(Watch::is_over_budget);
@@ -252,12 +261,12 @@ mod tests {
     #[test]
     fn a_commit_on_its_way_is_not_taken_back_and_a_revoked_attempt_does_not_commit() {
         let slot = Slot::default();
-        slot.enter("Payment", Some(7), Duration::ZERO);
+        slot.enter(Some(7), Duration::ZERO);
         assert_eq!(slot.commit(), Ok(()));
         assert_eq!(slot.revoke_for_shutdown(), None);
-        slot.enter("Payment", Some(7), Duration::from_secs(60));
+        slot.enter(Some(7), Duration::from_secs(60));
         assert_eq!(slot.revoke_if_timed_out(Instant::now()), None);
-        assert_eq!(slot.revoke_for_shutdown(), Some(("Payment", Some(7))));
+        assert_eq!(slot.revoke_for_shutdown(), Some((0, Some(7))));
         assert_eq!(slot.commit(), Err(Revocation::Shutdown));
         slot.leave();
         assert_eq!(slot.revoked(), None);
@@ -266,7 +275,7 @@ mod tests {
     #[test]
     fn a_handler_that_returns_after_its_timeout_is_revoked_although_the_scout_was_late() {
         let slot = Slot::default();
-        slot.enter("Payment", Some(7), Duration::ZERO);
+        slot.enter(Some(7), Duration::ZERO);
         while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
         assert_eq!(slot.revoked(), Some(Revocation::TimedOut));
         assert_eq!(slot.commit(), Err(Revocation::TimedOut));
@@ -275,13 +284,13 @@ mod tests {
     #[test]
     fn the_end_of_a_run_can_be_asked_for_at_any_moment() {
         let slot = Slot::default();
-        slot.enter("Payment", Some(7), Duration::MAX);
+        slot.enter(Some(7), Duration::MAX);
         assert_eq!(slot.deadline(), None);
         let lease = Arc::new(LeaseClock::new(Instant::now(), Duration::from_secs(60)));
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
                 for _ in 0..10_000 {
-                    slot.enter_leased("Payment", lease.clone(), Box::new(42), &Watch::default());
+                    slot.enter_leased(lease.clone(), Box::new(42), &Watch::default());
                 }
             });
             while !worker.is_finished() {
@@ -295,14 +304,14 @@ mod tests {
     #[test]
     fn either_the_worker_or_whoever_gives_it_up_has_the_row() {
         let slot = Slot::default();
-        slot.enter("Payment", Some(7), Duration::from_secs(60));
+        slot.enter(Some(7), Duration::from_secs(60));
         slot.hold(Box::new(42), &[]);
         assert!(slot.give_up().is_none(), "it may still succeed");
         assert!(!slot.leave());
-        slot.enter("Payment", Some(7), Duration::ZERO);
+        slot.enter(Some(7), Duration::ZERO);
         slot.hold(Box::new(42), &[]);
         while slot.revoked().is_none() {}
-        assert!(slot.give_up().is_some_and(|row| row.is::<i32>()));
+        assert!(slot.give_up().is_some_and(|(_, row)| row.is::<i32>()));
         assert!(slot.give_up().is_none());
         assert!(slot.leave());
         assert!(!slot.leave());
@@ -324,7 +333,7 @@ mod tests {
         let fence = Fence::new(Status::NotAttempted, 0);
         let begin = || {
             let slot = Slot::new(Recorder::new(crashes.clone()));
-            slot.enter("Payment", None, Duration::ZERO);
+            slot.enter(None, Duration::ZERO);
             slot.recorder().begin("payments.status", [(&1, fence)]);
             slot.hold(Box::new(42), &[]);
             assert_eq!(on_record(), 1);

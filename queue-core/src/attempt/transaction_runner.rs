@@ -9,7 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt::{Attempted, End, attempt};
 use super::end::timed_out;
-use super::plan::{AttemptBody, ClaimPlan, Handling, HeldRow, Plan};
+use super::plan::{AttemptBody, ClaimPlan, Handling, Plan, UnsettledRow};
 use super::preflight::{channel, check_claim, key_prefix};
 use super::refusal::leave_kept_alone;
 use super::runner::{QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls, describe_way};
@@ -21,7 +21,7 @@ use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
 use crate::claim::{DueRows, HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};
-use crate::event::Events;
+use crate::event::{Events, Watch};
 use crate::handler::Handler;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
@@ -266,17 +266,13 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         }
     }
 
-    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        let held = row.downcast::<HeldRow<K>>()?;
-        if held.queue != self.queue.id() {
-            return Err(held);
-        }
-        let HeldRow { mut row, watch, .. } = *held;
+    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
+        let (mut row, watch) = *row.downcast::<(UnsettledRow<K>, Watch)>().expect("what this runner has put there");
         row.fence = self.unmarked(holder, slot, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
         self.due_rows.rows_in_hand.give_up(&row.key);
         let remainder = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
-        Ok(self.conclude(holder, row, remainder, &watch))
+        self.conclude(holder, row, remainder, &watch)
     }
 
     fn tell_to(&mut self, events: &Events) {

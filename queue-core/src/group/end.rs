@@ -1,7 +1,5 @@
 //! A group's rows, and the ways in which the group may end: what is then known of each row.
 
-use std::any::TypeId;
-
 use diesel::result::Error as DieselError;
 
 use crate::attempt::{AttemptError, Remainder, SettleRules, UnsettledRow, tries_before};
@@ -26,8 +24,6 @@ pub(crate) struct WorkedGroup<K> {
 
 /// The rows of a group, for the thread that gives it up because a handler does not return.
 pub(crate) struct HeldGroup {
-    /// What tells its queue from every other.
-    pub(crate) queue: TypeId,
     /// How many rows there are.
     pub(crate) claimed: usize,
 }

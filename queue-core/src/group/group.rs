@@ -52,7 +52,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     let _span = tracing::debug_span!("group", entity = plan.queue.sql.entity, messages = claimed).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(plan.queue.sql.entity, session.id(), plan.timeout);
+    plan.slot.enter(session.id(), plan.timeout);
     // After the slot was entered, for the same reason as in the attempt of one message.
     worker.has_claimed();
     if !worker.goes_on() {
@@ -65,7 +65,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     if !suspects && !returned {
         plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
-    plan.slot.hold(Box::new(HeldGroup { queue: plan.queue.id(), claimed }), &[]);
+    plan.slot.hold(Box::new(HeldGroup { claimed }), &[]);
     let stays = plan.rules.options.on_success == OnFinish::Keep;
     let mut work = OpenGroup {
         session,

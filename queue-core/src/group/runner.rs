@@ -368,16 +368,15 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
         }
     }
 
-    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
+    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         let group = match row.downcast::<HeldGroup>() {
-            Ok(group) if group.queue == self.runner.queue.id() => group,
-            Ok(group) => return Err(group),
+            Ok(group) => group,
             Err(row) => return self.runner.give_up(holder, slot, row),
         };
         // When each message runs alone, it shows which handler is the late one, and whether it had its time.
         self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
         self.runner.prefetched_keys.forget();
-        Ok(Turn::Interrupted)
+        Turn::Interrupted
     }
 
     fn tell_to(&mut self, events: &Events) {

@@ -1,7 +1,6 @@
 //! One leased message: call its handler without a transaction; then, in a short one, lock, compare, apply, settle,
 //! commit.
 
-use std::any::TypeId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -139,8 +138,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         // has made the claim.
         holder.roll_back_idle();
         let lease = self.begin(held, &message.1);
-        let late = Box::new(late_row(self.queue.id(), held, self.time_to_call()));
-        slot.enter_leased(self.queue.sql.entity, held.clock.clone(), late, &held.watch);
+        let late = LateRow { row: held.clone(), timeout: self.time_to_call() };
+        slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
         held.watch.begins();
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if slot.leave() {
@@ -231,17 +230,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
     /// written now, the end of the lease will show it.
-    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, row: &LateRow<K>) -> Turn {
-        let LateRow { held, timeout, watch, .. } = row;
-        let row = WatchedRow { held: held.clone(), watch: watch.clone() };
+    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, LateRow { row, timeout }: &LateRow<K>) -> Turn {
         let (settled, change) =
-            self.rules.after_failure(held.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &held.details);
-        let recorded = self.record(holder, &row, settled, &change);
-        self.leased_rows.remove(held);
+            self.rules.after_failure(row.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &row.details);
+        let recorded = self.record(holder, row, settled, &change);
+        self.leased_rows.remove(&row.held);
         match recorded {
             Ok(Written::Settled(settled)) => Turn::Settled(settled),
             Ok(Written::Overtaken) => {
-                watch.ends(Ending::LeaseLost, None, None);
+                row.watch.ends(Ending::LeaseLost, None, None);
                 Turn::Lost
             }
             Ok(_) => Turn::Interrupted,
@@ -336,8 +333,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Hold::Hindered(written) => return Ok(written),
         };
         fail_point("lease-locked");
-        slot.enter(self.queue.sql.entity, session.id(), self.info.timeout);
-        slot.hold(Box::new(late_row(self.queue.id(), held, self.info.timeout)), &[&held.watch]);
+        slot.enter(session.id(), self.info.timeout);
+        slot.hold(Box::new(LateRow { row: held.clone(), timeout: self.info.timeout }), &[&held.watch]);
         if let Some(written) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -526,11 +523,6 @@ fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
     }
     thread::sleep(pause);
     true
-}
-
-/// Returns the row for the thread that records that its handler is late.
-fn late_row<K>(queue: TypeId, row: &WatchedRow<K>, timeout: Duration) -> LateRow<K> {
-    LateRow { queue, held: row.held.clone(), timeout, watch: row.watch.clone() }
 }
 
 /// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the

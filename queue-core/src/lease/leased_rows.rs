@@ -30,6 +30,7 @@ pub(crate) struct LeasedRow<K> {
 }
 
 /// A leased row, and what the listeners hear of its attempt.
+#[derive(Clone)]
 pub(crate) struct WatchedRow<K> {
     pub(crate) held: Arc<LeasedRow<K>>,
     pub(crate) watch: Watch,

@@ -1,6 +1,5 @@
 //! One entity in lease mode: its handler, its settings, and the rows that it has leased.
 
-use std::any::TypeId;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,7 +18,6 @@ use crate::backend::{LockSql, QueueBackend, QueueConnection};
 use crate::claim::{DueRows, HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Key};
 use crate::error::Error;
-use crate::event::Watch;
 use crate::handler::Lease;
 use crate::lock::unpoisoned;
 use crate::log::RateLimitedLog;
@@ -28,12 +26,9 @@ use crate::statement::{ErasedQueue, QueueOn, Scope};
 
 /// A leased row, for the thread that records that its handler is late.
 pub(crate) struct LateRow<K> {
-    /// What tells its queue from every other.
-    pub(crate) queue: TypeId,
-    pub(crate) held: Arc<LeasedRow<K>>,
+    pub(crate) row: WatchedRow<K>,
     /// How long the handler was given.
     pub(crate) timeout: Duration,
-    pub(crate) watch: Watch,
 }
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,

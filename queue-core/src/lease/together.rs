@@ -44,7 +44,7 @@ type SharedBatch<K, C> = Arc<Mutex<Batch<K, C>>>;
 
 /// A row whose answer is being applied after others, for the thread that records that its handler is late.
 pub(crate) struct LateBatch<K, C> {
-    pub(super) late: LateRow<K>,
+    late: LateRow<K>,
     batch: SharedBatch<K, C>,
 }
 
@@ -180,12 +180,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<K, C>) -> Turn {
         let applied = {
             let mut batch = unpoisoned(late.batch.lock());
-            batch.given_up = Some(late.late.held.clone());
+            batch.given_up = Some(late.late.row.held.clone());
             std::mem::take(&mut batch.applied)
         };
         if let Some(calls) = &self.calls {
             // The transaction was taken away, and cannot commit any more.
-            let is_another = |ended: &EndedCall<K, C>| !Arc::ptr_eq(&ended.row.held, &late.late.held);
+            let is_another = |ended: &EndedCall<K, C>| !Arc::ptr_eq(&ended.row.held, &late.late.row.held);
             calls.put_back(applied.into_iter().filter(is_another).collect());
         }
         self.settle_late(holder, &late.late)
@@ -205,7 +205,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             holder.close();
             return Err(error.into());
         }
-        slot.enter(self.queue.sql.entity, session.id(), self.info.timeout);
+        slot.enter(session.id(), self.info.timeout);
         let end = self
             .apply_each(calls, session, slot, hand, most)
             .and_then(|()| self.settle_each(session, &hand.decided))
@@ -239,7 +239,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         while let Some(ended) = &hand.current {
             let row = &ended.row;
-            slot.hold(Box::new(self.late_batch(row, &hand.batch)), &[&row.watch]);
+            let late = LateRow { row: row.clone(), timeout: self.info.timeout };
+            slot.hold(Box::new(LateBatch { late, batch: hand.batch.clone() }), &[&row.watch]);
             let decided = match self.lock_row(session, row)? {
                 false => None,
                 true if in_turn => {
@@ -273,12 +274,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             session.control(RELEASE)?;
         }
         Ok(())
-    }
-
-    /// Returns the row for the thread that records that its handler is late.
-    fn late_batch(&self, row: &WatchedRow<K>, batch: &SharedBatch<K, C>) -> LateBatch<K, C> {
-        let (held, timeout, watch) = (row.held.clone(), self.info.timeout, row.watch.clone());
-        LateBatch { late: LateRow { queue: self.queue.id(), held, timeout, watch }, batch: batch.clone() }
     }
 
     /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.

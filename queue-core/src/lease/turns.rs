@@ -8,7 +8,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::{ClaimedBatch, LeaseClaim, LeasedMessage, UncalledRow, claim_leases};
 use super::leased_rows::LeasedRow;
-use super::runner::{HEARTBEATS_PER_LEASE, LateRow, LeaseRunner, Ready};
+use super::runner::{HEARTBEATS_PER_LEASE, LeaseRunner, Ready};
 use super::together::LateBatch;
 use crate::attempt::{
     AttemptError, BackgroundCalls, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot,
@@ -247,17 +247,11 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         }
     }
 
-    fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Result<Turn, ErasedRow> {
-        let row = match row.downcast::<LateRow<K>>() {
-            Ok(row) if row.queue == self.queue.id() => return Ok(self.settle_late(holder, &row)),
-            Ok(row) => return Err(row),
-            Err(row) => row,
-        };
-        let late = row.downcast::<LateBatch<K, C>>()?;
-        if late.late.queue != self.queue.id() {
-            return Err(late);
+    fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Turn {
+        match row.downcast::<LateBatch<K, C>>() {
+            Ok(late) => self.settle_late_batch(holder, &late),
+            Err(row) => self.settle_late(holder, &row.downcast().expect("what this runner has put there")),
         }
-        Ok(self.settle_late_batch(holder, &late))
     }
 
     fn tell_to(&mut self, events: &Events) {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::columns_in_use::ColumnsInUse;
 use super::health::Health;
 use super::shared::PollerShared;
-use super::wake::WakeSignal;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::event::{Event, Events, ListenerThread};
@@ -44,34 +43,15 @@ pub struct Shutdown {
 #[must_use = "dropping the handle shuts the poller down"]
 pub struct PollerHandle {
     /// The scout comes first.
-    threads: Vec<JoinHandle<()>>,
-    control: Arc<dyn Controls>,
+    pub(super) threads: Vec<JoinHandle<()>>,
+    pub(super) control: Arc<dyn Controls>,
     /// The columns that the poller's entities use while it runs.
-    _columns: ColumnsInUse,
+    pub(super) _columns: ColumnsInUse,
     /// Comes last: the listeners hear of the end.
-    _listeners: ListenerThread,
+    pub(super) _listeners: ListenerThread,
 }
 
 impl PollerHandle {
-    /// Makes a handle of a poller that has no threads yet.
-    pub(super) fn new<C: QueueConnection>(
-        shared: Arc<PollerShared<C>>,
-        wake_signal: Arc<WakeSignal>,
-        columns: ColumnsInUse,
-        listeners: ListenerThread,
-    ) -> Self {
-        let control = Arc::new(Control { shared, wake_signal });
-        PollerHandle { threads: Vec::new(), control, _columns: columns, _listeners: listeners }
-    }
-
-    pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {
-        self.threads.push(thread);
-    }
-
-    pub(super) fn control(&self) -> Arc<dyn Controls> {
-        self.control.clone()
-    }
-
     /// Waits for the scout, which ends when it finds nothing more to do, and then for all others.
     pub(super) fn wait_until_idle(mut self) -> Tally {
         let _ = self.threads.swap_remove(0).join();
@@ -185,34 +165,28 @@ pub(super) struct Stopped {
     all_left: bool,
 }
 
-struct Control<C: QueueConnection> {
-    shared: Arc<PollerShared<C>>,
-    wake_signal: Arc<WakeSignal>,
-}
-
-impl<C: QueueConnection> Controls for Control<C> {
+impl<C: QueueConnection> Controls for PollerShared<C> {
     fn wake(&self) {
         self.wake_signal.notify(None);
     }
 
     fn tally(&self) -> Tally {
-        self.shared.board.tally()
+        self.board.tally()
     }
 
     fn events(&self) -> &Events {
-        &self.shared.events
+        &self.events
     }
 
     fn health(&self) -> Health {
-        let shared = &*self.shared;
-        if shared.health.is_asked() {
+        if self.health.is_asked() {
             // The scout reads now what nobody has asked for so far.
             self.wake_signal.notify(None);
         }
-        let (workers, stuck_workers) = (shared.slots(), shared.board.stuck());
-        let running: Vec<_> = workers.iter().filter_map(|slot| slot.entity()).collect();
+        let (workers, stuck_workers) = (self.slots(), self.board.stuck());
+        let running: Vec<_> = workers.iter().filter_map(|slot| slot.runner()).collect();
         let mut calls = 0;
-        let entities: Vec<_> = shared
+        let entities: Vec<_> = self
             .runners
             .iter()
             .enumerate()
@@ -220,14 +194,14 @@ impl<C: QueueConnection> Controls for Control<C> {
                 let entity = runner.info().entity;
                 let in_flight = runner.calls().map_or(0, |calls| calls.counts().unsettled());
                 calls += in_flight;
-                let running = running.iter().filter(|running| **running == entity).count();
-                shared.health.entity(number, entity, running + in_flight)
+                let running = running.iter().filter(|running| **running == number).count();
+                self.health.entity(number, entity, running + in_flight)
             })
             .collect();
         Health {
-            alive: !shared.board.is_stopping() && workers.len() > stuck_workers,
-            threads_without_connection: shared.sessions.connectivity.threads_without(),
-            last_look: shared.health.last_look(),
+            alive: !self.board.is_stopping() && workers.len() > stuck_workers,
+            threads_without_connection: self.sessions.connectivity.threads_without(),
+            last_look: self.health.last_look(),
             workers: workers.len(),
             stuck_workers,
             running: running.len() + calls,
@@ -236,28 +210,28 @@ impl<C: QueueConnection> Controls for Control<C> {
     }
 
     fn has_stopped(&self) -> bool {
-        self.shared.board.is_empty()
+        self.board.is_empty()
     }
 
     fn stop(&self, grace: Duration) -> Stopped {
-        self.shared.board.stop();
+        self.board.stop();
         self.wake_signal.notify(None);
         let deadline = Instant::now().checked_add(grace);
-        if self.shared.board.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: self.shared.board.is_empty() };
+        if self.board.wait_until_done(deadline) {
+            return Stopped { rolled_back: 0, all_left: self.board.is_empty() };
         }
-        let rolled_back = self.shared.revoke_all();
+        let rolled_back = self.revoke_all();
         // The sessions are gone, and most handlers notice this at their next statement. This gives them a moment to
         // return.
-        self.shared.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
-        Stopped { rolled_back, all_left: self.shared.board.is_empty() }
+        self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
+        Stopped { rolled_back, all_left: self.board.is_empty() }
     }
 
     fn default_grace(&self) -> Duration {
-        self.shared.settings.shutdown_grace
+        self.settings.shutdown_grace
     }
 
     fn take_replacements(&self) -> Vec<JoinHandle<()>> {
-        self.shared.take_replacements()
+        PollerShared::take_replacements(self)
     }
 }

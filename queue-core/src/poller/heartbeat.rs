@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::shared::{PollerShared, ThreadGuard};
+use super::shared::PollerShared;
 use crate::attempt::HeldLeases;
 use crate::backend::{QueueConnection, SessionHolder};
 
@@ -32,7 +32,6 @@ impl<C: QueueConnection> Heartbeat<C> {
     /// open its session.
     pub(crate) fn run(self, has_tried: Sender<()>) {
         let shared = &*self.shared;
-        let _thread_guard = ThreadGuard(shared);
         let mut holder = shared.sessions.of_heartbeat(self.pause);
         // At once, because later the application may have taken every other connection. A beat tries again, and logs
         // why it cannot.

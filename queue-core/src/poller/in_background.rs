@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::handle::{Controls, PollerHandle, Shutdown};
-use super::poller::{Poller, Purpose};
+use super::poller::Poller;
 use super::reentrance::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
@@ -78,7 +78,7 @@ impl<C: QueueConnection> Poller<C> {
         let running = Running(Some(self.start_async().await?));
         stop.await;
         let handle = running.into_handle();
-        let grace = handle.control().default_grace();
+        let grace = handle.control.default_grace();
         Ok(handle.shutdown_async(grace).await)
     }
 
@@ -107,10 +107,10 @@ impl<C: QueueConnection> Poller<C> {
         let inherit = inherit_turn();
         let start = move || {
             inherit();
-            self.start_for(Purpose::UntilIdle)
+            self.start_for(true)
         };
         let handle = on_thread(start).await?;
-        let _stop = StopOnDrop(handle.control());
+        let _stop = StopOnDrop(handle.control.clone());
         Ok(on_thread(move || handle.wait_until_idle()).await)
     }
 }

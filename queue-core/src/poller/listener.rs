@@ -138,7 +138,7 @@ impl Listener {
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     let text = format!("cannot listen for new rows, which are polled for: {error}");
-                    shared.log.warn(shared.runners[*runner].info().entity, &text);
+                    shared.warn(*runner, &text);
                 }
             }
         }
@@ -157,7 +157,7 @@ impl Listener {
         if session.subscriptions.listen(&channel.name) && channel.misses.are_many(Instant::now()) {
             let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
                          between, or a trigger switched off?";
-            shared.log.warn(shared.runners[runner].info().entity, cause);
+            shared.warn(runner, cause);
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::any::TypeId;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
@@ -20,7 +22,6 @@ use super::serve::{HandlerFor, ServeLater, Served};
 use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::shared::{PollerShared, spawn};
-use super::wake::WakeSignal;
 use super::worker::Worker;
 use crate::attempt::{Runner, Tally};
 use crate::backend::{ConnectionSource, Connections, QueueConnection, SessionLimits};
@@ -398,7 +399,7 @@ impl<C: QueueConnection> Poller<C> {
     /// [`Error::Connect`] if the pool gives no connection. [`Error::Unsafe`] if a table or the server breaks a promise
     /// of the queue: it names each finding and the SQL that mends it.
     pub fn start(self) -> Result<PollerHandle, Error> {
-        self.start_for(Purpose::Serve)
+        self.start_for(false)
     }
 
     /// Processes the due rows, and returns when nothing is due: for tests, and for programs that cron starts.
@@ -416,26 +417,26 @@ impl<C: QueueConnection> Poller<C> {
     /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end the call would wait for: a
     /// handler of the same queue, on SQLite of any queue in the same file, except in a call under a lease.
     pub fn run_until_idle(self) -> Result<Tally, Error> {
-        Ok(self.start_for(Purpose::UntilIdle)?.wait_until_idle())
+        Ok(self.start_for(true)?.wait_until_idle())
     }
 
-    pub(super) fn start_for(mut self, purpose: Purpose) -> Result<PollerHandle, Error> {
+    /// Starts the poller. `until_idle`: it ends when nothing is due.
+    pub(super) fn start_for(mut self, until_idle: bool) -> Result<PollerHandle, Error> {
         let listeners = std::mem::take(&mut self.listeners);
         let (events, listeners) = listeners.start(self.settings.redact.clone())?;
-        let (shared, columns) = self.prepare(purpose, events)?;
-        let wake_signal = WakeSignal::new();
-        let mut handle = PollerHandle::new(shared.clone(), wake_signal.clone(), columns, listeners);
+        let (shared, columns) = self.prepare(until_idle, events)?;
+        let mut handle =
+            PollerHandle { threads: Vec::new(), control: shared.clone(), _columns: columns, _listeners: listeners };
         let workers = shared.settings.workers;
         shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
-        start_watchers(&shared, &wake_signal, purpose, &mut handle)?;
-        start_workers(&shared, &wake_signal, &mut handle)?;
+        start_threads(&shared, until_idle, &mut handle.threads)?;
         log_start(&shared);
         Ok(handle)
     }
 
     /// Checks the settings, the entities, the live tables and the server, and opens the crash records. No thread runs
     /// yet.
-    fn prepare(self, purpose: Purpose, events: Events) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
+    fn prepare(self, until_idle: bool, events: Events) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
         let Poller { connections, settings, served, shares, .. } = self;
         let runners = build_runners(served, &settings)?;
         check_entities(&runners)?;
@@ -445,7 +446,7 @@ impl<C: QueueConnection> Poller<C> {
         let limits = session_limits(&runners, &settings);
         let database = check_tables(&connections, &settings, limits, &runners)?;
         let columns = ColumnsInUse::enter(&database, &runners)?;
-        if purpose == Purpose::UntilIdle {
+        if until_idle {
             check_reentrance(&database, &runners)?;
         }
         // Before the first claim, because this process may have started in place of a crashed one.
@@ -503,42 +504,36 @@ fn open_crashes<C: QueueConnection>(
     Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
 }
 
-/// Starts the scout and the heartbeat, and waits until they have tried to open their sessions. Without them no worker
-/// is of any use, and later the application may have taken every other connection.
-fn start_watchers<C: QueueConnection>(
+/// Starts the scout and the heartbeat, and then the workers. Without the first two no worker is of any use, and later the
+/// application may have taken every other connection.
+fn start_threads<C: QueueConnection>(
     shared: &Arc<PollerShared<C>>,
-    wake_signal: &Arc<WakeSignal>,
-    purpose: Purpose,
-    handle: &mut PollerHandle,
+    until_idle: bool,
+    threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<(), Error> {
-    let until_idle = purpose == Purpose::UntilIdle;
-    let scout = Scout::new(shared.clone(), wake_signal.clone(), Listener::new(shared)?, until_idle);
-    // Each thread drops its end when it has its session, or has logged that it could not open one.
-    let (has_tried, have_tried) = mpsc::channel::<()>();
-    let scouts = has_tried.clone();
-    handle.add_thread(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
-    if let Some(heartbeat) = Heartbeat::new(shared) {
-        let heartbeats = has_tried.clone();
-        handle.add_thread(spawn(shared, "queueable-heart".to_owned(), move || heartbeat.run(heartbeats))?);
-    }
-    drop(has_tried);
-    while have_tried.recv().is_ok() {}
-    Ok(())
+    let scout = Scout::new(shared.clone(), Listener::new(shared)?, until_idle);
+    until_tried(|has_tried| {
+        let scouts = has_tried.clone();
+        threads.push(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
+        if let Some(heartbeat) = Heartbeat::new(shared) {
+            threads.push(spawn(shared, "queueable-heart".to_owned(), move || heartbeat.run(has_tried))?);
+        }
+        Ok(())
+    })?;
+    until_tried(|has_tried| {
+        for number in 0..shared.settings.workers {
+            let (worker, has_tried) = (Worker::new(shared.clone()), Some(has_tried.clone()));
+            threads.push(spawn(shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
+        }
+        Ok(())
+    })
 }
 
-/// Starts the workers, and waits until each has tried to open its session.
-fn start_workers<C: QueueConnection>(
-    shared: &Arc<PollerShared<C>>,
-    wake_signal: &Arc<WakeSignal>,
-    handle: &mut PollerHandle,
-) -> Result<(), Error> {
-    let (has_tried, have_tried) = mpsc::channel::<()>();
-    for number in 0..shared.settings.workers {
-        let worker = Worker::new(shared.clone(), wake_signal.clone());
-        let has_tried = Some(has_tried.clone());
-        handle.add_thread(spawn(shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
-    }
-    drop(has_tried);
+/// Starts threads, and waits until each has tried to open its session: it drops its sender when it has one, or has logged
+/// that it could not open one.
+fn until_tried(start: impl FnOnce(Sender<()>) -> Result<(), Error>) -> Result<(), Error> {
+    let (has_tried, have_tried) = mpsc::channel();
+    start(has_tried)?;
     while have_tried.recv().is_ok() {}
     Ok(())
 }
@@ -550,10 +545,4 @@ impl<C: QueueConnection> fmt::Debug for Poller<C> {
             .field("served", &self.served.len())
             .finish_non_exhaustive()
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Serve,
-    UntilIdle,
 }

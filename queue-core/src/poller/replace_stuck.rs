@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::shared::{PollerShared, spawn};
-use super::wake::WakeSignal;
 use super::worker::Worker;
 use crate::attempt::Slot;
 use crate::backend::{LockSql, QueueConnection, SessionHolder};
@@ -16,7 +15,6 @@ use crate::row::failure_text;
 /// row would take every worker, one after the other.
 pub(crate) fn replace_stuck<C: QueueConnection>(
     shared: &Arc<PollerShared<C>>,
-    wake_signal: &Arc<WakeSignal>,
     holder: &mut SessionHolder<C>,
     slot: &Arc<Slot>,
 ) {
@@ -25,17 +23,10 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
         return;
     }
     let watches = slot.watches();
-    let Some(mut row) = slot.give_up() else { return };
+    let Some((runner, row)) = slot.give_up() else { return };
     exclusive_run::is_stuck(slot.gate_number());
-    for (number, runner) in shared.runners.iter().enumerate() {
-        match runner.give_up(holder, slot, row) {
-            Ok(turn) => {
-                shared.board.give_up_turn(number, turn);
-                break;
-            }
-            Err(of_another_runner) => row = of_another_runner,
-        }
-    }
+    let turn = shared.runners[runner].give_up(holder, slot, row);
+    shared.board.give_up_turn(runner, turn);
     // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.
     watches.iter().for_each(|watch| watch.is_interrupted("the handler is past its timeout"));
     let (stuck, most) = (shared.board.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
@@ -45,7 +36,7 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
         return shared.log.warn("poller", &text);
     }
     slot.replace();
-    let worker = Worker::new(shared.clone(), wake_signal.clone());
+    let worker = Worker::new(shared.clone());
     match spawn(shared, "queueable-substitute".to_owned(), move || worker.run(None)) {
         Ok(thread) => shared.keep_replacement(thread),
         Err(error) => shared.log.warn("poller", &failure_text(&error, 500)),

@@ -10,8 +10,8 @@ use super::gate::Gate;
 use super::listener::Listener;
 use super::poll_timer::PollTimer;
 use super::replace_stuck::replace_stuck;
-use super::shared::{PollerShared, ThreadGuard};
-use super::wake::{WakeReasons, WakeSignal};
+use super::shared::PollerShared;
+use super::wake::WakeReasons;
 use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::claim::PROBE_INTERVAL;
 use crate::entity::{Retry, RetryPolicy, jittered};
@@ -48,28 +48,21 @@ enum Seen {
 /// The scout before it starts.
 pub(crate) struct Scout<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
-    wake_signal: Arc<WakeSignal>,
     listener: Listener,
     control: ControlWatch,
     until_idle: bool,
 }
 
 impl<C: QueueConnection> Scout<C> {
-    pub(crate) fn new(
-        shared: Arc<PollerShared<C>>,
-        wake_signal: Arc<WakeSignal>,
-        listener: Listener,
-        until_idle: bool,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<PollerShared<C>>, listener: Listener, until_idle: bool) -> Self {
         let control = ControlWatch::new(shared.settings.control, shared.runners.len());
-        Scout { shared, wake_signal, listener, control, until_idle }
+        Scout { shared, listener, control, until_idle }
     }
 
     /// Probes until the poller stops, or, if `until_idle` is set, until nothing is due. `has_tried` is dropped when the
     /// scout has tried to open its session.
     pub(crate) fn run(mut self, has_tried: Sender<()>) {
         let shared = self.shared.clone();
-        let _thread_guard = ThreadGuard(&*shared);
         // A panic is ours or the driver's. Without a scout, no worker would process the rows that become due.
         let mut has_tried = Some(has_tried);
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&shared, &mut has_tried))) {
@@ -187,7 +180,7 @@ impl<C: QueueConnection> Scout<C> {
     fn probe(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
         let shared = &*self.shared;
         // Before the probe: it may not see rows that are announced from here on.
-        self.wake_signal.begins_probe(shared.runners[runner].info().queue);
+        shared.wake_signal.begins_probe(shared.runners[runner].info().queue);
         let is_routine = timer.begins_probe(Instant::now());
         let interval = jittered(shared.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
         let (has_work, empty_turns) = shared.board.work_of(runner);
@@ -264,7 +257,7 @@ impl<C: QueueConnection> Scout<C> {
 
     /// Leaves a database in trouble alone for a while.
     fn back_off(&self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer, trouble: &str) {
-        self.shared.log.warn(self.shared.runners[runner].info().entity, trouble);
+        self.shared.warn(runner, trouble);
         holder.close();
         timer.troubles += 1;
         let pause = BACKOFF.delay(timer.troubles).unwrap_or(self.shared.settings.poll_interval);
@@ -281,7 +274,7 @@ impl<C: QueueConnection> Scout<C> {
             }
             let listens = self.listener.listens(holder, &self.shared);
             let pause = listens.then(|| Instant::now() + self.listener.pause());
-            let reasons = self.wake_signal.wait(pause.map_or(next_event, |pause| pause.min(next_event)));
+            let reasons = self.shared.wake_signal.wait(pause.map_or(next_event, |pause| pause.min(next_event)));
             if reasons.is_any() || next_event <= Instant::now() {
                 return reasons;
             }
@@ -331,18 +324,18 @@ impl<C: QueueConnection> Scout<C> {
             }
         }
         for slot in self.shared.slots() {
-            let Some((entity, session)) = slot.revoke_if_timed_out(now) else { continue };
-            self.shared.log.warn(entity, "a handler is past its timeout and loses its transaction");
+            let Some((runner, session)) = slot.revoke_if_timed_out(now) else { continue };
+            self.shared.warn(runner, "a handler is past its timeout and loses its transaction");
             if let Some(session) = session {
                 match holder.session() {
-                    Ok(connection) => self.shared.end_session(connection, entity, session),
+                    Ok(connection) => self.shared.end_session(connection, runner, session),
                     Err(error) => {
                         let error = failure_text(&error, 500);
-                        self.shared.log.warn(entity, &format!("a session cannot be ended: {error}"));
+                        self.shared.warn(runner, &format!("a session cannot be ended: {error}"));
                     }
                 }
             }
-            replace_stuck(&self.shared, &self.wake_signal, holder, &slot);
+            replace_stuck(&self.shared, holder, &slot);
         }
     }
 

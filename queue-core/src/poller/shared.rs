@@ -8,6 +8,7 @@ use super::gate::Gate;
 use super::health::HealthBoard;
 use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
+use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::{HeldLeases, Runner, Slot};
 use crate::backend::{LockSql, QueueConnection};
@@ -27,6 +28,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     /// Whether the messages of each runner may be processed.
     pub(crate) gates: Vec<Gate>,
     pub(crate) board: Arc<WorkBoard>,
+    pub(crate) wake_signal: Arc<WakeSignal>,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that have replaced stuck ones.
     replacements: Mutex<Vec<JoinHandle<()>>>,
@@ -53,6 +55,7 @@ impl<C: QueueConnection> PollerShared<C> {
         runners.iter_mut().for_each(|runner| runner.tell_to(&events));
         PollerShared {
             board: board_for(&runners, shares),
+            wake_signal: WakeSignal::new(),
             slots: Mutex::default(),
             replacements: Mutex::default(),
             crashes: Arc::new(crashes),
@@ -112,11 +115,11 @@ impl<C: QueueConnection> PollerShared<C> {
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
         // Nobody waits for their ends any more, and neither do the other pollers of the process.
         slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.gate_number()));
-        let sessions: Vec<_> = revoked.iter().filter_map(|(entity, session)| Some((*entity, (*session)?))).collect();
+        let sessions: Vec<_> = revoked.iter().filter_map(|(runner, session)| Some((*runner, (*session)?))).collect();
         if !sessions.is_empty() {
             match self.sessions.open() {
                 Ok(mut killer) => {
-                    sessions.iter().for_each(|(entity, session)| self.end_session(&mut killer, entity, *session))
+                    sessions.iter().for_each(|(runner, session)| self.end_session(&mut killer, *runner, *session))
                 }
                 // The sessions end with the process at the latest. None of their writes can commit.
                 Err(error) => {
@@ -128,10 +131,15 @@ impl<C: QueueConnection> PollerShared<C> {
         revoked.len() + calls
     }
 
+    /// Logs a warning about the entity of a runner.
+    pub(crate) fn warn(&self, runner: usize, text: &str) {
+        self.log.warn(self.runners[runner].info().entity, text);
+    }
+
     /// Ends the session of an attempt that lost its transaction.
-    pub(crate) fn end_session(&self, connection: &mut C, entity: &str, session: i64) {
+    pub(crate) fn end_session(&self, connection: &mut C, runner: usize, session: i64) {
         if let Err(error) = connection.end_session(session) {
-            self.log.warn(entity, &format!("a session cannot be ended: {error}"));
+            self.warn(runner, &format!("a session cannot be ended: {error}"));
         }
     }
 }
@@ -154,23 +162,25 @@ fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shares: Vec<usi
 }
 
 /// A running thread of the poller. The board notices its end, however it ends.
-pub(crate) struct ThreadGuard<'a, C: QueueConnection>(pub(crate) &'a PollerShared<C>);
+struct ThreadGuard(Arc<WorkBoard>);
 
-impl<C: QueueConnection> Drop for ThreadGuard<'_, C> {
+impl Drop for ThreadGuard {
     fn drop(&mut self) {
-        self.0.board.thread_left();
+        self.0.thread_left();
     }
 }
 
-/// Starts a thread of the poller, whose [`ThreadGuard`] reports when it leaves.
+/// Starts a thread of the poller, whose [`ThreadGuard`] reports when it has left, and holds no session any more.
 pub(crate) fn spawn<C: QueueConnection>(
     shared: &PollerShared<C>,
     name: String,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
     shared.board.thread_starts();
-    thread::Builder::new().name(name).spawn(work).map_err(|error| {
-        shared.board.thread_left();
-        Error::Thread(error)
-    })
+    let thread_guard = ThreadGuard(shared.board.clone());
+    let run = move || {
+        let _thread_guard = thread_guard;
+        work();
+    };
+    thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)
 }

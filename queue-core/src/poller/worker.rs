@@ -7,8 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use super::reentrance::InTurn;
-use super::shared::{PollerShared, ThreadGuard};
-use super::wake::WakeSignal;
+use super::shared::PollerShared;
 use super::work_board::TurnPermit;
 use crate::attempt::{Slot, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
@@ -24,22 +23,19 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(25)).max(Duratio
 /// A worker before it starts.
 pub(crate) struct Worker<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
-    wake_signal: Arc<WakeSignal>,
     slot: Arc<Slot>,
 }
 
 impl<C: QueueConnection> Worker<C> {
-    pub(crate) fn new(shared: Arc<PollerShared<C>>, wake_signal: Arc<WakeSignal>) -> Self {
+    pub(crate) fn new(shared: Arc<PollerShared<C>>) -> Self {
         let slot = shared.new_slot();
-        Worker { shared, wake_signal, slot }
+        Worker { shared, slot }
     }
 
     /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when
     /// the worker has tried to open its session.
     pub(crate) fn run(self, has_tried: Option<Sender<()>>) {
         let shared = &*self.shared;
-        // Made before the session's holder, so that it outlives it: a thread that has left holds no session.
-        let _thread_guard = ThreadGuard(shared);
         let mut holder = shared.sessions.of_worker();
         self.try_to_open(&mut holder);
         drop(has_tried);
@@ -53,7 +49,7 @@ impl<C: QueueConnection> Worker<C> {
             let drained = shared.board.end_turn(permit, turn);
             if drained {
                 // The scout probes when the next row is due.
-                self.wake_signal.drained(permit.runner);
+                shared.wake_signal.drained(permit.runner);
             }
             if self.slot.is_replaced() {
                 break;
@@ -123,6 +119,7 @@ impl<C: QueueConnection> Worker<C> {
         } else {
             None
         };
+        slot.takes_turn_for(number);
         let changes = shared.gates[number].changes();
         if !self.has_to_take_turn(number) {
             return Turn::Idle;
