@@ -9,7 +9,7 @@ use super::dry_run::{DryRun, Preview, PreviewOn};
 use super::operation;
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
-use super::sweep::{Moment, Refused, Sweep, SweepOn, exactly};
+use super::sweep::{Moment, Sweep, SweepOn, exactly, is_refusal};
 use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName, execute};
 use crate::entity::{Entity, HasArchive, QueueTable, StoredIn};
 use crate::error::Error;
@@ -66,19 +66,14 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let connection = connection.as_queue_connection();
         let live = self.live_table()?;
-        let (mut rows, mut refused) = (0, Refused::default());
-        for (states, archive) in operation::archive(&Q::Queue::OPTIONS).0 {
-            let archive = live.beside(archive);
-            let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
-            let work = |queue: &Self, connection: &mut C::Connection, keys: &[Q::Key]| {
-                // Under the rows' locks, so that the application cannot add a column in between.
-                let columns = connection.copied_columns(&live)?;
-                queue.copy_to(connection, &archive, &columns, keys)?;
-                queue.remove_keys(connection, keys, None)
-            };
-            rows += self.sweep_leaving(connection, &sweep, &mut refused, work)?;
-        }
-        refused.beside(rows)
+        let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal) };
+        let work = |connection: &mut C::Connection, keys: &[Q::Key], archive: &&str| {
+            // Under the rows' locks, so that the application cannot add a column in between.
+            let columns = connection.copied_columns(&live)?;
+            self.copy_to(connection, &live.beside(archive), &columns, keys)?;
+            self.remove_keys(connection, keys, None)
+        };
+        self.sweep(connection, &operation::archive(&Q::Queue::OPTIONS), &sweep, work, |_| {})?.unless_refused()
     }
 
     /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. This
@@ -141,41 +136,22 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let live = self.live_table()?;
         let archive = side.archive::<Q>(&live)?;
-        let mut redriven = Redriven::default();
-        for (states, change) in operation::redrive(side == Side::Succeeded).0 {
-            // Once, because a second pass would try the conflicting rows again, and count them twice.
-            let sweep = Sweep { states: &states, archive: Some(&archive), batch: self.batch, once: true };
-            let work = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
-                let archived = connection.copied_columns(archive.table())?;
-                let mut columns = connection.copied_columns(&live)?;
-                columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
-                let move_back = |connection: &mut C, keys: &[Q::Key]| {
-                    connection.transaction(|connection| {
-                        queue.copy_from(connection, &archive, &columns, keys)?;
-                        queue.change_keys(connection, keys, &change)?;
-                        queue.remove_keys(connection, keys, Some(&archive))
-                    })
-                };
-                match move_back(connection, keys) {
-                    Err(error) if is_conflict(&error) => {}
-                    moved => return moved,
-                }
-                let mut moved = 0;
-                for key in keys {
-                    match move_back(connection, std::slice::from_ref(key)) {
-                        Err(error) if is_conflict(&error) => redriven.conflicts += 1,
-                        one => moved += one?,
-                    }
-                }
-                Ok(moved)
-            };
-            redriven.rows += self.sweep(connection, &sweep, work, |moment| {
-                if let Moment::Done(1..) = moment {
-                    wake::announce::<Q::Queue>();
-                }
-            })?;
-        }
-        Ok(redriven)
+        // Once, because a second pass would try the conflicting rows in vain.
+        let sweep = Sweep { archive: Some(&archive), batch: self.batch, once: true, is_refusal: Some(is_conflict) };
+        let work = |connection: &mut C, keys: &[Q::Key], change: &_| {
+            let archived = connection.copied_columns(archive.table())?;
+            let mut columns = connection.copied_columns(&live)?;
+            columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
+            self.copy_from(connection, &archive, &columns, keys)?;
+            self.change_keys(connection, keys, change)?;
+            self.remove_keys(connection, keys, Some(&archive))
+        };
+        let swept = self.sweep(connection, &operation::redrive(side == Side::Succeeded), &sweep, work, |moment| {
+            if let Moment::Done(1..) = moment {
+                wake::announce::<Q::Queue>();
+            }
+        })?;
+        Ok(Redriven { rows: swept.rows, conflicts: swept.refused })
     }
 }
 

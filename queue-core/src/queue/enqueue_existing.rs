@@ -110,33 +110,24 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
     {
         let connection = connection.as_queue_connection();
         let operation = operation::enqueue_existing();
-        let mut enqueued = 0;
-        for (states, change) in &operation.0 {
-            let total = usize::try_from(self.queue.read_count(connection, states)?).unwrap_or(0);
-            let sweep = Sweep { states, archive: None, batch: self.rows_of_a_batch(), once: false };
-            let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
-            let mut done = 0;
-            enqueued += self.queue.sweep(
-                connection,
-                &sweep,
-                |queue, connection, keys| queue.change_keys(connection, keys, change),
-                |moment| match moment {
-                    Moment::Anew => {}
-                    Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
-                    Moment::Done(rows) => {
-                        done += rows;
-                        wake::announce::<Q::Queue>();
-                        progress(Progress { done, total });
-                        pace.done(rows, Instant::now());
-                    }
-                },
-            )?;
-        }
-        Ok(enqueued)
-    }
-
-    fn rows_of_a_batch(&self) -> u32 {
-        self.batch.min(self.per_second.unwrap_or(u32::MAX))
+        let kinds = operation.kinds();
+        let total = kinds.iter().map(|states| self.queue.read_count(connection, states)).sum::<Result<i64, _>>()?;
+        let total = usize::try_from(total).unwrap_or(0);
+        let batch = self.batch.min(self.per_second.unwrap_or(u32::MAX));
+        let sweep = Sweep { archive: None, batch, once: false, is_refusal: None };
+        let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
+        let mut done = 0;
+        let work = |connection: &mut _, keys: &[_], change: &_| self.queue.change_keys(connection, keys, change);
+        let swept = self.queue.sweep(connection, &operation, &sweep, work, |moment| match moment {
+            Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
+            Moment::Done(rows) => {
+                done += rows;
+                wake::announce::<Q::Queue>();
+                progress(Progress { done, total });
+                pace.done(rows, Instant::now());
+            }
+        })?;
+        Ok(swept.rows)
     }
 }
 

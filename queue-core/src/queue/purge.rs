@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::operation;
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
-use super::sweep::{Refused, Sweep, SweepOn};
+use super::sweep::{Sweep, SweepOn, is_refusal};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
@@ -48,14 +48,9 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         F: Chosen,
         Self: SweepOn<C::Connection, Key = Q::Key>,
     {
-        let (mut rows, mut refused) = (0, Refused::default());
-        for (states, operation::Removal) in operation::purge(older_than).0 {
-            let sweep = Sweep { states: &states, archive: None, batch: self.batch, once: false };
-            let work = |queue: &Self, connection: &mut C::Connection, keys: &[Q::Key]| {
-                queue.remove_keys(connection, keys, None)
-            };
-            rows += self.sweep_leaving(connection.as_queue_connection(), &sweep, &mut refused, work)?;
-        }
-        refused.beside(rows)
+        let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal) };
+        let work = |connection: &mut _, keys: &[_], _: &_| self.remove_keys(connection, keys, None);
+        self.sweep(connection.as_queue_connection(), &operation::purge(older_than), &sweep, work, |_| {})?
+            .unless_refused()
     }
 }

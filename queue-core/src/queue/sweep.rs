@@ -3,12 +3,13 @@
 //!
 //! A sweep that is killed has finished whole batches, and the next one finds the rows that are left.
 
-use std::cell::RefCell;
+use std::slice;
 
 use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::change::{held_on_conflict, in_transaction};
+use super::operation::Operation;
 use super::queue::Queue;
 use super::selection::Selection;
 use crate::backend::{LockSql, QueueConnection, execute, load};
@@ -24,107 +25,72 @@ const CHUNK: usize = 10_000;
 /// The most rows of one transaction. SQLite binds 32,766 values in a statement, and a key may have several columns.
 const MOST_ROWS: usize = 5_000;
 
-/// The rows that a sweep takes.
+/// How a sweep takes its rows.
 pub(crate) struct Sweep<'a> {
-    /// Their state.
-    pub(crate) states: &'a [StateCondition],
     /// The archive that contains them, if they are not in the queue's table.
     pub(crate) archive: Option<&'a Archive>,
     /// How many are processed in one transaction.
     pub(crate) batch: u32,
     /// Whether the sweep ends after one pass, without another try at rows that it passed over.
     pub(crate) once: bool,
+    /// Which errors are about single rows, if any are: the other rows of their batch are processed all the same.
+    pub(crate) is_refusal: Option<fn(&DieselError) -> bool>,
 }
 
 /// A step of a sweep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Moment {
-    /// The sweep begins a pass with the first row.
-    Anew,
     /// A batch is about to begin.
     Begins,
     /// The batch is committed, and this many of its rows were taken.
     Done(usize),
 }
 
+/// What a sweep has done.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// How many rows were taken.
+    pub(crate) rows: usize,
+    /// How many rows stay, because the database refuses the operation on them.
+    pub(crate) refused: usize,
+    /// The first of these refusals.
+    refusal: Option<DieselError>,
+}
+
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Processes the rows in batches. `work` gets the keys of locked rows and takes them out of the condition, or
-    /// leaves some; it returns how many it took. The sweep calls `at` for each batch, outside the batch's transaction.
+    /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and takes them out of the
+    /// condition, or leaves some; it returns how many it took. The sweep calls `at` for each batch, outside the batch's
+    /// transaction.
     ///
     /// It passes over rows that others have locked, and tries them once more at the end.
-    pub(crate) fn sweep<C: QueueConnection>(
+    pub(crate) fn sweep<C: QueueConnection, E>(
         &self,
         connection: &mut C,
+        operation: &Operation<E>,
         sweep: &Sweep<'_>,
-        mut work: impl FnMut(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
+        mut work: impl FnMut(&mut C, &[Q::Key], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
-    ) -> Result<usize, Error>
+    ) -> Result<Swept, Error>
     where
         Self: SweepOn<C, Key = Q::Key>,
     {
-        let mut done = 0;
-        self.sweep_counting(connection, sweep, &mut work, &mut |moment| {
-            if let Moment::Done(rows) = moment {
-                done += rows;
+        let mut swept = Swept::default();
+        for (states, effect) in &operation.0 {
+            let mut work = |connection: &mut C, keys: &[Q::Key]| work(connection, keys, effect);
+            if let Err(error) = self.sweep_kind(connection, states, sweep, &mut swept, &mut work, &mut at) {
+                return Err(swept.interrupted_by(error));
             }
-            at(moment);
-        })
-        .map_err(|error| match done {
-            0 => error,
-            rows => Error::Interrupted { rows, source: Box::new(error) },
-        })?;
-        Ok(done)
+        }
+        Ok(swept)
     }
 
-    /// Does the same where the database may refuse `work` on some of the rows. The other rows of their batch are
-    /// processed all the same; the refused ones stay and are counted.
-    pub(crate) fn sweep_leaving<C: QueueConnection>(
+    fn sweep_kind<C: QueueConnection>(
         &self,
         connection: &mut C,
+        states: &[StateCondition],
         sweep: &Sweep<'_>,
-        refused: &mut Refused,
-        work: impl Fn(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
-    ) -> Result<usize, Error>
-    where
-        Self: SweepOn<C, Key = Q::Key>,
-    {
-        // Each pass tries the refused rows once more.
-        let now_refused = RefCell::new(Refused::default());
-        // A batch that is tried again counts once.
-        let refused_in_batch = RefCell::new(Refused::default());
-        let each = |queue: &Self, connection: &mut C, keys: &[Q::Key]| {
-            refused_in_batch.take();
-            match undone_on_error(connection, |connection| work(queue, connection, keys)) {
-                Err(error) if is_refusal(&error) => {}
-                worked => return worked,
-            }
-            let mut worked = 0;
-            for key in keys {
-                match undone_on_error(connection, |connection| work(queue, connection, std::slice::from_ref(key))) {
-                    Err(error) if is_refusal(&error) => refused_in_batch.borrow_mut().add(1, Some(error)),
-                    one => worked += one?,
-                }
-            }
-            Ok(worked)
-        };
-        let done = self.sweep(connection, sweep, each, |moment| match moment {
-            Moment::Anew => drop(now_refused.take()),
-            Moment::Begins => drop(refused_in_batch.take()),
-            Moment::Done(_) => {
-                let Refused { rows, first } = refused_in_batch.take();
-                now_refused.borrow_mut().add(rows, first);
-            }
-        })?;
-        let Refused { rows, first } = now_refused.into_inner();
-        refused.add(rows, first);
-        Ok(done)
-    }
-
-    fn sweep_counting<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        sweep: &Sweep<'_>,
-        work: &mut impl FnMut(&Self, &mut C, &[Q::Key]) -> QueryResult<usize>,
+        swept: &mut Swept,
+        work: &mut impl FnMut(&mut C, &[Q::Key]) -> QueryResult<usize>,
         at: &mut impl FnMut(Moment),
     ) -> Result<(), Error>
     where
@@ -132,13 +98,12 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let passes_over = C::Backend::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
         loop {
-            at(Moment::Anew);
             // The rows that stay come first in the next chunk, so the next read skips as many.
             let (mut taken, mut left) = (0, 0);
+            // Each pass tries the refused rows once more.
+            let mut refused = Swept::default();
             loop {
-                let read =
-                    held_on_conflict::<C, _>(self.read_keys(connection, sweep.states, sweep.archive, CHUNK, left))?;
-                let is_last = read.len() < CHUNK;
+                let read = held_on_conflict::<C, _>(self.read_keys(connection, states, sweep.archive, CHUNK, left))?;
                 let rows = read.len();
                 let keys: Vec<_> = read.into_iter().flatten().collect();
                 if keys.len() < rows {
@@ -151,54 +116,85 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
                 }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
                     at(Moment::Begins);
-                    let rows = in_transaction(connection, self.wait, |connection, _| {
-                        let locked = self.lock_keys(connection, sweep.states, sweep.archive, batch, passes_over)?;
-                        if locked.is_empty() { Ok(0) } else { work(self, connection, &locked) }
+                    // The result of this try alone: one that was rolled back before has done nothing.
+                    let done = in_transaction(connection, self.wait, |connection, _| {
+                        let locked = self.lock_keys(connection, states, sweep.archive, batch, passes_over)?;
+                        sweep.work_on(connection, &locked, work)
                     })?;
-                    if rows < batch.len() {
-                        let stay = self.count_among(connection, sweep.states, sweep.archive, batch);
+                    if done.rows < batch.len() {
+                        let stay = self.count_among(connection, states, sweep.archive, batch);
                         left += held_on_conflict::<C, _>(stay)?;
                     }
-                    taken += rows;
-                    at(Moment::Done(rows));
+                    taken += done.rows;
+                    swept.rows += done.rows;
+                    refused.add_refused(done.refused, done.refusal);
+                    at(Moment::Done(done.rows));
                 }
-                if is_last {
+                if rows < CHUNK {
                     break;
                 }
             }
             if sweep.once || taken == 0 || left == 0 {
+                swept.add_refused(refused.refused, refused.refusal);
                 return Ok(());
             }
         }
     }
 }
 
-/// The rows that the database refuses to change.
-#[derive(Debug, Default)]
-pub(crate) struct Refused {
-    rows: usize,
-    first: Option<DieselError>,
+impl Sweep<'_> {
+    /// Processes locked rows, together if possible, and else one by one.
+    fn work_on<C: QueueConnection, K>(
+        &self,
+        connection: &mut C,
+        keys: &[K],
+        work: &mut impl FnMut(&mut C, &[K]) -> QueryResult<usize>,
+    ) -> QueryResult<Swept> {
+        if keys.is_empty() {
+            return Ok(Swept::default());
+        }
+        let Some(is_refusal) = self.is_refusal else {
+            return Ok(Swept { rows: work(connection, keys)?, ..Swept::default() });
+        };
+        match undone_on_error(connection, is_refusal, |connection| work(connection, keys)) {
+            Err(error) if is_refusal(&error) => {}
+            worked => return Ok(Swept { rows: worked?, ..Swept::default() }),
+        }
+        let mut swept = Swept::default();
+        for key in keys {
+            match undone_on_error(connection, is_refusal, |connection| work(connection, slice::from_ref(key))) {
+                Err(error) if is_refusal(&error) => swept.add_refused(1, Some(error)),
+                one => swept.rows += one?,
+            }
+        }
+        Ok(swept)
+    }
 }
 
-impl Refused {
-    fn add(&mut self, rows: usize, error: Option<DieselError>) {
-        self.rows += rows;
-        self.first = self.first.take().or(error);
+impl Swept {
+    fn add_refused(&mut self, rows: usize, refusal: Option<DieselError>) {
+        self.refused += rows;
+        self.refusal = self.refusal.take().or(refusal);
     }
 
-    /// Returns how many rows are done, or the error that reports both.
-    pub(crate) fn beside(self, done: usize) -> Result<usize, Error> {
-        let Some(source) = self.first else { return Ok(done) };
-        let refused = Error::Refused { rows: self.rows, source };
-        match done {
-            0 => Err(refused),
-            rows => Err(Error::Interrupted { rows, source: Box::new(refused) }),
+    /// Returns how many rows were taken, or the error that reports both.
+    pub(crate) fn unless_refused(mut self) -> Result<usize, Error> {
+        match self.refusal.take() {
+            None => Ok(self.rows),
+            Some(source) => Err(self.interrupted_by(Error::Refused { rows: self.refused, source })),
+        }
+    }
+
+    fn interrupted_by(&self, error: Error) -> Error {
+        match self.rows {
+            0 => error,
+            rows => Error::Interrupted { rows, source: Box::new(error) },
         }
     }
 }
 
 /// Tells whether the database refuses because of its other data: it will do so again.
-fn is_refusal(error: &DieselError) -> bool {
+pub(super) fn is_refusal(error: &DieselError) -> bool {
     matches!(
         error,
         DieselError::DatabaseError(
@@ -218,6 +214,7 @@ fn is_refusal(error: &DieselError) -> bool {
 /// failed.
 fn undone_on_error<C: QueueConnection, T>(
     connection: &mut C,
+    is_refusal: fn(&DieselError) -> bool,
     work: impl FnOnce(&mut C) -> QueryResult<T>,
 ) -> QueryResult<T> {
     let mut cause = None;
