@@ -134,7 +134,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     pub(super) fn comes_back(&self, row: &UnsettledRow<K>, times: u32) {
         self.due_rows.row_backoff.end(&row.key);
         // If the row does not come back this time, its next try finds that it is not due.
-        self.due_rows.refuse(self.queue.sql.options, &row.key, row.due, row.details.lane.as_ref(), times);
+        self.due_rows.refuse(&row.key, row.due, row.details.lane.as_ref(), times);
     }
 
     /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone

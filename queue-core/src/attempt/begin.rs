@@ -48,7 +48,7 @@ pub(crate) fn begin_and_claim<K: Key, C: QueueConnection>(
     let claimed = match (claim.places, claim.prefetched_keys) {
         (Some(places), _) => {
             let one = LaneClaim { limit: 1, locks: true, begins_again: true };
-            places.claim(queue, session, one, claim.scope)?.pop()
+            places.claim(session, one, claim.scope)?.pop()
         }
         (None, Some(prefetched_keys)) => prefetched_keys.claim(queue, session, claim.scope)?,
         (None, None) => claim_one(queue, session, claim.scope)?,

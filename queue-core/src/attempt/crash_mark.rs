@@ -92,7 +92,7 @@ fn is_still_its_turn<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     key: &RowKey<K>,
-    claim: &ClaimPlan<'_, K>,
+    claim: &ClaimPlan<'_, K, C>,
 ) -> QueryResult<bool> {
     if !queue.sql.options.exclusive {
         return claim.places.map_or(Ok(true), |places| places.retake(connection));

@@ -11,6 +11,7 @@ use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{
     ClaimedAs, HeldPlaces, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
 };
+use crate::entity::Key;
 use crate::erased_entity::{ErasedEntity, opened};
 use crate::event::Watch;
 use crate::handler::{ApplyAnswer, Handler, HandlerResult, Message};
@@ -67,7 +68,7 @@ impl ToHandle for &(ErasedEntity, QueueState) {
 }
 
 /// How the messages of one entity are attempted.
-pub(crate) struct Plan<'a, K, C: QueueConnection> {
+pub(crate) struct Plan<'a, K: Key, C: QueueConnection> {
     pub(crate) queue: &'a ErasedQueue<K, C>,
     pub(crate) handler: &'a dyn AttemptBody<C>,
     pub(crate) rules: &'a SettleRules,
@@ -75,11 +76,11 @@ pub(crate) struct Plan<'a, K, C: QueueConnection> {
     pub(crate) slot: &'a Slot,
     /// The beginning of an idempotency key, before the primary key.
     pub(crate) key_prefix: &'a str,
-    pub(crate) claim: ClaimPlan<'a, K>,
+    pub(crate) claim: ClaimPlan<'a, K, C>,
 }
 
 /// How the row of an attempt is claimed.
-pub(crate) struct ClaimPlan<'a, K> {
+pub(crate) struct ClaimPlan<'a, K: Key, C: QueueConnection> {
     /// Which of the due rows are attempted.
     pub(crate) scope: Scope<'a, K>,
     /// The low-water mark's record of the same claim.
@@ -93,10 +94,10 @@ pub(crate) struct ClaimPlan<'a, K> {
     /// The rows that this process's workers are processing.
     pub(crate) rows_in_hand: Option<&'a RowsInHand>,
     /// The places in lanes that the worker holds, if the rows are scheduled by lanes or limited in number.
-    pub(crate) places: Option<&'a HeldPlaces<'a>>,
+    pub(crate) places: Option<&'a HeldPlaces<'a, K, C>>,
 }
 
-impl<K> ClaimPlan<'_, K> {
+impl<K: Key, C: QueueConnection> ClaimPlan<'_, K, C> {
     /// Returns the plan for a row that a lease's claim has already claimed and checked.
     pub(crate) fn none() -> Self {
         ClaimPlan {
@@ -189,7 +190,7 @@ pub(crate) struct LockedRow<'a, K> {
 }
 
 /// A claimed message in its transaction.
-pub(crate) struct Attempt<'a, K, C: QueueConnection> {
+pub(crate) struct Attempt<'a, K: Key, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, K, C>,
     pub(crate) row: LockedRow<'a, K>,

@@ -72,14 +72,14 @@ pub(crate) fn nowhere(fence: Fence) -> Fence {
 /// shows it too.
 pub(crate) fn leave_alone<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
-    due_rows: &DueRows<K>,
+    due_rows: &DueRows<K, C>,
     log: &RateLimitedLog,
     row: &UnsettledRow<K>,
     cause: &str,
     is_noted: bool,
 ) -> Turn {
     let UnsettledRow { key, due, details, .. } = row;
-    let refusal = due_rows.refuse(queue.sql.options, key, *due, details.lane.as_ref(), 0);
+    let refusal = due_rows.refuse(key, *due, details.lane.as_ref(), 0);
     if refusal.is_first && !is_noted {
         let cause = log.redacted(cause);
         tracing::warn!(
@@ -95,12 +95,12 @@ pub(crate) fn leave_alone<K: Key, C: QueueConnection>(
 /// before.
 pub(crate) fn leave_kept_alone<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
-    due_rows: &DueRows<K>,
+    due_rows: &DueRows<K, C>,
     row: &UnsettledRow<K>,
     times: u32,
 ) -> Turn {
     let UnsettledRow { key, due, details, .. } = row;
-    let refusal = due_rows.refuse(queue.sql.options, key, *due, details.lane.as_ref(), times);
+    let refusal = due_rows.refuse(key, *due, details.lane.as_ref(), times);
     if times == 0 {
         tracing::warn!(
             entity = queue.sql.entity,

@@ -17,7 +17,7 @@ use crate::statement::{Change, ErasedQueue, Next};
 const FAR: Duration = Duration::from_secs(3600);
 
 /// Returns the state by which a later claim recognises the row.
-pub(super) fn claimed_as<'p, K, C: QueueConnection>(
+pub(super) fn claimed_as<'p, K: Key, C: QueueConnection>(
     plan: &Plan<'p, K, C>,
     key: &RowKey<K>,
     message: &DecodedMessage,

@@ -33,7 +33,7 @@ pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
     info: RunnerInfo,
     handler: Box<dyn AttemptBody<C> + Send + Sync>,
     pub(crate) rules: SettleRules,
-    pub(crate) due_rows: DueRows<K>,
+    pub(crate) due_rows: DueRows<K, C>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
     pub(crate) log: RateLimitedLog,
@@ -83,7 +83,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         slot: &'a Slot,
         stays: bool,
         rows: &'a PickedRows<'a, K>,
-        places: Option<&'a HeldPlaces<'a>>,
+        places: Option<&'a HeldPlaces<'a, K, C>>,
     ) -> Plan<'a, K, C> {
         let scope = rows.scope();
         // A worker that is alone in the process is so for the row that has been due longest.
@@ -115,7 +115,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         holder: &mut SessionHolder<C>,
         limit: u32,
     ) -> Result<Option<PickedRows<'_, K>>, Turn> {
-        let picked = self.due_rows.pick(self.queue, holder, limit).map_err(|error| {
+        let picked = self.due_rows.pick(holder, limit).map_err(|error| {
             holder.close();
             if let Error::Database(error) = &error
                 && let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error)
@@ -310,7 +310,7 @@ impl<K: Key, C: QueueConnection> QueueProbes<C> for TransactionRunner<K, C> {
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due(self.queue, connection, thorough)
+        self.due_rows.probe_due(connection, thorough)
     }
 
     fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
@@ -318,6 +318,6 @@ impl<K: Key, C: QueueConnection> QueueProbes<C> for TransactionRunner<K, C> {
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water(self.queue, connection)
+        self.due_rows.probe_low_water(connection)
     }
 }

@@ -16,18 +16,19 @@ use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::row::{Instant, Lane, Options, RowKey};
+use crate::row::{Instant, Lane, RowKey};
 use crate::statement::{ErasedQueue, Scope};
 
 /// What one process knows about the due rows of one entity.
-pub(crate) struct DueRows<K> {
+pub(crate) struct DueRows<K: Key, C: QueueConnection> {
+    queue: &'static ErasedQueue<K, C>,
     pub(crate) row_backoff: RowBackoff<K>,
-    pub(crate) refused_rows: RefusedRows<K>,
+    pub(crate) refused_rows: RefusedRows<K, C>,
     pub(crate) kept_rows: KeptRows,
     pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
-    pub(crate) places: Option<Places>,
+    pub(crate) places: Option<Places<K, C>>,
     turn_holder: TurnHolder,
     stages: ServedStages,
 }
@@ -45,11 +46,11 @@ pub(crate) struct PickedRows<'a, K> {
     pub(crate) is_new: bool,
 }
 
-impl<K: Key> DueRows<K> {
+impl<K: Key, C: QueueConnection> DueRows<K, C> {
     /// The due rows of a queue. `low_water_at_once`: claims begin at the low-water mark from the first on. `lease`: the length
     /// of its leases in lease mode.
-    pub(crate) fn of<C: QueueConnection>(
-        queue: &ErasedQueue<K, C>,
+    pub(crate) fn of(
+        queue: &'static ErasedQueue<K, C>,
         low_water_at_once: bool,
         lease: Option<Duration>,
     ) -> QueryResult<Self> {
@@ -58,8 +59,9 @@ impl<K: Key> DueRows<K> {
             low_water.use_at_once();
         }
         Ok(DueRows {
+            queue,
             row_backoff: RowBackoff::new(),
-            refused_rows: RefusedRows::new(),
+            refused_rows: RefusedRows::new(queue),
             kept_rows: KeptRows::new(),
             rows_in_hand: RowsInHand::new(),
             low_water,
@@ -91,14 +93,9 @@ impl<K: Key> DueRows<K> {
     }
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
-    pub(crate) fn pick<C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        holder: &mut SessionHolder<C>,
-        limit: u32,
-    ) -> Result<Option<PickedRows<'_, K>>, Error> {
+    pub(crate) fn pick(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Option<PickedRows<'_, K>>, Error> {
         let lookout = loop {
-            match self.refused_rows.look_out(queue, holder, self.stages(), limit)? {
+            match self.refused_rows.look_out(holder, self.stages(), limit)? {
                 // A survey also reads the keys of rows that another worker is about to find refused.
                 Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
                     keys if keys.is_empty() => {}
@@ -129,56 +126,40 @@ impl<K: Key> DueRows<K> {
 
     /// Leaves a row alone for a while on which the database refuses to write, and has refused to do so at least `times`
     /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits.
-    pub(crate) fn refuse(
-        &self,
-        options: &Options,
-        key: &RowKey<K>,
-        due: Option<Instant>,
-        lane: Option<&Lane>,
-        times: u32,
-    ) -> Refusal {
+    pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Instant>, lane: Option<&Lane>, times: u32) -> Refusal {
         match (&self.places, lane) {
-            (Some(places), Some(first_of)) if options.keeps_order_in(lane) => {
+            (Some(places), Some(first_of)) if self.queue.sql.options.keeps_order_in(lane) => {
                 places.turns.refusals.refuse(first_of, key, due, times)
             }
-            _ => self.refused_rows.refuse(options, key, due, times),
+            _ => self.refused_rows.refuse(key, due, times),
         }
     }
 
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
     /// the retries of others hold back.
-    pub(crate) fn probe_due<C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        thorough: bool,
-    ) -> QueryResult<Option<Duration>> {
+    pub(crate) fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
         let due_in = match self.refused_rows.are_any() {
-            true => self.refused_rows.probe_due(queue, connection, self.stages(), thorough)?,
-            false => self.low_water.probe_due(queue, connection, self.stages(), thorough)?,
+            true => self.refused_rows.probe_due(connection, self.stages(), thorough)?,
+            false => self.low_water.probe_due(self.queue, connection, self.stages(), thorough)?,
         };
-        let is_strict = queue.sql.options.lanes.is_some_and(|lanes| lanes.strict);
+        let is_strict = self.queue.sql.options.lanes.is_some_and(|lanes| lanes.strict);
         if due_in == Some(Duration::ZERO)
             && thorough
             && is_strict
             && let Some(places) = &self.places
-            && !places.any_may_run(queue, connection, self.stages(), &self.refused_rows)?
+            && !places.any_may_run(connection, self.stages(), &self.refused_rows)?
         {
             return Ok(None);
         }
         if due_in == Some(Duration::ZERO) {
-            self.turn_holder.look(queue, connection, self.stages())?;
+            self.turn_holder.look(self.queue, connection, self.stages())?;
         }
         Ok(due_in)
     }
 
     /// Probes, while the workers are busy, whether their claims walk over rows that were settled long ago.
-    pub(crate) fn probe_low_water<C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-    ) -> QueryResult<()> {
-        self.low_water.probe(queue, connection, self.stages())
+    pub(crate) fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
+        self.low_water.probe(self.queue, connection, self.stages())
     }
 }
 

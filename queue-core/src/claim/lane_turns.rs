@@ -25,9 +25,8 @@ const SAMPLE: u32 = 128;
 const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The turns of the lanes of one entity, as its workers in this process see them.
-pub(crate) struct LaneTurns {
-    /// Whether rows may be in no lane.
-    nullable: bool,
+pub(crate) struct LaneTurns<K: Key, C: QueueConnection> {
+    queue: &'static ErasedQueue<K, C>,
     round: Mutex<Round>,
     pub(super) refusals: LaneRefusals,
 }
@@ -60,9 +59,8 @@ pub(crate) struct Search {
     ends: u32,
 }
 
-impl LaneTurns {
-    /// The turns of lanes. `nullable`: rows may be in no lane.
-    pub(crate) fn new(nullable: bool) -> Self {
+impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
+    pub(crate) fn new(queue: &'static ErasedQueue<K, C>) -> Self {
         let round = Round {
             next: VecDeque::new(),
             turns: HashMap::new(),
@@ -74,13 +72,12 @@ impl LaneTurns {
             walked: 0,
             held_back: HashMap::new(),
         };
-        LaneTurns { nullable, round: Mutex::new(round), refusals: LaneRefusals::default() }
+        LaneTurns { queue, round: Mutex::new(round), refusals: LaneRefusals::default() }
     }
 
     /// Returns the next lane to try. `None`: the search has seen all of them.
-    pub(crate) fn next_lane<K: Key, C: QueueConnection>(
+    pub(crate) fn next_lane(
         &self,
-        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         scope: Scope<'_, K>,
         search: &mut Search,
@@ -97,10 +94,10 @@ impl LaneTurns {
                 Instant::now() >= round.next_sample
             };
             if !samples {
-                self.walk(queue, connection, scope, search)?;
+                self.walk(connection, scope, search)?;
                 continue;
             }
-            let lanes = queue.due_lanes(connection, scope, SAMPLE)?;
+            let lanes = self.queue.due_lanes(connection, scope, SAMPLE)?;
             search.is_complete = lanes.len() < SAMPLE as usize;
             match search.is_complete {
                 true => self.round().fill(lanes),
@@ -136,19 +133,13 @@ impl LaneTurns {
     }
 
     /// Reads the next lanes along the index, unless another worker has done so meanwhile.
-    fn walk<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        scope: Scope<'_, K>,
-        search: &mut Search,
-    ) -> QueryResult<()> {
+    fn walk(&self, connection: &mut C, scope: Scope<'_, K>, search: &mut Search) -> QueryResult<()> {
         let (after, walks) = {
             let round = self.round();
             (round.reached.clone(), round.walks)
         };
-        let (is_first, ahead) = (after.is_none(), queue.lanes_ahead(scope));
-        let found = queue.next_lanes(connection, scope, after, ahead)?;
+        let (is_first, ahead) = (after.is_none(), self.queue.lanes_ahead(scope));
+        let found = self.queue.next_lanes(connection, scope, after, ahead)?;
         let mut round = self.round();
         if round.walks != walks {
             return Ok(());
@@ -161,7 +152,8 @@ impl LaneTurns {
         if lanes < ahead {
             round.reached = None;
             round.lanes = std::mem::take(&mut round.walked).max(1);
-            round.next.extend(self.nullable.then_some(Lane::NoValue));
+            let nullable = self.queue.sql.options.lanes.is_some_and(|lanes| lanes.of.nullable);
+            round.next.extend(nullable.then_some(Lane::NoValue));
             search.ends += 1;
             // From the first lane to the last, or from somewhere to the last and then all of them.
             search.is_complete = is_first || search.ends > 1;

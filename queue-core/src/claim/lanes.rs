@@ -16,9 +16,7 @@ use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
-use crate::statement::{
-    Claimed, ClaimedRow, ErasedQueue, FromLane, Pick, Scope, claimed_key, claimed_within, locks_what_it_passes,
-};
+use crate::statement::{Claimed, ClaimedRow, FromLane, Pick, Scope, claimed_key, claimed_within, locks_what_it_passes};
 
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
 const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
@@ -44,41 +42,39 @@ struct LaneRows<'a, K> {
     key: Option<&'a RowKey<K>>,
 }
 
-impl HeldPlaces<'_> {
+impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     /// Claims rows: the first of each lane whose turn it is and that has a place. Run it in a transaction.
-    pub(crate) fn claim<K: Key, C: QueueConnection>(
+    pub(crate) fn claim(
         &self,
-        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         claim: LaneClaim,
         scope: Scope<'_, K>,
     ) -> QueryResult<Vec<Claimed<K>>> {
-        let leased = |connection: &mut C, limit| self.places.leased(queue, connection, &Lane::Queue, None, limit);
-        let Some(entry) = self.enter(connection, &Lane::Queue, &leased)? else { return Ok(Vec::new()) };
+        let Some(entry) = self.enter(connection, &Lane::Queue)? else { return Ok(Vec::new()) };
         let claim = LaneClaim { limit: claim.limit.min(entry.rows), ..claim };
         if self.places.lanes.is_none() {
             return match claim.locks {
-                true => claim_some(queue, connection, claim.limit, scope),
-                false => peek(queue, connection, claim.limit, scope),
+                true => claim_some(self.places.queue, connection, claim.limit, scope),
+                false => peek(self.places.queue, connection, claim.limit, scope),
             };
         }
         let (mut claimed, mut search) = (Vec::new(), Search::default());
         let mut only = scope.only.map(|keys| keys.iter());
         while claimed.len() < claim.limit as usize {
             let (lane, key) = match &mut only {
-                None => match self.places.turns.next_lane(queue, connection, scope, &mut search)? {
+                None => match self.places.turns.next_lane(connection, scope, &mut search)? {
                     Some(lane) => (lane, None),
                     None => break,
                 },
                 Some(keys) => match keys.next() {
-                    Some(key) => match queue.lane_of(connection, key.value())? {
+                    Some(key) => match self.places.queue.lane_of(connection, key.value())? {
                         Some(lane) if !self.places.turns.holds_back(&lane) => (lane, Some(key)),
                         _ => continue,
                     },
                     None => break,
                 },
             };
-            match self.claim_from(queue, connection, claim, scope, (&lane, key), &claimed)? {
+            match self.claim_from(connection, claim, scope, (&lane, key), &claimed)? {
                 Some(rows) => claimed.extend(rows),
                 None => break,
             }
@@ -87,28 +83,26 @@ impl HeldPlaces<'_> {
     }
 
     /// Claims rows of one lane, if it has a place. `None`: the claim has lost its place in the queue.
-    fn claim_from<K: Key, C: QueueConnection>(
+    fn claim_from(
         &self,
-        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         claim: LaneClaim,
         scope: Scope<'_, K>,
         (lane, key): (&Lane, Option<&RowKey<K>>),
         claimed: &[Claimed<K>],
     ) -> QueryResult<Option<Vec<Claimed<K>>>> {
-        let leased = |connection: &mut C, limit| self.places.leased(queue, connection, lane, None, limit);
-        let Some(entry) = self.enter(connection, lane, &leased)? else { return Ok(Some(Vec::new())) };
+        let Some(entry) = self.enter(connection, lane)? else { return Ok(Some(Vec::new())) };
         let room = claim.limit - u32::try_from(claimed.len()).unwrap_or(claim.limit);
         let most = entry.rows.min(self.places.turns.share(room));
         // A lane may have several turns in one claim, and on some databases a claim does not pass over its own rows.
         let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
         let within = Scope { except: &except, ..scope };
         let is_sure = entry.place.is_none();
-        let rows = match self.pick(queue, connection, scope, lane)? {
+        let rows = match self.pick(connection, scope, lane)? {
             Some(pick) => {
                 let from = FromLane { lane: lane.clone(), place: entry.place, pick };
                 let rows = LaneRows { from, limit: most, locks: claim.locks, key };
-                claim_in_lane(queue, connection, within, &rows)?
+                self.places.claim_in_lane(connection, within, &rows)?
             }
             None => Vec::new(),
         };
@@ -120,24 +114,16 @@ impl HeldPlaces<'_> {
         if rows.is_empty() && !is_sure {
             self.forget_lane(lane);
         }
-        let mut rows = claimed_within(queue, connection, scope, rows)?;
+        let mut rows = claimed_within(self.places.queue, connection, scope, rows)?;
         for row in &mut rows {
             row.details.lane = Some(lane.clone());
         }
         Ok(Some(rows))
     }
-}
 
-impl HeldPlaces<'_> {
     /// Decides which rows of a lane in which it has a place a claim takes. `None`: none, because one that has failed, or
     /// on which the database refuses to write, holds the others back.
-    fn pick<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        scope: Scope<'_, K>,
-        lane: &Lane,
-    ) -> QueryResult<Option<Pick>> {
+    fn pick(&self, connection: &mut C, scope: Scope<'_, K>, lane: &Lane) -> QueryResult<Option<Pick>> {
         // There is no order among the rows without a value.
         let Some(lanes) = self.places.lanes.filter(|lanes| lanes.serial && lane.value().is_some()) else {
             return Ok(Some(Pick::Any));
@@ -146,7 +132,7 @@ impl HeldPlaces<'_> {
             // No row may overtake one that another session holds for a moment.
             return Ok(Some(Pick::First));
         }
-        let due = queue.ahead_due(connection, lane)?;
+        let due = self.places.queue.ahead_due(connection, lane)?;
         fail_point("lane-asked");
         let turns = &self.places.turns;
         let Some(pick) = pick_of(due) else {
@@ -154,7 +140,7 @@ impl HeldPlaces<'_> {
             return Ok(None);
         };
         if turns.refusals.may_hold(lane)
-            && let Some(first) = first_of(queue, connection, scope.stages, lane, pick)?
+            && let Some(first) = self.places.first_of(connection, scope.stages, lane, pick)?
         {
             if let Some(look) = turns.refusals.holds(lane, &first.key, first.fence.due) {
                 turns.is_held_back(lane, look);
@@ -166,34 +152,33 @@ impl HeldPlaces<'_> {
     }
 }
 
-impl Places {
+impl<K: Key, C: QueueConnection> Places<K, C> {
     /// Tells whether any row in these stages is due and not held back by another one, which waits for its retry or on which
     /// the database refuses to write.
-    pub(crate) fn any_may_run<K: Key, C: QueueConnection>(
+    pub(crate) fn any_may_run(
         &self,
-        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         stages: Option<&[&'static str]>,
-        refused_rows: &RefusedRows<K>,
+        refused_rows: &RefusedRows<K, C>,
     ) -> QueryResult<bool> {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
             let rows = LaneRows { from, limit: refused_rows.more_than_all(), locks: false, key: None };
-            for row in claim_in_lane(queue, connection, scope, &rows)? {
-                if !refused_rows.contain(&claimed_key(queue.sql, row)) {
+            for row in self.claim_in_lane(connection, scope, &rows)? {
+                if !refused_rows.contain(&claimed_key(self.queue.sql, row)) {
                     return Ok(true);
                 }
             }
         }
-        let (mut after, ahead) = (None, queue.lanes_ahead(scope));
+        let (mut after, ahead) = (None, self.queue.lanes_ahead(scope));
         loop {
-            let lanes = queue.next_lanes(connection, scope, after, ahead)?;
+            let lanes = self.queue.next_lanes(connection, scope, after, ahead)?;
             for lane in &lanes {
                 let lane = Lane::Value(lane.clone());
-                let Some(pick) = pick_of(queue.ahead_due(connection, &lane)?) else { continue };
+                let Some(pick) = pick_of(self.queue.ahead_due(connection, &lane)?) else { continue };
                 // There is none if the claim's condition or the stage keeps the first one from being claimed.
-                let Some(first) = first_of(queue, connection, stages, &lane, pick)? else { continue };
+                let Some(first) = self.first_of(connection, stages, &lane, pick)? else { continue };
                 if !self.turns.refusals.contain(&lane, &first.key, first.fence.due) {
                     return Ok(true);
                 }
@@ -204,6 +189,43 @@ impl Places {
             after = lanes.last().cloned();
         }
     }
+
+    /// Reads the row of a strict lane that is next, without locking it.
+    fn first_of(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        lane: &Lane,
+        pick: Pick,
+    ) -> QueryResult<Option<Claimed<K>>> {
+        let from = FromLane { lane: lane.clone(), place: None, pick };
+        let rows = LaneRows { from, limit: 1, locks: false, key: None };
+        let first = self.claim_in_lane(connection, Scope { stages, ..Scope::ALL }, &rows)?.pop();
+        Ok(first.map(|row| Claimed::read(self.queue.sql, row)))
+    }
+
+    /// Claims rows of a lane, in their order.
+    fn claim_in_lane(
+        &self,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        rows: &LaneRows<'_, K>,
+    ) -> QueryResult<Vec<ClaimedRow<K>>> {
+        let claim = |limit| {
+            let claim = self.queue.claim_of(scope, limit).in_lane(rows.from.clone());
+            if rows.locks { claim } else { claim.without_lock() }
+        };
+        if let Some(key) = rows.key {
+            return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows([key.value()])));
+        }
+        match rows.locks
+            && rows.from.pick == Pick::Any
+            && locks_what_it_passes::<C::Backend, _>(self.queue.sql.options, scope)
+        {
+            true => claim_candidates(self.queue, connection, rows.limit, claim),
+            false => (self.queue.load_claimed)(connection, &claim(rows.limit)),
+        }
+    }
 }
 
 /// Decides which row of a strict lane is next. `due`: in how long the row that holds it back is due, if there is one.
@@ -212,39 +234,5 @@ fn pick_of(due: Option<Duration>) -> Option<Pick> {
     match due {
         None => Some(Pick::FirstOfAll),
         Some(due) => due.is_zero().then_some(Pick::Ahead),
-    }
-}
-
-/// Reads the row of a strict lane that is next, without locking it.
-fn first_of<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    stages: Option<&[&'static str]>,
-    lane: &Lane,
-    pick: Pick,
-) -> QueryResult<Option<Claimed<K>>> {
-    let from = FromLane { lane: lane.clone(), place: None, pick };
-    let rows = LaneRows { from, limit: 1, locks: false, key: None };
-    let first = claim_in_lane(queue, connection, Scope { stages, ..Scope::ALL }, &rows)?.pop();
-    Ok(first.map(|row| Claimed::read(queue.sql, row)))
-}
-
-/// Claims rows of a lane, in their order.
-fn claim_in_lane<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    scope: Scope<'_, K>,
-    rows: &LaneRows<'_, K>,
-) -> QueryResult<Vec<ClaimedRow<K>>> {
-    let claim = |limit| {
-        let claim = queue.claim_of(scope, limit).in_lane(rows.from.clone());
-        if rows.locks { claim } else { claim.without_lock() }
-    };
-    if let Some(key) = rows.key {
-        return (queue.load_claimed)(connection, &claim(1).only(queue.rows([key.value()])));
-    }
-    match rows.locks && rows.from.pick == Pick::Any && locks_what_it_passes::<C::Backend, _>(queue.sql.options, scope) {
-        true => claim_candidates(queue, connection, rows.limit, claim),
-        false => (queue.load_claimed)(connection, &claim(rows.limit)),
     }
 }

@@ -25,11 +25,11 @@ const TRUST: Duration = Duration::from_secs(10);
 const SHORTEST_SEARCH: Duration = Duration::from_secs(3_600);
 
 /// The lanes of one entity and their places, as its workers in this process see them.
-pub(crate) struct Places {
+pub(crate) struct Places<K: Key, C: QueueConnection> {
+    pub(super) queue: &'static ErasedQueue<K, C>,
     target: Target,
     pub(super) lanes: Option<Lanes>,
-    pub(super) turns: LaneTurns,
-    at_most: Option<u32>,
+    pub(super) turns: LaneTurns<K, C>,
     /// In lease mode, how far the end of a lease may be away.
     longest_lease: Option<Duration>,
     /// How many places this process holds in each lane, in the modes in which a place is a lock.
@@ -43,8 +43,8 @@ struct Taken {
 }
 
 /// The places that a worker holds, and gives back after its transaction.
-pub(crate) struct HeldPlaces<'a> {
-    pub(super) places: &'a Places,
+pub(crate) struct HeldPlaces<'a, K: Key, C: QueueConnection> {
+    pub(super) places: &'a Places<K, C>,
     held: Mutex<Vec<HeldPlace>>,
 }
 
@@ -97,21 +97,18 @@ pub(crate) enum Standing {
     Lost,
 }
 
-impl Places {
+impl<K: Key, C: QueueConnection> Places<K, C> {
     /// The places of a queue, if its rows are scheduled or limited. `lease`: the length of its leases in lease mode.
-    pub(crate) fn of<K: Key, C: QueueConnection>(
-        queue: &ErasedQueue<K, C>,
-        lease: Option<Duration>,
-    ) -> QueryResult<Option<Self>> {
+    pub(crate) fn of(queue: &'static ErasedQueue<K, C>, lease: Option<Duration>) -> QueryResult<Option<Self>> {
         let options = queue.sql.options;
         if !options.is_scheduled() {
             return Ok(None);
         }
         Ok(Some(Places {
+            queue,
             target: queue.target()?,
             lanes: options.lanes,
-            turns: LaneTurns::new(options.lanes.is_some_and(|lanes| lanes.of.nullable)),
-            at_most: options.at_most,
+            turns: LaneTurns::new(queue),
             // Another release of the application may have longer leases.
             longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_SEARCH)),
             held: Arc::default(),
@@ -119,29 +116,24 @@ impl Places {
     }
 
     /// Begins a claim, which will hold places.
-    pub(crate) fn hold(&self) -> HeldPlaces<'_> {
+    pub(crate) fn hold(&self) -> HeldPlaces<'_, K, C> {
         HeldPlaces { places: self, held: Mutex::default() }
     }
 
     /// Tells whether any number of rows is limited.
     pub(crate) fn limit(&self) -> bool {
-        self.at_most.is_some() || self.lanes.is_some_and(|lanes| lanes.at_most.is_some())
+        self.queue.sql.options.at_most.is_some() || self.lanes.is_some_and(|lanes| lanes.at_most.is_some())
     }
 
     /// Returns the value and the limit of the row's lane if as many other rows of it are attempted as it has places; the
     /// same of the queue, without a value. To find out, it takes a place for a moment where places are locks. Run it in a
     /// transaction that is rolled back.
-    pub(crate) fn full_lane<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        key: &K,
-    ) -> QueryResult<Option<(Option<String>, u32)>> {
-        let lane = if self.lanes.is_some() { queue.lane_of(connection, key)? } else { None };
+    pub(crate) fn full_lane(&self, connection: &mut C, key: &K) -> QueryResult<Option<(Option<String>, u32)>> {
+        let lane = if self.lanes.is_some() { self.queue.lane_of(connection, key)? } else { None };
         for lane in std::iter::once(Lane::Queue).chain(lane) {
             let Some(limit) = self.limit_of(&lane) else { continue };
             let is_full = if self.longest_lease.is_some() {
-                self.leased(queue, connection, &lane, Some(key), limit)? >= limit
+                self.leased(connection, &lane, Some(key), limit)? >= limit
             } else {
                 let identity = lane.identity();
                 let place = connection.take_place(&self.target, &identity, limit)?;
@@ -160,7 +152,7 @@ impl Places {
     /// Returns the limit of a lane.
     fn limit_of(&self, lane: &Lane) -> Option<u32> {
         match lane {
-            Lane::Queue => self.at_most,
+            Lane::Queue => self.queue.sql.options.at_most,
             Lane::Value(_) => self.lanes.and_then(|lanes| lanes.at_most),
             Lane::NoValue => None,
         }
@@ -178,56 +170,51 @@ impl Places {
     }
 
     /// Counts the rows of a lane that are under leases, up to `limit`.
-    pub(super) fn leased<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        lane: &Lane,
-        except: Option<&K>,
-        limit: u32,
-    ) -> QueryResult<u32> {
-        queue.leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
+    pub(super) fn leased(&self, connection: &mut C, lane: &Lane, except: Option<&K>, limit: u32) -> QueryResult<u32> {
+        self.queue.leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
     }
 }
 
-impl HeldPlaces<'_> {
+impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     /// Takes a place in a lane, or lets the claim do so. `None`: there is no place.
-    pub(super) fn enter<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        lane: &Lane,
-        leased: &dyn Fn(&mut C, u32) -> QueryResult<u32>,
-    ) -> QueryResult<Option<Entry>> {
+    pub(super) fn enter(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Entry>> {
         let Some(limit) = self.places.limit_of(lane) else { return Ok(Some(Entry::of(u32::MAX))) };
         let is_leased = self.places.longest_lease.is_some();
         let one_row = self.places.lanes.is_some_and(|lanes| lanes.serial) && !matches!(lane, Lane::Queue);
         let (identity, most) = (lane.identity(), if one_row { 1 } else { u32::MAX });
-        if unpoisoned(self.held.lock()).iter().any(|place| place.lane == identity) {
+        if self.has_entered(&identity) {
             // The place is the worker's, who handles one row after the other.
             return Ok((!is_leased && !one_row).then_some(Entry::of(most)));
         }
         let places = if is_leased { 1 } else { limit };
-        let Some(counted) = self.places.count(&identity, places) else { return Ok(None) };
-        let target = &self.places.target;
         // Whether a row holds a strictly serial lane back can only be read after the place is taken.
         let is_strict = self.places.lanes.is_some_and(|lanes| lanes.strict);
         let in_claim = !is_leased && !is_strict && lane.value().is_some() && C::Backend::PLACE_IN_CLAIM.is_some();
-        let place = match in_claim {
-            true => 0,
-            false => match connection.take_place(target, &identity, places)? {
-                Some(place) => place,
-                None => return Ok(None),
-            },
-        };
-        let in_claim = in_claim.then(|| Place::of(target, &identity, places));
-        unpoisoned(self.held.lock()).push(HeldPlace { lane: identity, place, of: places, _counted: counted });
-        let free = if is_leased { limit.saturating_sub(leased(connection, limit)?) } else { most };
+        if !self.take(connection, &identity, places, in_claim)? {
+            return Ok(None);
+        }
+        let in_claim = in_claim.then(|| Place::of(&self.places.target, &identity, places));
+        let free =
+            if is_leased { limit.saturating_sub(self.places.leased(connection, lane, None, limit)?) } else { most };
         Ok((free > 0).then_some(Entry { rows: free, place: in_claim }))
+    }
+
+    fn has_entered(&self, lane: &Arc<str>) -> bool {
+        unpoisoned(self.held.lock()).iter().any(|place| place.lane == *lane)
+    }
+
+    /// Takes one of these many places in a lane, or leaves that to the claim. `false`: there is none.
+    fn take(&self, connection: &mut C, lane: &Arc<str>, of: u32, in_claim: bool) -> QueryResult<bool> {
+        let Some(_counted) = self.places.count(lane, of) else { return Ok(false) };
+        let place = if in_claim { Some(0) } else { connection.take_place(&self.places.target, lane, of)? };
+        let Some(place) = place else { return Ok(false) };
+        unpoisoned(self.held.lock()).push(HeldPlace { lane: lane.clone(), place, of, _counted });
+        Ok(true)
     }
 
     /// Frees what a claim has locked in a lane without finding a row there. `false`: others have taken its other places
     /// meanwhile.
-    pub(super) fn leave_lane<C: QueueConnection>(&self, connection: &mut C, lane: &Lane) -> QueryResult<bool> {
+    pub(super) fn leave_lane(&self, connection: &mut C, lane: &Lane) -> QueryResult<bool> {
         let (identity, mut places) = (lane.identity(), unpoisoned(self.held.lock()));
         let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(true) };
         let place = places.remove(at);
@@ -256,7 +243,7 @@ impl HeldPlaces<'_> {
     }
 
     /// Takes the places again after the end of the transaction in which they were taken. `false`: others have them now.
-    pub(crate) fn retake<C: QueueConnection>(&self, connection: &mut C) -> QueryResult<bool> {
+    pub(crate) fn retake(&self, connection: &mut C) -> QueryResult<bool> {
         if C::Backend::PLACES_END_WITH_TRANSACTION {
             for place in unpoisoned(self.held.lock()).iter_mut() {
                 match connection.take_place(&self.places.target, &place.lane, place.of)? {
@@ -269,7 +256,7 @@ impl HeldPlaces<'_> {
     }
 
     /// Gives all places back, after the end of the transaction.
-    pub(crate) fn leave<C: QueueConnection>(&self, connection: &mut C) -> QueryResult<()> {
+    pub(crate) fn leave(&self, connection: &mut C) -> QueryResult<()> {
         let places = std::mem::take(&mut *unpoisoned(self.held.lock()));
         if !C::Backend::PLACES_END_WITH_TRANSACTION {
             for place in &places {
@@ -281,26 +268,14 @@ impl HeldPlaces<'_> {
 
     /// Tells whether the worker of a leased row still holds one of the places of its lane. Others cannot claim there
     /// before the end of the transaction.
-    pub(crate) fn standing<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        lane: Option<&Lane>,
-        key: &K,
-    ) -> QueryResult<Standing> {
+    pub(crate) fn standing(&self, connection: &mut C, lane: Option<&Lane>, key: &K) -> QueryResult<Standing> {
         for lane in std::iter::once(&Lane::Queue).chain(lane) {
             let Some(limit) = self.places.limit_of(lane) else { continue };
-            let leased = |connection: &mut C, limit| self.places.leased(queue, connection, lane, Some(key), limit);
             let identity = lane.identity();
-            let has_entered = unpoisoned(self.held.lock()).iter().any(|place| place.lane == identity);
-            if !has_entered {
-                let Some(counted) = self.places.count(&identity, 1) else { return Ok(Standing::Unknown) };
-                if connection.take_place(&self.places.target, &identity, 1)?.is_none() {
-                    return Ok(Standing::Unknown);
-                }
-                unpoisoned(self.held.lock()).push(HeldPlace { lane: identity, place: 0, of: 1, _counted: counted });
+            if !self.has_entered(&identity) && !self.take(connection, &identity, 1, false)? {
+                return Ok(Standing::Unknown);
             }
-            if leased(connection, limit)? >= limit {
+            if self.places.leased(connection, lane, Some(key), limit)? >= limit {
                 return Ok(Standing::Lost);
             }
         }

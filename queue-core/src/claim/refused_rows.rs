@@ -26,7 +26,8 @@ use crate::row::{Instant as Due, Options, RowKey};
 use crate::statement::{ClaimedRow, ErasedQueue, Scope, claimed_key, due_time_alone_decides};
 
 /// The refused rows of one entity in one process.
-pub(crate) struct RefusedRows<K> {
+pub(crate) struct RefusedRows<K: Key, C: QueueConnection> {
+    queue: &'static ErasedQueue<K, C>,
     /// Whether there are any: read without the lock, before each message.
     are_any: AtomicBool,
     state: Mutex<RefusedState<K>>,
@@ -40,9 +41,10 @@ fn turns_of(options: &Options) -> Turns {
     }
 }
 
-impl<K: Key> RefusedRows<K> {
-    pub(crate) fn new() -> Self {
-        RefusedRows { are_any: AtomicBool::new(false), state: Mutex::new(RefusedState::new(Instant::now())) }
+impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
+    pub(crate) fn new(queue: &'static ErasedQueue<K, C>) -> Self {
+        let state = RefusedState::new(turns_of(queue.sql.options), Instant::now());
+        RefusedRows { queue, are_any: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// Tells whether the database has refused to write on any row.
@@ -52,8 +54,8 @@ impl<K: Key> RefusedRows<K> {
 
     /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
     /// `times` times before.
-    pub(crate) fn refuse(&self, options: &Options, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        let refusal = self.state().refuse(key, due, times, turns_of(options), Instant::now());
+    pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
+        let refusal = self.state().refuse(key, due, times, Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
@@ -89,9 +91,8 @@ impl<K: Key> RefusedRows<K> {
     }
 
     /// Decides which rows the next claim is for, of up to `limit` rows.
-    pub(crate) fn look_out<C: QueueConnection>(
+    pub(crate) fn look_out(
         &self,
-        queue: &ErasedQueue<K, C>,
         holder: &mut SessionHolder<C>,
         stages: Option<&[&'static str]>,
         limit: u32,
@@ -100,11 +101,11 @@ impl<K: Key> RefusedRows<K> {
             return Ok(Lookout::From { floor: None, except: Vec::new(), is_new: false });
         }
         loop {
-            let step = self.state().next_step(limit, turns_of(queue.sql.options), Instant::now());
+            let step = self.state().next_step(limit, Instant::now());
             match step {
                 Step::Survey(number) => {
                     let surveying = Surveying(self);
-                    self.survey(queue, holder.session()?, stages, number)?;
+                    self.survey(holder.session()?, stages, number)?;
                     drop(surveying);
                 }
                 Step::Claim(lookout) => return Ok(lookout),
@@ -119,50 +120,42 @@ impl<K: Key> RefusedRows<K> {
     }
 
     /// Reads the keys of the rows that have been due longest, outside any transaction.
-    fn survey<C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-        number: u32,
-    ) -> QueryResult<()> {
+    fn survey(&self, connection: &mut C, stages: Option<&[&'static str]>, number: u32) -> QueryResult<()> {
         let begun = Instant::now();
-        let present = queue.present(connection)?;
+        let present = self.queue.present(connection)?;
         let scope = Scope::<K> { stages, ..Scope::ALL };
-        let keys = if due_time_alone_decides(queue.sql.options, scope) && queue.sql.options.stages.is_none() {
-            queue.due_keys(connection, number, None)?
+        let keys = if due_time_alone_decides(self.queue.sql.options, scope) && self.queue.sql.options.stages.is_none() {
+            self.queue.due_keys(connection, number, None)?
         } else {
-            let claim = queue.claim_all().in_stages(stages).some(number, Vec::new()).without_lock();
-            let rows: Vec<ClaimedRow<K>> = (queue.load_claimed)(connection, &claim)?;
-            rows.into_iter().map(|row| claimed_key(queue.sql, row)).collect()
+            let claim = self.queue.claim_all().in_stages(stages).some(number, Vec::new()).without_lock();
+            let rows: Vec<ClaimedRow<K>> = (self.queue.load_claimed)(connection, &claim)?;
+            rows.into_iter().map(|row| claimed_key(self.queue.sql, row)).collect()
         };
-        self.state().arrive(keys, number, present, begun, turns_of(queue.sql.options));
+        self.state().arrive(keys, number, present, begun);
         Ok(())
     }
 
     /// Probes how long it is until a row is due that is not refused, or until a refused one is to be tried again. A
     /// `thorough` probe looks for any due row; a refused one does not count. Only for a queue with refused rows.
-    pub(crate) fn probe_due<C: QueueConnection>(
+    pub(crate) fn probe_due(
         &self,
-        queue: &ErasedQueue<K, C>,
         connection: &mut C,
         stages: Option<&[&'static str]>,
         thorough: bool,
     ) -> QueryResult<Option<Duration>> {
-        let turns = turns_of(queue.sql.options);
-        if turns == Turns::OneByOne {
-            let head = queue.head(connection, stages)?;
+        if self.queue.sql.options.exclusive {
+            let head = self.queue.head(connection, stages)?;
             let waits = head.and_then(|head| self.state().waits(head.text(), Instant::now()));
             return match waits {
                 Some(_) if thorough => Ok(None),
                 Some(waits) => Ok(Some(waits)),
-                None => queue.probe_due(connection, stages),
+                None => self.queue.probe_due(connection, stages),
             };
         }
         let survey = self.state().begin_survey(thorough, Instant::now());
         if let Some(number) = survey {
             let surveying = Surveying(self);
-            self.survey(queue, connection, stages, number)?;
+            self.survey(connection, stages, number)?;
             drop(surveying);
         }
         let now = Instant::now();
@@ -178,8 +171,8 @@ impl<K: Key> RefusedRows<K> {
         };
         let due_in = match from {
             None => None,
-            Some(Some(floor)) => queue.probe_due_from(connection, stages, floor)?,
-            Some(None) => queue.probe_due(connection, stages)?,
+            Some(Some(floor)) => self.queue.probe_due_from(connection, stages, floor)?,
+            Some(None) => self.queue.probe_due(connection, stages)?,
         };
         Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
     }
@@ -190,9 +183,9 @@ impl<K: Key> RefusedRows<K> {
 }
 
 /// Ends a survey, whatever its result.
-struct Surveying<'a, K: Key>(&'a RefusedRows<K>);
+struct Surveying<'a, K: Key, C: QueueConnection>(&'a RefusedRows<K, C>);
 
-impl<K: Key> Drop for Surveying<'_, K> {
+impl<K: Key, C: QueueConnection> Drop for Surveying<'_, K, C> {
     fn drop(&mut self) {
         self.0.state().end_survey();
     }

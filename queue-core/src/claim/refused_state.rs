@@ -51,6 +51,7 @@ type KeyText = Arc<str>;
 
 /// What one process knows about the refused rows of one entity, and which rows the next claim is for.
 pub(super) struct RefusedState<K> {
+    turns: Turns,
     rows: HashMap<KeyText, RefusedRow<K>>,
     by_due_time: BTreeSet<(Due, KeyText)>,
     retries: Retries,
@@ -159,8 +160,9 @@ pub(super) fn pause_after(times: u32) -> Duration {
 }
 
 impl<K: Clone> RefusedState<K> {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(turns: Turns, now: Instant) -> Self {
         RefusedState {
+            turns,
             rows: HashMap::new(),
             by_due_time: BTreeSet::new(),
             retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
@@ -170,14 +172,7 @@ impl<K: Clone> RefusedState<K> {
         }
     }
 
-    pub(super) fn refuse(
-        &mut self,
-        key: &RowKey<K>,
-        due: Option<Due>,
-        times: u32,
-        turns: Turns,
-        now: Instant,
-    ) -> Refusal {
+    pub(super) fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, times: u32, now: Instant) -> Refusal {
         let text = key.text().clone();
         self.retries.end(&text, now);
         self.found.is_refused(&text, now);
@@ -197,13 +192,13 @@ impl<K: Clone> RefusedState<K> {
         }
         self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
         if is_first && !self.start.is_above(due) {
-            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.start.floor, turns) {
+            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.start.floor, self.turns) {
                 self.leap_from(due, now);
                 return Refusal { is_first, is_left_alone: true };
             }
             self.start.excepted.push(key.clone());
             if self.start.excepted.len() > EXCEPTED {
-                self.raise_floor(turns, now);
+                self.raise_floor(now);
             }
         }
         Refusal { is_first, is_left_alone: true }
@@ -222,9 +217,9 @@ impl<K: Clone> RefusedState<K> {
 
     /// Puts the floor at the refused row with the latest due time. The next survey finds the rows that are left below
     /// it.
-    fn raise_floor(&mut self, turns: Turns, now: Instant) {
+    fn raise_floor(&mut self, now: Instant) {
         let last = self.by_due_time.last().map(|(due, _)| *due);
-        self.put_floor(last.filter(|_| turns == Turns::ByDueTime));
+        self.put_floor(last.filter(|_| self.turns == Turns::ByDueTime));
         if self.start.only_found {
             self.survey.next = now;
         }
@@ -258,7 +253,7 @@ impl<K: Clone> RefusedState<K> {
         self.retries.end(text, Instant::now());
         if self.rows.is_empty() {
             let is_running = self.survey.is_running;
-            *self = RefusedState::new(Instant::now());
+            *self = RefusedState::new(self.turns, Instant::now());
             self.survey.is_running = is_running;
         }
     }
@@ -270,8 +265,8 @@ impl<K: Clone> RefusedState<K> {
         }
     }
 
-    pub(super) fn next_step(&mut self, limit: u32, turns: Turns, now: Instant) -> Step<K> {
-        if turns == Turns::OneByOne {
+    pub(super) fn next_step(&mut self, limit: u32, now: Instant) -> Step<K> {
+        if self.turns == Turns::OneByOne {
             let waiting = self.rows.values().filter(|row| row.until > now).take(EXCEPTED);
             let except = padded(waiting.map(|row| row.key.clone()).collect());
             return Step::Claim(Lookout::From { floor: None, except, is_new: false });
@@ -319,7 +314,7 @@ impl<K: Clone> RefusedState<K> {
     }
 
     /// Takes the keys that a survey has read.
-    pub(super) fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant, turns: Turns) {
+    pub(super) fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant) {
         self.survey.is_complete = keys.len() < number as usize;
         self.survey.present = Some((present, begun));
         self.found.tried.clear();
@@ -333,7 +328,7 @@ impl<K: Clone> RefusedState<K> {
         self.survey.next = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
         let keys = keys.into_iter().zip(is_refused);
-        if turns != Turns::ByDueTime {
+        if self.turns != Turns::ByDueTime {
             self.put_floor(None);
             self.found.waiting = keys.filter_map(sound).collect();
             return;

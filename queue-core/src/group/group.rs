@@ -108,14 +108,14 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
 }
 
 /// Returns the rows as they were claimed, with the texts of their keys.
-fn claimed_as<K, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
+fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
     let Some(kept) = plan.claim.kept_rows else { return Vec::new() };
     let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
     messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
 
 /// Tells whether the row may share a transaction, and therefore a crash, with others.
-fn may_share<K, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
+fn may_share<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
     plan.slot.recorder().may_share(plan.key_prefix, &row.key, row.fence, text)
 }
@@ -130,7 +130,7 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
     let rows = match (claim.places, claim.prefetched_keys) {
         (Some(places), _) => {
             let some = LaneClaim { limit: size, locks: true, begins_again: false };
-            places.claim(plan.queue, session, some, claim.scope)?
+            places.claim(session, some, claim.scope)?
         }
         (None, Some(prefetched_keys)) => prefetched_keys.claim_some(plan.queue, session, size, claim.scope)?,
         (None, None) => claim_some(plan.queue, session, size, claim.scope)?,

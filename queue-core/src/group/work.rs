@@ -19,7 +19,7 @@ use crate::statement::{Change, ErasedQueue};
 pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
 /// A group in its transaction.
-pub(crate) struct OpenGroup<'a, K, C: QueueConnection> {
+pub(crate) struct OpenGroup<'a, K: Key, C: QueueConnection> {
     pub(crate) session: &'a mut Session<C>,
     pub(crate) plan: &'a Plan<'a, K, C>,
     pub(crate) handler: &'a dyn GroupBody<C>,

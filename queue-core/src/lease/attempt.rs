@@ -320,7 +320,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         held: &WatchedRow<K>,
-        places: Option<&HeldPlaces<'_>>,
+        places: Option<&HeldPlaces<'_, K, C>>,
         message: &(ErasedEntity, QueueState),
         answer: &dyn AttemptBody<C>,
     ) -> Result<Written, Error> {
@@ -366,7 +366,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         session: &mut Session<C>,
         held: &LeasedRow<K>,
-        places: Option<&HeldPlaces<'_>>,
+        places: Option<&HeldPlaces<'_, K, C>>,
     ) -> QueryResult<Hold> {
         let at_once = if places.is_none() { self.hold_at_once(session, held)? } else { None };
         match at_once {
@@ -449,7 +449,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         connection: &mut C,
         held: &LeasedRow<K>,
-        places: Option<&HeldPlaces<'_>>,
+        places: Option<&HeldPlaces<'_, K, C>>,
     ) -> QueryResult<Option<Written>> {
         for tries in 1.. {
             match self.standing(connection, held, places)? {

@@ -23,7 +23,7 @@ use crate::statement::{Change, Claimed, ErasedQueue, LeasedAtOnce, Next, Scope};
 const DRAWS: u32 = 5;
 
 /// How rows are claimed under a lease.
-pub(crate) struct LeaseClaim<'a, K> {
+pub(crate) struct LeaseClaim<'a, K: Key, C: QueueConnection> {
     pub(crate) rules: &'a SettleRules,
     pub(crate) lease: Duration,
     /// How many rows a claim takes at most.
@@ -36,7 +36,7 @@ pub(crate) struct LeaseClaim<'a, K> {
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
     /// The places in lanes that the claim holds while it counts the leases there.
-    pub(crate) places: Option<&'a HeldPlaces<'a>>,
+    pub(crate) places: Option<&'a HeldPlaces<'a, K, C>>,
     /// The rows that were written lately.
     pub(crate) kept_rows: &'a KeptRows,
 }
@@ -89,7 +89,7 @@ impl<K> ClaimedBatch<K> {
 pub(crate) fn claim_leases<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     session: &mut Session<C>,
-    claim: &LeaseClaim<'_, K>,
+    claim: &LeaseClaim<'_, K, C>,
 ) -> QueryResult<ClaimedBatch<K>> {
     // A queue that processes one row at a time claims one, under a lock that keeps others from claiming. A queue that
     // leaves out late runs has to know when the row was due, and an update overwrites that time.
@@ -130,13 +130,13 @@ pub(crate) fn leases_at_once<K: Key, C: QueueConnection>(
 }
 
 type ClaimIn<K, C> =
-    fn(&ErasedQueue<K, C>, &mut C, &LeaseClaim<'_, K>, Instant) -> QueryResult<Option<ClaimedBatch<K>>>;
+    fn(&ErasedQueue<K, C>, &mut C, &LeaseClaim<'_, K, C>, Instant) -> QueryResult<Option<ClaimedBatch<K>>>;
 
 /// Runs a claim in a transaction. `None`: the claim was given up, and nothing is changed.
 fn in_one_commit<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     session: &mut Session<C>,
-    claim: &LeaseClaim<'_, K>,
+    claim: &LeaseClaim<'_, K, C>,
     way: ClaimIn<K, C>,
 ) -> QueryResult<Option<ClaimedBatch<K>>> {
     let sent = Instant::now();
@@ -171,8 +171,8 @@ fn nothing<K>() -> ClaimedBatch<K> {
 
 /// Returns the result of a claim one of whose rows was not written. If the row was claimed alone, it is left to its
 /// pause.
-fn not_written<K>(
-    claim: &LeaseClaim<'_, K>,
+fn not_written<K: Key, C: QueueConnection>(
+    claim: &LeaseClaim<'_, K, C>,
     row: UnsettledRow<K>,
     written: QueryResult<usize>,
 ) -> QueryResult<Option<ClaimedBatch<K>>> {
@@ -192,7 +192,7 @@ fn fails<C: QueueConnection>(written: &QueryResult<usize>, rows: usize) -> bool 
 fn lease_at_once<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     session: &mut Session<C>,
-    claim: &LeaseClaim<'_, K>,
+    claim: &LeaseClaim<'_, K, C>,
 ) -> QueryResult<ClaimedBatch<K>> {
     session.roll_back_idle()?;
     if !session.is_in_no_transaction() {
@@ -244,7 +244,7 @@ fn lease_at_once<K: Key, C: QueueConnection>(
 fn lock_and_lease<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    claim: &LeaseClaim<'_, K>,
+    claim: &LeaseClaim<'_, K, C>,
     sent: Instant,
 ) -> QueryResult<Option<ClaimedBatch<K>>> {
     let mut batch = nothing();
@@ -252,7 +252,7 @@ fn lock_and_lease<K: Key, C: QueueConnection>(
     let mut rows = match (claim.places, claim.can_lock) {
         (Some(places), locks) => {
             let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
-            places.claim(queue, connection, some, claim.scope)?
+            places.claim(connection, some, claim.scope)?
         }
         (None, true) => claim_some(queue, connection, claim.limit, claim.scope)?,
         (None, false) => peek(queue, connection, claim.limit, claim.scope)?,
@@ -330,7 +330,7 @@ fn lock_and_lease<K: Key, C: QueueConnection>(
 fn take<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    claim: &LeaseClaim<'_, K>,
+    claim: &LeaseClaim<'_, K, C>,
     sent: Instant,
 ) -> QueryResult<Option<ClaimedBatch<K>>> {
     let mut taken = None;
@@ -429,8 +429,8 @@ fn decided(
 }
 
 /// Returns a row that was claimed in this state, with its message as it is under the lease.
-fn leased_from<K>(
-    claim: &LeaseClaim<'_, K>,
+fn leased_from<K: Key, C: QueueConnection>(
+    claim: &LeaseClaim<'_, K, C>,
     key: RowKey<K>,
     fence: Fence,
     mut message: PanicSafeDrop<(ErasedEntity, QueueState)>,

@@ -44,7 +44,7 @@ pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
     pub(crate) calls: Option<Arc<Calls<K, C>>>,
     pub(crate) rules: SettleRules,
     pub(crate) leased_rows: LeasedRows<K>,
-    pub(crate) due_rows: DueRows<K>,
+    pub(crate) due_rows: DueRows<K, C>,
     pub(crate) size: ClaimSize,
     pub(crate) way: ClaimWay,
     pub(crate) ready: Mutex<VecDeque<(Instant, Ready<K>)>>,
@@ -135,7 +135,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Returns the lanes, if they or the queue have a limit.
-    pub(crate) fn limits(&self) -> Option<&Places> {
+    pub(crate) fn limits(&self) -> Option<&Places<K, C>> {
         self.due_rows.places.as_ref().filter(|lanes| lanes.limit())
     }
 
@@ -145,7 +145,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         connection: &mut C,
         held: &LeasedRow<K>,
-        places: Option<&HeldPlaces<'_>>,
+        places: Option<&HeldPlaces<'_, K, C>>,
     ) -> QueryResult<Standing> {
         if self.info.is_exclusive {
             return Ok(match self.queue.exclude(connection)? {
@@ -155,7 +155,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             });
         }
         let Some(places) = places else { return Ok(Standing::Holds) };
-        places.standing(self.queue, connection, held.details.lane.as_ref(), &held.key)
+        places.standing(connection, held.details.lane.as_ref(), &held.key)
     }
 
     /// Watches the attempt on a leased row.
@@ -190,7 +190,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 pub(crate) fn leave<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    places: Option<HeldPlaces<'_>>,
+    places: Option<HeldPlaces<'_, K, C>>,
 ) -> QueryResult<()> {
     queue.end_exclusion(connection)?;
     places.map_or(Ok(()), |places| places.leave(connection))

@@ -61,8 +61,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Ok(ready);
         }
         loop {
-            let picked =
-                self.due_rows.pick(self.queue, holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
+            let picked = self.due_rows.pick(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
             match &rows.only {
@@ -300,7 +299,7 @@ impl<K: Key, C: QueueConnection> QueueProbes<C> for LeaseRunner<K, C> {
     }
 
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due(self.queue, connection, thorough)
+        self.due_rows.probe_due(connection, thorough)
     }
 
     fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
@@ -308,7 +307,7 @@ impl<K: Key, C: QueueConnection> QueueProbes<C> for LeaseRunner<K, C> {
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water(self.queue, connection)
+        self.due_rows.probe_low_water(connection)
     }
 }
 

@@ -15,15 +15,13 @@ fn rows(keys: impl IntoIterator<Item = i64>) -> Vec<RowKey<i64>> {
 }
 
 fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> RefusedState<i64> {
-    let mut state = RefusedState::new(now);
-    refused
-        .into_iter()
-        .for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), 0, Turns::ByDueTime, now).is_first));
+    let mut state = RefusedState::new(Turns::ByDueTime, now);
+    refused.into_iter().for_each(|key| assert!(state.refuse(&row(key), Some(at(key)), 0, now).is_first));
     state
 }
 
 fn lookout(state: &mut RefusedState<i64>, now: Instant) -> Option<Lookout<i64>> {
-    match state.next_step(1, Turns::ByDueTime, now) {
+    match state.next_step(1, now) {
         Step::Claim(lookout) => Some(lookout),
         Step::Survey(_) => None,
     }
@@ -36,7 +34,7 @@ fn claims_begin_behind_the_refused_rows_however_many_they_are() {
     assert!(lookout(&mut state, now).is_none(), "a survey comes first");
     // Two sound rows among them, and many behind them.
     let keys = (0..9000).chain([-1]).chain(9000..9500).chain([-2]).chain(9500..16_384 - 2);
-    state.arrive(rows(keys), 16_384, at(20_000), now, Turns::ByDueTime);
+    state.arrive(rows(keys), 16_384, at(20_000), now);
     for key in [-1, -2] {
         assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([key]))));
     }
@@ -51,7 +49,7 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     let mut state = state(0..51, now);
     assert_eq!(state.start.floor, Some(at(50)));
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
-        state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
+        state.refuse(&row(refused), Some(at(refused)), 0, now);
         assert_eq!(state.start.floor, Some(at(floor)));
     }
     // A sound row behind the floor.
@@ -59,18 +57,18 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     assert_eq!(state.start.leap, LEAP * 8);
     assert!(!state.survey.is_all_refused);
     // The survey finds the rows that were leapt over.
-    state.arrive(rows(0..1024), 1024, at(20_000), now, Turns::ByDueTime);
+    state.arrive(rows(0..1024), 1024, at(20_000), now);
     assert_eq!(state.start.floor, Some(at(58)));
     assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
     let took = Duration::from_millis(10);
-    state.refuse(&row(53), Some(at(53)), 0, Turns::ByDueTime, now + took);
+    state.refuse(&row(53), Some(at(53)), 0, now + took);
     assert!(matches!(lookout(&mut state, now + took * SHARE), Some(Lookout::From { .. })));
     let later = now + took * (SHARE + 1);
     assert_eq!(lookout(&mut state, later), Some(Lookout::Only(rows([55]))));
-    state.refuse(&row(55), Some(at(55)), 0, Turns::ByDueTime, later + took);
+    state.refuse(&row(55), Some(at(55)), 0, later + took);
     assert!(state.release_found(later + took), "nothing else is due");
     assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(rows([56]))));
-    state.refuse(&row(56), Some(at(56)), 0, Turns::ByDueTime, later + took * 2);
+    state.refuse(&row(56), Some(at(56)), 0, later + took * 2);
     assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(rows([57]))));
 }
 
@@ -78,11 +76,11 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
 fn a_leap_ends_at_the_present() {
     let now = Instant::now();
     let mut state = state(0..51, now);
-    state.arrive(rows(0..1024), 1024, at(62), now, Turns::ByDueTime);
+    state.arrive(rows(0..1024), 1024, at(62), now);
     // A little later, within one millisecond of the database's time.
     let now = now + Duration::from_micros(500);
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
-        state.refuse(&row(refused), Some(at(refused)), 0, Turns::ByDueTime, now);
+        state.refuse(&row(refused), Some(at(refused)), 0, now);
         assert_eq!(state.start.floor, Some(at(floor)));
     }
 }
@@ -91,7 +89,7 @@ fn a_leap_ends_at_the_present() {
 fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
     let now = Instant::now();
     let mut state = state(0..10_000, now);
-    state.arrive(rows(0..10_000), 16_384, at(20_000), now, Turns::ByDueTime);
+    state.arrive(rows(0..10_000), 16_384, at(20_000), now);
     let expected = Lookout::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
     assert_eq!(lookout(&mut state, now), Some(expected));
 }
@@ -99,9 +97,9 @@ fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
 #[test]
 fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
     let now = Instant::now();
-    let mut state = RefusedState::new(now);
-    (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), 0, Turns::ByDueTime, now).is_left_alone));
-    state.arrive(rows(0..2048), 2048, at(2), now, Turns::ByDueTime);
+    let mut state = RefusedState::new(Turns::ByDueTime, now);
+    (0..60).for_each(|key| assert!(state.refuse(&row(key), Some(at(1)), 0, now).is_left_alone));
+    state.arrive(rows(0..2048), 2048, at(2), now);
     let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
     assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
     assert_eq!(found.last(), Some(&Lookout::Only(rows([2047]))));
@@ -113,12 +111,12 @@ fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_ke
 fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
     let now = Instant::now();
     let mut state = state([1, 2], now);
-    state.arrive(rows([1, 2]), 1024, at(20), now, Turns::ByDueTime);
+    state.arrive(rows([1, 2]), 1024, at(20), now);
     let later = now + FIRST * 2;
     let retried = state.retry(later).expect("the first pause is over");
     assert_eq!(state.retry(later), None, "one at a time");
     let took = Duration::from_millis(5);
-    assert!(!state.refuse(&retried, Some(at(*retried)), 0, Turns::ByDueTime, later + took).is_first);
+    assert!(!state.refuse(&retried, Some(at(*retried)), 0, later + took).is_first);
     assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
     let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
     assert_ne!(other, retried);

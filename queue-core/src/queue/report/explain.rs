@@ -358,7 +358,7 @@ fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key
     let mut found = None;
     // Rolled back, so that a place that it gets in order to find out is free again.
     let ended = connection.transaction::<(), DieselError, _>(|connection| {
-        found = lanes.full_lane(Q::QUEUE, connection, key)?;
+        found = lanes.full_lane(connection, key)?;
         Err(DieselError::RollbackTransaction)
     });
     match ended {
