@@ -63,6 +63,16 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
+/// With this many rounds a median is steady enough for the bound of a release. A smoke run has few, on a busy machine, and
+/// only tells a standstill from a slow queue.
+pub(crate) const MANY_ROUNDS: u64 = 9;
+
+/// The rate that a bar judges: the median of many rounds. Of a few it is the best one, in which a pause of the machine weighs
+/// nothing and a constant fault shows too.
+pub(crate) fn judged_rate(rates: &[f64]) -> f64 {
+    if (rates.len() as u64) < MANY_ROUNDS { rates.iter().copied().fold(0.0, f64::max) } else { median(rates) }
+}
+
 /// The middle one of some numbers.
 pub(crate) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();

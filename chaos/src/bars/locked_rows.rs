@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::bank::NewPayment;
 use crate::bar::{Bar, Needs};
-use crate::latency::{median, now, stamp, stamps};
+use crate::latency::{MANY_ROUNDS, judged_rate, median, now, stamp, stamps};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};
 
@@ -29,9 +29,6 @@ const START: Duration = Duration::from_secs(20);
 const FREE: i64 = 540;
 /// How many more are locked: one in ten.
 const LOCKED: i64 = FREE / 9;
-/// With this many rounds a median is steady enough for the bound. A smoke run has few, on a busy machine, and only tells a
-/// standstill from a slow queue.
-const MANY_ROUNDS: u64 = 9;
 
 fn run(run: &mut Run) -> Result<()> {
     stamp(&mut *run.session()?)?;
@@ -43,7 +40,7 @@ fn run(run: &mut Run) -> Result<()> {
         beside_locks.push(round.rate);
         releases.extend(round.released_in);
     }
-    let (free, beside_locks) = (median(&free), median(&beside_locks));
+    let (free, beside_locks) = (median(&free), judged_rate(&beside_locks));
     let share = beside_locks / free;
     run.number("rows_per_second", free.round());
     run.number("rows_per_second_beside_locks", beside_locks.round());

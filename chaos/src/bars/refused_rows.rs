@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::bank::NewPayment;
 use crate::bar::{Bar, Needs};
 use crate::calls::calls;
-use crate::latency::median;
+use crate::latency::{MANY_ROUNDS, judged_rate, median};
 use crate::options::{Backend, Mode};
 use crate::run::{Run, booked};
 use crate::session::{Dialect, Session};
@@ -27,9 +27,6 @@ pub(super) const BAR: Bar = Bar {
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many rows are refused, in a smoke run and for a release.
 const REFUSED: [u64; 2] = [1_000, 10_000];
-/// With this many rounds a median is steady enough for the bound. A smoke run has few, on a busy machine, and only tells a
-/// standstill from a slow queue.
-const MANY_ROUNDS: u64 = 9;
 /// The shortest pause before a refused row is tried again: ten seconds, minus up to a tenth at random.
 const FIRST_PAUSE: Duration = Duration::from_secs(9);
 
@@ -94,7 +91,7 @@ fn share_beside(run: &mut Run, refusal: Refusal, rounds: u64) -> Result<f64> {
     // may claim the row while the first one learns that it is refused.
     let bound = (1 + pauses) * if run.asked.mode == Mode::Group { 10 } else { 1 } + 3;
     run.expect(most <= bound, || format!("a refused row was tried {most} times ({refusal:?}), the bound is {bound}"));
-    let (free, beside) = (median(&free), median(&beside));
+    let (free, beside) = (median(&free), judged_rate(&beside));
     let name = match refusal {
         Refusal::Constraint => "rows_per_second_constraint",
         Refusal::Trigger => "rows_per_second_trigger",
