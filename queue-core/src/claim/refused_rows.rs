@@ -62,20 +62,20 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
 
     /// Returns how long a row waits that can record its own pause, after as many refusals of something else.
     pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
-        let times = if self.are_any() { self.state().times_of(key.text()) } else { 0 };
+        let times = if self.are_any() { self.state().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
         pause_after(times)
     }
 
     /// Returns a number of rows of which one is not refused, if there are so many.
     pub(super) fn more_than_all(&self) -> u32 {
         // Each number of rows is a statement of its own.
-        let refused = if self.are_any() { self.state().number() } else { 0 };
+        let refused = if self.are_any() { self.state().rows.len() } else { 0 };
         u32::try_from((refused + 1).next_power_of_two()).unwrap_or(u32::MAX)
     }
 
     /// Tells whether this row is refused.
     pub(crate) fn contain(&self, key: &RowKey<K>) -> bool {
-        self.are_any() && self.state().contains(key.text())
+        self.are_any() && self.state().rows.contains_key(key.text())
     }
 
     /// Forgets rows that were written, or are no longer due.
@@ -86,7 +86,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         if self.are_any() {
             let mut state = self.state();
             keys.into_iter().for_each(|key| state.end(key.text()));
-            self.are_any.store(!state.is_empty(), Ordering::Relaxed);
+            self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -104,9 +104,8 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             let step = self.state().next_step(limit, Instant::now());
             match step {
                 Step::Survey(number) => {
-                    let surveying = Surveying(self);
+                    let _surveying = Surveying(self);
                     self.survey(holder.session()?, stages, number)?;
-                    drop(surveying);
                 }
                 Step::Claim(lookout) => return Ok(lookout),
             }
@@ -154,20 +153,18 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         }
         let survey = self.state().begin_survey(thorough, Instant::now());
         if let Some(number) = survey {
-            let surveying = Surveying(self);
+            let _surveying = Surveying(self);
             self.survey(connection, stages, number)?;
-            drop(surveying);
         }
-        let now = Instant::now();
         let (until_known, from) = {
             let state = self.state();
-            if state.has_found() {
+            if !state.found.waiting.is_empty() {
                 return Ok(Some(Duration::ZERO));
             }
             if thorough {
-                return Ok(if survey.is_some() && state.is_all_refused() { None } else { Some(Duration::ZERO) });
+                return Ok(if survey.is_some() && state.survey.is_all_refused { None } else { Some(Duration::ZERO) });
             }
-            (state.until_known(now), state.claims_from())
+            (state.until_known(Instant::now()), (!state.start.only_found).then_some(state.start.floor))
         };
         let due_in = match from {
             None => None,
@@ -187,6 +184,6 @@ struct Surveying<'a, K: Key, C: QueueConnection>(&'a RefusedRows<K, C>);
 
 impl<K: Key, C: QueueConnection> Drop for Surveying<'_, K, C> {
     fn drop(&mut self) {
-        self.0.state().end_survey();
+        self.0.state().survey.is_running = false;
     }
 }

@@ -52,18 +52,18 @@ type KeyText = Arc<str>;
 /// What one process knows about the refused rows of one entity, and which rows the next claim is for.
 pub(super) struct RefusedState<K> {
     turns: Turns,
-    rows: HashMap<KeyText, RefusedRow<K>>,
+    pub(super) rows: HashMap<KeyText, RefusedRow<K>>,
     by_due_time: BTreeSet<(Due, KeyText)>,
     retries: Retries,
-    found: FoundRows<K>,
-    start: ClaimStart<K>,
-    survey: Survey,
+    pub(super) found: FoundRows<K>,
+    pub(super) start: ClaimStart<K>,
+    pub(super) survey: Survey,
 }
 
-struct RefusedRow<K> {
+pub(super) struct RefusedRow<K> {
     key: RowKey<K>,
     due: Option<Due>,
-    times: u32,
+    pub(super) times: u32,
     until: Instant,
 }
 
@@ -77,9 +77,9 @@ struct Retries {
 }
 
 /// Rows that were due at the last survey, and are not known to be refused.
-struct FoundRows<K> {
+pub(super) struct FoundRows<K> {
     /// Rows that no worker has tried yet.
-    waiting: VecDeque<RowKey<K>>,
+    pub(super) waiting: VecDeque<RowKey<K>>,
     /// Rows that workers are trying, and since when.
     tried: HashMap<KeyText, Instant>,
     /// The earliest time of the next try, unless there is nothing else to do.
@@ -89,13 +89,13 @@ struct FoundRows<K> {
 }
 
 /// Where claims begin.
-struct ClaimStart<K> {
+pub(super) struct ClaimStart<K> {
     /// The due time. `None`: claims begin with the row that has been due longest.
-    floor: Option<Due>,
+    pub(super) floor: Option<Due>,
     /// How far the next leap goes.
     leap: TimeDelta,
     /// Whether claims take only the rows that surveys have found.
-    only_found: bool,
+    pub(super) only_found: bool,
     /// The refused rows that are not below the floor.
     excepted: Vec<RowKey<K>>,
     /// Whether the floor has moved since the last claim.
@@ -103,15 +103,13 @@ struct ClaimStart<K> {
 }
 
 /// The result of the last survey, and when the next one is made.
-struct Survey {
-    is_running: bool,
+pub(super) struct Survey {
+    pub(super) is_running: bool,
     next: Instant,
     /// The database's time at the last survey, and this process's time then.
     present: Option<(Due, Instant)>,
-    /// Whether it has read all rows that were due.
-    is_complete: bool,
-    /// Whether all of them are refused.
-    is_all_refused: bool,
+    /// Whether it has read all rows that were due, and all of them are refused.
+    pub(super) is_all_refused: bool,
 }
 
 /// The result of noting a refusal.
@@ -168,7 +166,7 @@ impl<K: Clone> RefusedState<K> {
             retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
             found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), next: now, free_until: now },
             start: ClaimStart { floor: None, leap: LEAP, only_found: false, excepted: Vec::new(), has_moved: false },
-            survey: Survey { is_running: false, next: now, present: None, is_complete: false, is_all_refused: false },
+            survey: Survey { is_running: false, next: now, present: None, is_all_refused: false },
         }
     }
 
@@ -268,7 +266,7 @@ impl<K: Clone> RefusedState<K> {
     pub(super) fn next_step(&mut self, limit: u32, now: Instant) -> Step<K> {
         if self.turns == Turns::OneByOne {
             let waiting = self.rows.values().filter(|row| row.until > now).take(EXCEPTED);
-            let except = padded(waiting.map(|row| row.key.clone()).collect());
+            let except = waiting.map(|row| row.key.clone()).collect();
             return Step::Claim(Lookout::From { floor: None, except, is_new: false });
         }
         if let Some(key) = self.retry(now) {
@@ -276,7 +274,7 @@ impl<K: Clone> RefusedState<K> {
         }
         let found = self.found.take(limit as usize, now, |key| self.rows.contains_key(key));
         if !found.is_empty() {
-            return Step::Claim(Lookout::Only(padded(found)));
+            return Step::Claim(Lookout::Only(found));
         }
         if let Some(number) = self.begin_survey(false, now) {
             return Step::Survey(number);
@@ -315,7 +313,7 @@ impl<K: Clone> RefusedState<K> {
 
     /// Takes the keys that a survey has read.
     pub(super) fn arrive(&mut self, keys: Vec<RowKey<K>>, number: u32, present: Due, begun: Instant) {
-        self.survey.is_complete = keys.len() < number as usize;
+        let is_complete = keys.len() < number as usize;
         self.survey.present = Some((present, begun));
         self.found.tried.clear();
         let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
@@ -323,7 +321,7 @@ impl<K: Clone> RefusedState<K> {
         let sound = |(key, is_refused): (RowKey<K>, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
         let refused_rows = is_refused.len() - sound_rows;
-        self.survey.is_all_refused = self.survey.is_complete && sound_rows == 0;
+        self.survey.is_all_refused = is_complete && sound_rows == 0;
         let now = Instant::now();
         self.survey.next = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
@@ -333,7 +331,7 @@ impl<K: Clone> RefusedState<K> {
             self.found.waiting = keys.filter_map(sound).collect();
             return;
         }
-        if self.survey.is_complete && sound_rows <= FEW {
+        if is_complete && sound_rows <= FEW {
             // All due rows below the floor are known.
             self.put_floor(present.checked_sub_signed(LATE).map(Due::from));
             self.found.waiting = keys.filter_map(sound).collect();
@@ -344,7 +342,7 @@ impl<K: Clone> RefusedState<K> {
         let is_beyond = refused_rows < self.rows.len();
         let taken = if self.start.only_found || is_beyond { usize::MAX } else { behind_them };
         self.found.waiting = keys.take(taken).filter_map(sound).collect();
-        if self.start.only_found && !self.survey.is_complete {
+        if self.start.only_found && !is_complete {
             // The next survey reads the rest as soon as these are processed.
             self.survey.next = now + now.saturating_duration_since(begun) * SHARE;
         }
@@ -355,42 +353,6 @@ impl<K: Clone> RefusedState<K> {
         let retry = self.retries.by_time.first().map(|(until, _)| (*until).max(self.retries.next));
         let next = retry.map_or(self.survey.next, |retry| retry.min(self.survey.next));
         next.saturating_duration_since(now)
-    }
-
-    pub(super) fn end_survey(&mut self) {
-        self.survey.is_running = false;
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// Returns how many times the row was refused.
-    pub(super) fn times_of(&self, text: &KeyText) -> u32 {
-        self.rows.get(text).map_or(0, |row| row.times)
-    }
-
-    /// Tells whether a survey has found rows that no worker has tried yet.
-    pub(super) fn has_found(&self) -> bool {
-        !self.found.waiting.is_empty()
-    }
-
-    /// Tells whether all rows that were due at the last survey are refused.
-    pub(super) fn is_all_refused(&self) -> bool {
-        self.survey.is_all_refused
-    }
-
-    /// Returns where claims begin, unless they take only what surveys have found.
-    pub(super) fn claims_from(&self) -> Option<Option<Due>> {
-        (!self.start.only_found).then_some(self.start.floor)
-    }
-
-    pub(super) fn number(&self) -> usize {
-        self.rows.len()
-    }
-
-    pub(super) fn contains(&self, text: &KeyText) -> bool {
-        self.rows.contains_key(text)
     }
 
     /// Returns how long this row is still left alone.
@@ -466,7 +428,7 @@ impl<K: Clone> ClaimStart<K> {
             true => Lookout::Nothing,
             false => Lookout::From {
                 floor: self.floor,
-                except: padded(self.excepted.clone()),
+                except: self.excepted.clone(),
                 is_new: std::mem::take(&mut self.has_moved),
             },
         }
@@ -480,14 +442,6 @@ impl Survey {
         let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
         present.checked_add_signed(since - LATE)
     }
-}
-
-/// Repeats the last key, so that only few different numbers of keys occur: each number is a statement of its own.
-fn padded<K: Clone>(mut keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
-    if let Some(last) = keys.last().cloned() {
-        keys.resize(keys.len().next_power_of_two(), last);
-    }
-    keys
 }
 
 #[cfg(test)]
