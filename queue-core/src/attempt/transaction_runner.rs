@@ -284,11 +284,11 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
     }
 
     fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.due_rows.serve_stages(stages);
+        self.due_rows.stages.serve(stages);
     }
 
     fn leave_out_stages(&self, paused: &[String]) -> bool {
-        self.due_rows.leave_out_stages(self.info.stages, paused)
+        self.due_rows.stages.leave_out(self.info.stages, paused)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
     pub(crate) places: Option<Places<K, C>>,
     turn_holder: TurnHolder,
-    stages: ServedStages,
+    pub(crate) stages: ServedStages,
 }
 
 /// Which of the due rows a claim is for.
@@ -62,24 +62,13 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             queue,
             row_backoff: RowBackoff::new(),
             refused_rows: RefusedRows::new(queue),
-            kept_rows: KeptRows::new(),
-            rows_in_hand: RowsInHand::new(),
+            kept_rows: KeptRows::default(),
+            rows_in_hand: RowsInHand::default(),
             low_water,
             places: Places::of(queue, lease)?,
             turn_holder: TurnHolder::new(),
             stages: ServedStages::default(),
         })
-    }
-
-    /// Serves only rows in these stages.
-    pub(crate) fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.stages.serve(stages);
-    }
-
-    /// Leaves out the paused stages of all that the entity has. Returns whether any is left; if none is, nothing
-    /// changes.
-    pub(crate) fn leave_out_stages(&self, all: Option<&'static [&'static str]>, paused: &[String]) -> bool {
-        all.is_none_or(|all| self.stages.leave_out(all, paused))
     }
 
     /// Returns the stages in which this poller claims rows now, if not in all.

@@ -19,6 +19,7 @@ use crate::row::{QueueState, RowKey};
 const REMEMBERED: usize = 16_384;
 
 /// The rows of one entity that this process wrote lately.
+#[derive(Default)]
 pub(crate) struct KeptRows {
     hasher: RandomState,
     written: Mutex<Written>,
@@ -43,10 +44,6 @@ struct WrittenRow {
 pub(crate) struct ClaimedAs(u64);
 
 impl KeptRows {
-    pub(crate) fn new() -> Self {
-        KeptRows { hasher: RandomState::new(), written: Mutex::default() }
-    }
-
     /// Returns the hash of the row with this key as it was claimed.
     pub(crate) fn claimed_as<K>(&self, key: &RowKey<K>, state: &QueueState) -> ClaimedAs {
         let QueueState { status, next_attempt_time, try_count, last_attempt_time, .. } = state;
@@ -116,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_row_has_returned_once_for_each_time_it_was_written() {
-        let kept = KeptRows::new();
+        let kept = KeptRows::default();
         let claimed = kept.claimed_as(&RowKey::new(1, "1"), &due(7));
         assert_eq!(kept.take_returned(claimed), None);
         for times in 0..3 {
@@ -129,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_row_that_has_gone_through_other_states_begins_anew() {
-        let kept = KeptRows::new();
+        let kept = KeptRows::default();
         let claimed = kept.claimed_as(&RowKey::new(1, "1"), &due(7));
         kept.is_written(claimed);
         assert_eq!(kept.take_returned(claimed), Some(0));
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_row_in_another_state_has_not_returned() {
-        let (kept, one) = (KeptRows::new(), RowKey::new(1, "1"));
+        let (kept, one) = (KeptRows::default(), RowKey::new(1, "1"));
         kept.is_written(kept.claimed_as(&one, &due(7)));
         let is_another = |key, state| assert!(!kept.has_returned(kept.claimed_as(key, &state)), "{state:?}");
         is_another(&one, due(8));
@@ -151,7 +148,7 @@ mod tests {
 
     #[test]
     fn as_many_rows_are_remembered_as_there_is_room_for() {
-        let kept = KeptRows::new();
+        let kept = KeptRows::default();
         let claimed = |number: usize| kept.claimed_as(&RowKey::new(number, number.to_string()), &due(7));
         (0..=REMEMBERED).for_each(|number| assert_eq!(kept.is_written(claimed(number)), 0));
         assert!(!kept.has_returned(claimed(0)));

@@ -12,16 +12,13 @@ use crate::lock::unpoisoned;
 use crate::row::RowKey;
 
 /// The rows of one entity, by the texts of their keys, each with the number of its attempt.
+#[derive(Default)]
 pub(crate) struct RowsInHand {
     rows: Mutex<HashMap<Arc<str>, u64>>,
     attempts: AtomicU64,
 }
 
 impl RowsInHand {
-    pub(crate) fn new() -> Self {
-        RowsInHand { rows: Mutex::default(), attempts: AtomicU64::new(0) }
-    }
-
     /// Takes a row, until the returned value is dropped. `None`: another worker has it.
     pub(crate) fn take<K>(&self, key: &RowKey<K>) -> Option<RowInHand<'_>> {
         let mut rows = unpoisoned(self.rows.lock());
@@ -61,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_row_is_in_one_hand() {
-        let (rows, one, two) = (RowsInHand::new(), RowKey::new(1, "1"), RowKey::new(2, "2"));
+        let (rows, one, two) = (RowsInHand::default(), RowKey::new(1, "1"), RowKey::new(2, "2"));
         let held = rows.take(&one);
         assert!(held.is_some() && rows.take(&one).is_none() && rows.take(&two).is_some());
         drop(held);
@@ -70,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_row_that_was_given_up_is_free_and_stays_in_its_next_hand() {
-        let (rows, one) = (RowsInHand::new(), RowKey::new(1, "1"));
+        let (rows, one) = (RowsInHand::default(), RowKey::new(1, "1"));
         let stuck = rows.take(&one);
         rows.give_up(&one);
         let next = rows.take(&one);
