@@ -34,7 +34,7 @@ fn a_claim_of_many_walks_the_index_however_often_it_is_run() {
         .unwrap();
     for size in 2..30 {
         let claimed = connection.transaction::<(), _, _>(|connection| {
-            assert_eq!(claim_some(erased::<Payment>(), connection, size, Scope::ALL)?.len(), size as usize);
+            assert_eq!(claim_some(erased::<Payment>(), connection, true, size, Scope::ALL)?.len(), size as usize);
             Err(DieselError::RollbackTransaction)
         });
         assert_eq!(claimed, Err(DieselError::RollbackTransaction));

@@ -194,8 +194,9 @@ fn keys_of_all_numbers_are_claimed_by_few_statements() {
         let except: Vec<_> = ids[..size].iter().map(|id| RowKey::new(*id, id.to_string())).collect();
         let scope = Scope { except: &except, ..Scope::ALL };
         let limit = u32::try_from(size).unwrap();
-        let claimed =
-            connection.transaction(|connection| claim_some(erased::<Payment>(), connection, limit, scope)).unwrap();
+        let claimed = connection
+            .transaction(|connection| claim_some(erased::<Payment>(), connection, true, limit, scope))
+            .unwrap();
         assert_eq!(claimed.len(), size.min(70 - size));
     }
     let (now, kept) = (payments::table.filter(payment_queue::next_attempt_time.is_not_null()), kept(&mut connection));

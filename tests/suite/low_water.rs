@@ -98,7 +98,7 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     let except = [RowKey::new(first, first.to_string())];
     let scope = Scope { claim_floor: Some(&claim_floor), except: &except, ..Scope::ALL };
     let others = rolled_back(&mut connection, |connection| {
-        queueable::internals::claim_some(erased::<Payment>(), connection, 2, scope).unwrap()
+        queueable::internals::claim_some(erased::<Payment>(), connection, true, 2, scope).unwrap()
     });
     assert_eq!(others.len(), 2);
     claim_floor.keep();

@@ -50,7 +50,7 @@ pub(crate) fn begin_and_claim<K: Key, C: QueueConnection>(
             let one = LaneClaim { limit: 1, locks: true, begins_again: true };
             places.claim(session, one, claim.scope)?.pop()
         }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim(queue, session, claim.scope)?,
+        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(queue, session, 1, claim.scope)?.pop(),
         (None, None) => claim_one(queue, session, claim.scope)?,
     };
     match (&claimed, claim.prefetched_rows) {

@@ -34,52 +34,28 @@ pub fn claim_one<K: Key, C: QueueConnection>(
     {
         return queue.claim(connection, scope);
     }
-    Ok(claim_some(queue, connection, 1, scope)?.pop())
+    Ok(claim_some(queue, connection, true, 1, scope)?.pop())
 }
 
-/// Locks and reads up to `limit` rows in the same way.
+/// Reads up to `limit` rows in the same way, and locks them, if it `locks`.
 pub fn claim_some<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    limit: u32,
-    scope: Scope<'_, K>,
-) -> QueryResult<Vec<Claimed<K>>> {
-    if let Some(keys) = scope.only {
-        return claim_only(queue, connection, true, limit, keys, scope);
-    }
-    if queue.is_claimed_by_key(scope) {
-        return claim_by_key(queue, connection, limit, scope, |_| Ok(()));
-    }
-    let rows = claim_in_turn(queue, connection, true, limit, scope)?;
-    claimed_within(queue, connection, scope, rows)
-}
-
-/// Locks and reads up to `limit` of the rows with these keys.
-fn claim_only<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     locks: bool,
     limit: u32,
-    keys: &[RowKey<K>],
     scope: Scope<'_, K>,
 ) -> QueryResult<Vec<Claimed<K>>> {
-    let claim =
-        queue.claim_all().in_stages(scope.stages).some(limit, Vec::new()).only(queue.rows(RowKey::values(keys)));
-    let rows = (queue.load_claimed)(connection, &if locks { claim } else { claim.without_lock() })?;
-    claimed_within(queue, connection, scope, rows)
-}
-
-/// Reads up to `limit` rows in the same way, without a lock.
-pub(crate) fn peek<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    limit: u32,
-    scope: Scope<'_, K>,
-) -> QueryResult<Vec<Claimed<K>>> {
-    if let Some(keys) = scope.only {
-        return claim_only(queue, connection, false, limit, keys, scope);
-    }
-    let rows = claim_in_turn(queue, connection, false, limit, scope)?;
+    let rows = match scope.only {
+        Some(keys) => {
+            let claim = queue.claim_all().in_stages(scope.stages).some(limit, Vec::new());
+            let claim = claim.only(queue.rows(RowKey::values(keys)));
+            (queue.load_claimed)(connection, &if locks { claim } else { claim.without_lock() })?
+        }
+        None if locks && queue.is_claimed_by_key(scope) => {
+            return claim_by_key(queue, connection, limit, scope, |_| Ok(()));
+        }
+        None => claim_in_turn(queue, connection, locks, limit, scope)?,
+    };
     claimed_within(queue, connection, scope, rows)
 }
 

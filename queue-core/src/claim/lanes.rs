@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use super::by_key::{claim_some, peek};
+use super::by_key::claim_some;
 use super::in_turn::claim_candidates;
 use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
@@ -53,10 +53,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let Some(entry) = self.enter(connection, &Lane::Queue)? else { return Ok(Vec::new()) };
         let claim = LaneClaim { limit: claim.limit.min(entry.rows), ..claim };
         if self.places.lanes.is_none() {
-            return match claim.locks {
-                true => claim_some(self.places.queue, connection, claim.limit, scope),
-                false => peek(self.places.queue, connection, claim.limit, scope),
-            };
+            return claim_some(self.places.queue, connection, claim.locks, claim.limit, scope);
         }
         let (mut claimed, mut search) = (Vec::new(), Search::default());
         let mut only = scope.only.map(|keys| keys.iter());

@@ -24,7 +24,6 @@ mod update_then_select;
 pub use self::by_key::{claim_one, claim_some};
 pub use self::low_water::{LowWater, LowWaterFloor};
 
-pub(crate) use self::by_key::peek;
 pub(crate) use self::due_rows::{DueRows, PickedRows};
 pub(crate) use self::kept_rows::{ClaimedAs, KeptRows};
 pub(crate) use self::lanes::LaneClaim;

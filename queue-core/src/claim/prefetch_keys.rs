@@ -83,18 +83,8 @@ impl<K: Key> PrefetchedKeys<K> {
         PrefetchedKeys { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    /// Locks and reads the free row that has been due longest, as [`claim_one`](super::claim_one) does, except for rows
-    /// that have become due since the keys were read.
-    pub(crate) fn claim<C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        scope: Scope<'_, K>,
-    ) -> QueryResult<Option<Claimed<K>>> {
-        Ok(self.claim_some(queue, connection, 1, scope)?.pop())
-    }
-
-    /// Locks and reads up to `limit` rows in the same way, as [`super::claim_some`] does.
+    /// Locks and reads up to `limit` of the free rows that have been due longest, as [`super::claim_some`] does, except
+    /// for rows that have become due since the keys were read.
     pub(crate) fn claim_some<C: QueueConnection>(
         &self,
         queue: &ErasedQueue<K, C>,

@@ -133,7 +133,7 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
             places.claim(session, some, claim.scope)?
         }
         (None, Some(prefetched_keys)) => prefetched_keys.claim_some(plan.queue, session, size, claim.scope)?,
-        (None, None) => claim_some(plan.queue, session, size, claim.scope)?,
+        (None, None) => claim_some(plan.queue, session, true, size, claim.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;

@@ -10,7 +10,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::leased_rows::LeasedRow;
 use crate::attempt::{AttemptError, SettleRules, UnsettledRow, set_leased_aside, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{HeldPlaces, KeptRows, LaneClaim, claim_some, peek, update_then_select};
+use crate::claim::{HeldPlaces, KeptRows, LaneClaim, claim_some, update_then_select};
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::error::refused;
@@ -254,8 +254,7 @@ fn lock_and_lease<K: Key, C: QueueConnection>(
             let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
             places.claim(connection, some, claim.scope)?
         }
-        (None, true) => claim_some(queue, connection, claim.limit, claim.scope)?,
-        (None, false) => peek(queue, connection, claim.limit, claim.scope)?,
+        (None, locks) => claim_some(queue, connection, locks, claim.limit, claim.scope)?,
     };
     if !claim.can_lock && queue.sql.options.rerun_on_change.is_some() {
         // A peek may have read the content before a change and the count of changes after it.

@@ -319,7 +319,7 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
                 queueable::internals::claim_one(erased::<Q>(), worker, Scope::ALL).unwrap().map(|row| *row.key)
             },
             |worker: &mut Conn| {
-                queueable::internals::claim_some(erased::<Q>(), worker, 5, Scope::ALL)
+                queueable::internals::claim_some(erased::<Q>(), worker, true, 5, Scope::ALL)
                     .unwrap()
                     .pop()
                     .map(|row| *row.key)

@@ -308,7 +308,7 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
     let seen = bank.clone();
     let claimed = |session: &mut Conn| -> bool {
         session.begin().unwrap();
-        let rows = queueable::internals::claim_some(erased::<AloneCalled>(), session, 1, Scope::ALL).unwrap();
+        let rows = queueable::internals::claim_some(erased::<AloneCalled>(), session, true, 1, Scope::ALL).unwrap();
         <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
         erased::<AloneCalled>().end_exclusion(session).unwrap();
         !rows.is_empty()
