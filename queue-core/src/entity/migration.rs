@@ -1,17 +1,14 @@
 //! Adds a queue to an existing table, as Diesel migrations or as SQL files.
 
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use diesel::connection::BoxableConnection;
-use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, Result};
+use diesel::migration::{Migration, MigrationSource, Result};
 
-use super::control_migration::AddControl;
-use super::own_migration::{Name, own_connection};
+use super::own_migration::OwnMigration;
 use super::release::Release;
 use super::stored::StoredIn;
-use crate::backend::{CONTROL_TABLE, Migrated, QueueBackend, Step, Target, fingerprint};
+use crate::backend::{CONTROL_COLUMNS, CONTROL_TABLE, QueueBackend, Step, Target, fingerprint};
 use crate::row::Options;
 
 /// Diesel's own table stores versions in 50 characters.
@@ -258,11 +255,12 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
         }
         for queue in &self.queues {
             let target = queue.target()?;
-            let name = Name(version_of(&target));
-            migrations.push(Box::new(AddQueue::<DB> { target, name, backend: PhantomData }));
+            migrations.push(Box::new(OwnMigration { version: version_of(&target), queue: Some(target) }));
         }
         if self.control {
-            migrations.push(Box::new(AddControl::<DB>::new()));
+            // Further columns make a further migration.
+            let version = format!("{CONTROL_TABLE}_{:016x}", fingerprint(&CONTROL_COLUMNS.join("\n")));
+            migrations.push(Box::new(OwnMigration { version, queue: None }));
         }
         Ok(migrations)
     }
@@ -294,42 +292,4 @@ fn version_of(target: &Target) -> String {
         version.push(if c.is_alphanumeric() { c } else { '_' });
     }
     version + &hash
-}
-
-/// The migration of one queue.
-struct AddQueue<DB> {
-    target: Target,
-    name: Name,
-    backend: PhantomData<fn() -> DB>,
-}
-
-impl<DB: QueueBackend + 'static> AddQueue<DB> {
-    fn connection<'a>(&self, connection: &'a mut dyn BoxableConnection<DB>) -> Result<&'a mut dyn Migrated<DB>> {
-        own_connection(connection, || format!("the queue of {}", self.target.table))
-    }
-}
-
-impl<DB: QueueBackend + 'static> Migration<DB> for AddQueue<DB> {
-    fn run(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
-        Ok(self.connection(connection)?.add_queue(&self.target)?)
-    }
-
-    fn revert(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
-        Ok(self.connection(connection)?.remove_queue(&self.target)?)
-    }
-
-    fn metadata(&self) -> &dyn MigrationMetadata {
-        self
-    }
-
-    fn name(&self) -> &dyn MigrationName {
-        &self.name
-    }
-}
-
-impl<DB> MigrationMetadata for AddQueue<DB> {
-    fn run_in_transaction(&self) -> bool {
-        // PostgreSQL builds an index without blocking writers only outside a transaction.
-        false
-    }
 }

@@ -5,7 +5,6 @@
 
 mod claim_condition;
 mod column;
-mod control_migration;
 mod entity;
 #[doc(hidden)]
 pub mod field_check;

@@ -1,33 +1,77 @@
-//! What the migrations of the queue's own have in common: a name, and the connections on which they run.
+//! A migration of the queue's own: of one queue, or of the control table.
 
 use std::fmt;
 
 use diesel::connection::BoxableConnection;
-use diesel::migration::{MigrationName, MigrationVersion, Result};
+use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationVersion, Result};
 
-use crate::backend::{Migrated, QueueBackend};
+use crate::backend::{Migrated, QueueBackend, Target};
 
-/// The name of a migration, which is also its version.
-pub(crate) struct Name(pub(crate) String);
+/// Adds a queue or the control table.
+pub(crate) struct OwnMigration {
+    /// Its version, which is also its name.
+    pub(crate) version: String,
+    /// The queue. `None`: the control table.
+    pub(crate) queue: Option<Target>,
+}
 
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl OwnMigration {
+    /// Returns the queue's connection behind the one on which the migration is run.
+    fn connection<'a, DB: QueueBackend + 'static>(
+        &self,
+        connection: &'a mut dyn BoxableConnection<DB>,
+    ) -> Result<&'a mut dyn Migrated<DB>> {
+        DB::own_connection(connection).ok_or_else(|| {
+            let what = match &self.queue {
+                Some(target) => format!("the queue of {}", target.table),
+                None => "the control table".to_owned(),
+            };
+            format!("{what} can only be added on a connection that a queue can use, pooled or not").into()
+        })
     }
 }
 
-impl MigrationName for Name {
+impl<DB: QueueBackend + 'static> Migration<DB> for OwnMigration {
+    fn run(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
+        let connection = self.connection(connection)?;
+        Ok(match &self.queue {
+            Some(target) => connection.add_queue(target),
+            None => connection.add_control(),
+        }?)
+    }
+
+    fn revert(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
+        let connection = self.connection(connection)?;
+        Ok(match &self.queue {
+            Some(target) => connection.remove_queue(target),
+            None => connection.remove_control(),
+        }?)
+    }
+
+    fn metadata(&self) -> &dyn MigrationMetadata {
+        self
+    }
+
+    fn name(&self) -> &dyn MigrationName {
+        self
+    }
+}
+
+impl MigrationMetadata for OwnMigration {
+    fn run_in_transaction(&self) -> bool {
+        // PostgreSQL builds an index without blocking writers only outside a transaction, and MySQL commits at DDL.
+        false
+    }
+}
+
+impl MigrationName for OwnMigration {
     fn version(&self) -> MigrationVersion<'_> {
-        MigrationVersion::from(&self.0)
+        MigrationVersion::from(&self.version)
     }
 }
 
-/// Returns the queue's connection behind the one on which a migration is run. `what` names what it adds.
-pub(crate) fn own_connection<DB: QueueBackend + 'static>(
-    connection: &mut dyn BoxableConnection<DB>,
-    what: impl Fn() -> String,
-) -> Result<&mut dyn Migrated<DB>> {
-    DB::own_connection(connection).ok_or_else(|| {
-        format!("{} can only be added on a connection that a queue can use, pooled or not", what()).into()
-    })
+impl fmt::Display for OwnMigration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.version)
+    }
 }
