@@ -15,25 +15,18 @@ use crate::row::{LaneValues, ValueKind};
 )]
 #[doc(hidden)]
 pub trait LaneType {
-    const VALUES: LaneValues;
-}
-
-const INTEGER: LaneValues = LaneValues { kind: ValueKind::Integer, nullable: false };
-
-#[diagnostic::do_not_recommend]
-impl LaneType for sql_types::SmallInt {
-    const VALUES: LaneValues = INTEGER;
+    /// Its values. Most types are integers.
+    const VALUES: LaneValues = LaneValues { kind: ValueKind::Integer, nullable: false };
 }
 
 #[diagnostic::do_not_recommend]
-impl LaneType for sql_types::Integer {
-    const VALUES: LaneValues = INTEGER;
-}
+impl LaneType for sql_types::SmallInt {}
 
 #[diagnostic::do_not_recommend]
-impl LaneType for sql_types::BigInt {
-    const VALUES: LaneValues = INTEGER;
-}
+impl LaneType for sql_types::Integer {}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::BigInt {}
 
 #[diagnostic::do_not_recommend]
 impl LaneType for sql_types::Text {
@@ -49,32 +42,22 @@ impl LaneType for sql_types::Binary {
 mod mysql {
     use diesel::sql_types;
 
-    use super::{INTEGER, LaneType, LaneValues};
+    use super::LaneType;
 
     #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::TinyInt {
-        const VALUES: LaneValues = INTEGER;
-    }
+    impl LaneType for sql_types::TinyInt {}
 
     #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::TinyInt> {
-        const VALUES: LaneValues = INTEGER;
-    }
+    impl LaneType for sql_types::Unsigned<sql_types::TinyInt> {}
 
     #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::SmallInt> {
-        const VALUES: LaneValues = INTEGER;
-    }
+    impl LaneType for sql_types::Unsigned<sql_types::SmallInt> {}
 
     #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::Integer> {
-        const VALUES: LaneValues = INTEGER;
-    }
+    impl LaneType for sql_types::Unsigned<sql_types::Integer> {}
 
     #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::BigInt> {
-        const VALUES: LaneValues = INTEGER;
-    }
+    impl LaneType for sql_types::Unsigned<sql_types::BigInt> {}
 }
 
 #[cfg(feature = "_postgres")]
