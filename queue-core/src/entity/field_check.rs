@@ -88,14 +88,15 @@ impl AboutField for OfField {}
 
 impl AboutField for OfKey {}
 
-/// No database is switched on.
+/// An answer without fault.
 #[doc(hidden)]
-pub trait NoDatabase {
+pub trait NoFault {
     /// Finds nothing wrong.
     fn check(&self) {}
 }
 
-impl<What, E, T, S, A, B, C> NoDatabase for &&&&&&&Probe<What, E, T, S, A, B, C>
+// No database is switched on.
+impl<What, E, T, S, A, B, C> NoFault for &&&&&&&Probe<What, E, T, S, A, B, C>
 where
     A: IsAbsent,
     B: IsAbsent,
@@ -103,41 +104,15 @@ where
 {
 }
 
-/// The first database reads the entity.
-#[doc(hidden)]
-pub trait EntityOnFirst {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
+// One of the databases reads the entity.
+impl<What, E, T, S, A, B, C> NoFault for &&&&&&Probe<What, E, T, S, A, B, C> where E: Readable<A> {}
 
-impl<What, E, T, S, A, B, C> EntityOnFirst for &&&&&&Probe<What, E, T, S, A, B, C> where E: Readable<A> {}
+impl<What, E, T, S, A, B, C> NoFault for &&&&&Probe<What, E, T, S, A, B, C> where E: Readable<B> {}
 
-/// The second database reads the entity.
-#[doc(hidden)]
-pub trait EntityOnSecond {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
+impl<What, E, T, S, A, B, C> NoFault for &&&&Probe<What, E, T, S, A, B, C> where E: Readable<C> {}
 
-impl<What, E, T, S, A, B, C> EntityOnSecond for &&&&&Probe<What, E, T, S, A, B, C> where E: Readable<B> {}
-
-/// The third database reads the entity.
-#[doc(hidden)]
-pub trait EntityOnThird {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
-
-impl<What, E, T, S, A, B, C> EntityOnThird for &&&&Probe<What, E, T, S, A, B, C> where E: Readable<C> {}
-
-/// The first database reads the field.
-#[doc(hidden)]
-pub trait FieldOnFirst {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
-
-impl<What, E, T, S, A, B, C> FieldOnFirst for &&&Probe<What, E, T, S, A, B, C>
+// One of the databases reads the field.
+impl<What, E, T, S, A, B, C> NoFault for &&&Probe<What, E, T, S, A, B, C>
 where
     What: AboutField,
     A: Backend,
@@ -145,14 +120,7 @@ where
 {
 }
 
-/// The second database reads the field.
-#[doc(hidden)]
-pub trait FieldOnSecond {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
-
-impl<What, E, T, S, A, B, C> FieldOnSecond for &&Probe<What, E, T, S, A, B, C>
+impl<What, E, T, S, A, B, C> NoFault for &&Probe<What, E, T, S, A, B, C>
 where
     What: AboutField,
     B: Backend,
@@ -160,14 +128,7 @@ where
 {
 }
 
-/// The third database reads the field.
-#[doc(hidden)]
-pub trait FieldOnThird {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
-
-impl<What, E, T, S, A, B, C> FieldOnThird for &Probe<What, E, T, S, A, B, C>
+impl<What, E, T, S, A, B, C> NoFault for &Probe<What, E, T, S, A, B, C>
 where
     What: AboutField,
     C: Backend,
@@ -197,20 +158,14 @@ where
     }
 }
 
-/// Another check has said what is wrong.
+// Another check has said what is wrong.
+impl<E, T, S, A, B, C> NoFault for Probe<OfKey, E, T, S, A, B, C> {}
+
+impl<E, T, S, A, B, C> NoFault for Probe<OfEntity, E, T, S, A, B, C> {}
+
+/// An entity that a database does not read, although it reads the fields.
 #[doc(hidden)]
-pub trait SaidElsewhere {
-    /// Finds nothing wrong.
-    fn check(&self) {}
-}
-
-impl<E, T, S, A, B, C> SaidElsewhere for Probe<OfKey, E, T, S, A, B, C> {}
-
-impl<E, T, S, A, B, C> SaidElsewhere for Probe<OfEntity, E, T, S, A, B, C> {}
-
-/// The first database reads the fields, and not the entity.
-#[doc(hidden)]
-pub trait NotQueryableOnFirst<E> {
+pub trait NotQueryable<E> {
     /// Does not compile.
     fn check(&self)
     where
@@ -219,7 +174,7 @@ pub trait NotQueryableOnFirst<E> {
     }
 }
 
-impl<E, T, S, A, B, C> NotQueryableOnFirst<E> for &Probe<OfEntity, E, T, S, A, B, C>
+impl<E, T, S, A, B, C> NotQueryable<E> for &Probe<OfEntity, E, T, S, A, B, C>
 where
     A: Backend,
     E: Selectable<A>,
@@ -227,18 +182,7 @@ where
 {
 }
 
-/// The second database reads the fields, and not the entity.
-#[doc(hidden)]
-pub trait NotQueryableOnSecond<E> {
-    /// Does not compile.
-    fn check(&self)
-    where
-        E: QueryableEntity,
-    {
-    }
-}
-
-impl<E, T, S, A, B, C> NotQueryableOnSecond<E> for &&Probe<OfEntity, E, T, S, A, B, C>
+impl<E, T, S, A, B, C> NotQueryable<E> for &&Probe<OfEntity, E, T, S, A, B, C>
 where
     B: Backend,
     E: Selectable<B>,
@@ -246,18 +190,7 @@ where
 {
 }
 
-/// The third database reads the fields, and not the entity.
-#[doc(hidden)]
-pub trait NotQueryableOnThird<E> {
-    /// Does not compile.
-    fn check(&self)
-    where
-        E: QueryableEntity,
-    {
-    }
-}
-
-impl<E, T, S, A, B, C> NotQueryableOnThird<E> for &&&Probe<OfEntity, E, T, S, A, B, C>
+impl<E, T, S, A, B, C> NotQueryable<E> for &&&Probe<OfEntity, E, T, S, A, B, C>
 where
     C: Backend,
     E: Selectable<C>,

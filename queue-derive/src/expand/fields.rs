@@ -7,21 +7,6 @@ use syn::{GenericParam, Ident, Type};
 
 use crate::model::{Field, Model};
 
-/// The impls among which the compiler chooses, see the runtime's `field_check`.
-const CHECKS: [&str; 11] = [
-    "NoDatabase",
-    "EntityOnFirst",
-    "EntityOnSecond",
-    "EntityOnThird",
-    "FieldOnFirst",
-    "FieldOnSecond",
-    "FieldOnThird",
-    "SaidElsewhere",
-    "NotQueryableOnFirst",
-    "NotQueryableOnSecond",
-    "NotQueryableOnThird",
-];
-
 /// Writes the checks of all fields, and of the entity if each of its fields is a column. A type parameter may be
 /// anything, so an entity that has one is left to the bounds of the calls.
 pub(crate) fn checks(model: &Model<'_>) -> Option<TokenStream> {
@@ -41,13 +26,12 @@ pub(crate) fn checks(model: &Model<'_>) -> Option<TokenStream> {
         let sql_types = columns.iter().map(|(_, sql_type)| sql_type);
         check(model, "OfEntity", model.input.ident.span(), &quote!((#(#types,)*)), &quote!((#(#sql_types,)*)))
     });
-    let names = CHECKS.map(|check| format_ident!("{check}"));
     Some(quote! {
         #[allow(deprecated)]
         const _: () = {
             #[allow(unused_imports)]
             fn _fields #impl_generics () #where_clause {
-                use ::queueable::field_check::{#(#names as _),*};
+                use ::queueable::field_check::{NoFault as _, NotQueryable as _};
                 #(#each)*
                 #whole
             }
