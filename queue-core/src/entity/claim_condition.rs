@@ -12,17 +12,13 @@ use super::row_condition::RowCondition;
 use crate::error::refused;
 
 /// The condition of `claim_if`, in the SQL of one backend.
-pub struct ClaimCondition<DB: Backend>(Result<Box<dyn QueryFragment<DB>>, NotOnThisDatabase>);
-
-struct NotOnThisDatabase;
+pub struct ClaimCondition<DB: Backend>(Option<Box<dyn QueryFragment<DB>>>);
 
 impl<DB: Backend> QueryFragment<DB> for ClaimCondition<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match &self.0 {
-            Ok(condition) => condition.walk_ast(out),
-            Err(NotOnThisDatabase) => {
-                Err(refused("the condition in `claim_if` cannot be written in this database's SQL".to_owned()))
-            }
+            Some(condition) => condition.walk_ast(out),
+            None => Err(refused("the condition in `claim_if` cannot be written in this database's SQL".to_owned())),
         }
     }
 }
@@ -46,23 +42,18 @@ impl<DB, E> ConditionFor<DB, E> {
 }
 
 #[doc(hidden)]
-pub trait WritableCondition {
+pub trait TakeCondition {
     fn take_condition(&mut self) -> Option<Box<dyn Any>>;
 }
 
-impl<DB: Backend + 'static, E: QueryFragment<DB> + 'static> WritableCondition for ConditionFor<DB, E> {
+impl<DB: Backend + 'static, E: QueryFragment<DB> + 'static> TakeCondition for ConditionFor<DB, E> {
     fn take_condition(&mut self) -> Option<Box<dyn Any>> {
         let condition = self.0.take()?;
-        Some(Box::new(ClaimCondition::<DB>(Ok(Box::new(condition)))))
+        Some(Box::new(ClaimCondition::<DB>(Some(Box::new(condition)))))
     }
 }
 
-#[doc(hidden)]
-pub trait UnwritableCondition {
-    fn take_condition(&mut self) -> Option<Box<dyn Any>>;
-}
-
-impl<DB, E> UnwritableCondition for &mut ConditionFor<DB, E> {
+impl<DB, E> TakeCondition for &mut ConditionFor<DB, E> {
     fn take_condition(&mut self) -> Option<Box<dyn Any>> {
         None
     }
@@ -78,7 +69,7 @@ pub fn condition_on<DB: Backend + 'static, X: 'static>(
         return None;
     }
     let written = take().and_then(|condition| condition.downcast::<ClaimCondition<DB>>().ok());
-    Some(written.map_or(ClaimCondition(Err(NotOnThisDatabase)), |condition| *condition))
+    Some(written.map_or(ClaimCondition(None), |condition| *condition))
 }
 
 /// Compiles only for a condition on the table, whatever the database.
@@ -93,7 +84,7 @@ where
 /// out.
 #[doc(hidden)]
 pub fn unwritable_condition<DB: Backend>() -> Option<ClaimCondition<DB>> {
-    Some(ClaimCondition(Err(NotOnThisDatabase)))
+    Some(ClaimCondition(None))
 }
 
 /// Writes a condition for the backend `$db`.
@@ -102,7 +93,7 @@ pub fn unwritable_condition<DB: Backend>() -> Option<ClaimCondition<DB>> {
 macro_rules! claim_condition {
     ($db:ty, $condition:expr) => {{
         #[allow(unused_imports)]
-        use $crate::{UnwritableCondition as _, WritableCondition as _};
+        use $crate::TakeCondition as _;
         $crate::condition_on::<$db, $crate::backends::Pg>(|| {
             (&mut $crate::ConditionFor::<$crate::backends::Pg, _>::new($condition)).take_condition()
         })

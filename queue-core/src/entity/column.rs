@@ -103,48 +103,18 @@ pub trait ColumnKind<T>: 'static {
     const NAME: &'static str;
 }
 
+/// A column without a name is one that the entity does not ask for. Code that names it does not compile.
 macro_rules! column_kinds {
-    ($($(#[$doc:meta])* $kind:ident: $sql_type:ty = $name:ident,)*) => {$(
+    ($($(#[$doc:meta])* $kind:ident: $sql_type:ty = $name:expr,)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub enum $kind {}
 
         impl<T: QueueTable> ColumnKind<T> for $kind {
             type SqlType = $sql_type;
-            const NAME: &'static str = T::COLUMNS.$name;
-        }
-    )*};
-}
-
-column_kinds! {
-    /// Names the column `status`.
-    StatusText: Text = status,
-    /// Names the column `next_attempt_time`.
-    NextAttemptTime: Nullable<TimestampUtc> = next_attempt_time,
-    /// Names the column `try_count`.
-    TryCount: Integer = try_count,
-    /// Names the column `last_attempt_time`.
-    LastAttemptTime: Nullable<TimestampUtc> = last_attempt_time,
-    /// Names the column `last_attempt_error_message`.
-    LastAttemptErrorMessage: Nullable<Text> = last_attempt_error_message,
-}
-
-/// The columns that a table has only if its entity asks for them. Elsewhere they have no name, and code that names one
-/// does not compile.
-macro_rules! optional_column_kinds {
-    ($($(#[$doc:meta])* $kind:ident: $sql_type:ty = |$options:ident| $name:expr,)*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
-        pub enum $kind {}
-
-        impl<T: QueueTable> ColumnKind<T> for $kind {
-            type SqlType = $sql_type;
-            const NAME: &'static str = {
-                let $options = T::OPTIONS;
-                match $name {
-                    Some(name) => name,
-                    None => panic!("the entity does not ask for this column"),
-                }
+            const NAME: &'static str = match $name {
+                Some(name) => name,
+                None => panic!("the entity does not ask for this column"),
             };
         }
     )*};
@@ -160,31 +130,41 @@ macro_rules! of {
     };
 }
 
-optional_column_kinds! {
+column_kinds! {
+    /// Names the column `status`.
+    StatusText: Text = Some(T::COLUMNS.status),
+    /// Names the column `next_attempt_time`.
+    NextAttemptTime: Nullable<TimestampUtc> = Some(T::COLUMNS.next_attempt_time),
+    /// Names the column `try_count`.
+    TryCount: Integer = Some(T::COLUMNS.try_count),
+    /// Names the column `last_attempt_time`.
+    LastAttemptTime: Nullable<TimestampUtc> = Some(T::COLUMNS.last_attempt_time),
+    /// Names the column `last_attempt_error_message`.
+    LastAttemptErrorMessage: Nullable<Text> = Some(T::COLUMNS.last_attempt_error_message),
     /// Names the column `priority`: lower first.
-    Priority: Integer = |options| options.priority,
+    Priority: Integer = T::OPTIONS.priority,
     /// Names the column `stage`.
-    StageText: Text = |options| of!(options.stages, column),
+    StageText: Text = of!(T::OPTIONS.stages, column),
     /// Names the column `period`: the seconds from run to run.
-    Period: Nullable<BigInt> = |options| of!(options.periodic, period),
+    Period: Nullable<BigInt> = of!(T::OPTIONS.periodic, period),
     /// Names the column `cron`.
-    Cron: Nullable<Text> = |options| of!(options.periodic, cron),
+    Cron: Nullable<Text> = of!(T::OPTIONS.periodic, cron),
     /// Names the column `time_zone`.
-    TimeZone: Nullable<Text> = |options| of!(options.periodic, time_zone),
+    TimeZone: Nullable<Text> = of!(T::OPTIONS.periodic, time_zone),
     /// Names the column `scheduled_time`.
-    ScheduledTime: Nullable<TimestampUtc> = |options| of!(options.periodic, scheduled_time),
+    ScheduledTime: Nullable<TimestampUtc> = of!(T::OPTIONS.periodic, scheduled_time),
     /// Names the column `change_count`.
-    ChangeCount: BigInt = |options| of!(options.rerun_on_change, change_count),
+    ChangeCount: BigInt = of!(T::OPTIONS.rerun_on_change, change_count),
     /// Names the column `occasion`.
-    Occasion: BigInt = |options| options.occasion,
+    Occasion: BigInt = T::OPTIONS.occasion,
     /// Names the column `created_time`.
-    CreatedTime: Nullable<TimestampUtc> = |options| options.timestamps.created,
+    CreatedTime: Nullable<TimestampUtc> = T::OPTIONS.timestamps.created,
     /// Names the column `updated_time`.
-    UpdatedTime: Nullable<TimestampUtc> = |options| options.timestamps.updated,
+    UpdatedTime: Nullable<TimestampUtc> = T::OPTIONS.timestamps.updated,
     /// Names the column `begin_time`.
-    BeginTime: Nullable<TimestampUtc> = |options| options.timestamps.begin,
+    BeginTime: Nullable<TimestampUtc> = T::OPTIONS.timestamps.begin,
     /// Names the column `end_time`.
-    EndTime: Nullable<TimestampUtc> = |options| options.timestamps.end,
+    EndTime: Nullable<TimestampUtc> = T::OPTIONS.timestamps.end,
 }
 
 impl<T: QueueTable, K: ColumnKind<T>> Expression for QueueColumn<T, K> {

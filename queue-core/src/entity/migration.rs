@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use diesel::migration::{Migration, MigrationSource, Result};
+use diesel::result::QueryResult;
 
 use super::own_migration::OwnMigration;
 use super::release::Release;
@@ -13,19 +14,6 @@ use crate::row::Options;
 
 /// Diesel's own table stores versions in 50 characters.
 const MAX_VERSION: usize = 50;
-
-/// Says where an entity's queue lives.
-#[derive(Clone, Copy)]
-struct QueueToAdd {
-    target: fn() -> diesel::QueryResult<Target>,
-    adopts: bool,
-}
-
-impl QueueToAdd {
-    fn target(self) -> diesel::QueryResult<Target> {
-        Ok(Target { adopts: self.adopts, ..(self.target)()? })
-    }
-}
 
 /// The migrations of one or several entities, as a source for Diesel's
 /// [`MigrationHarness`](https://docs.rs/diesel_migrations/latest/diesel_migrations/trait.MigrationHarness.html).
@@ -57,7 +45,7 @@ impl QueueToAdd {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Migrations<DB: QueueBackend> {
-    queues: Vec<QueueToAdd>,
+    queues: Vec<fn() -> QueryResult<Target>>,
     others: Vec<Box<dyn MigrationSource<DB> + Send>>,
     control: bool,
     blocks_writers: bool,
@@ -72,7 +60,7 @@ impl<DB: QueueBackend> Migrations<DB> {
 
     /// Adds the queue of an entity.
     pub fn entity<Q: StoredIn<DB> + 'static>(mut self) -> Self {
-        self.queues.push(QueueToAdd { target: || Q::SQL.target(), adopts: false });
+        self.queues.push(|| Q::SQL.target());
         self
     }
 
@@ -108,7 +96,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// The migration is refused, and changes nothing, if a column cannot hold what the queue writes; the error gives the
     /// SQL that mends it.
     pub fn adopt<Q: StoredIn<DB> + 'static>(mut self) -> Self {
-        self.queues.push(QueueToAdd { target: || Q::SQL.target(), adopts: true });
+        self.queues.push(|| Ok(Target { adopts: true, ..Q::SQL.target()? }));
         self
     }
 
@@ -206,7 +194,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     pub fn write_to(&self, directory: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
         let mut release = Release::begun_in(directory.as_ref())?;
         for queue in &self.queues {
-            let target = queue.target().map_err(io::Error::other)?;
+            let target = queue().map_err(io::Error::other)?;
             if target.adopts {
                 let table = &target.table;
                 return Err(io::Error::other(format!(
@@ -254,7 +242,7 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
             migrations.extend(other.migrations()?);
         }
         for queue in &self.queues {
-            let target = queue.target()?;
+            let target = queue()?;
             migrations.push(Box::new(OwnMigration { version: version_of(&target), queue: Some(target) }));
         }
         if self.control {
@@ -269,20 +257,17 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
 /// `queueable_<table>_<hash of all names>`, in at most 50 characters.
 fn version_of(target: &Target) -> String {
     let names = target.columns;
-    let mut shape = [
-        target.table.to_string().as_str(),
+    let table = target.table.to_string();
+    let mut shape = vec![
+        table.as_str(),
         names.status,
         names.next_attempt_time,
         names.try_count,
         names.last_attempt_time,
         names.last_attempt_error_message,
-    ]
-    .join("\n");
-    for word in target.options.shape() {
-        shape.push('\n');
-        shape.push_str(word);
-    }
-    let hash = format!("_{:016x}", fingerprint(&shape));
+    ];
+    shape.extend(target.options.shape());
+    let hash = format!("_{:016x}", fingerprint(&shape.join("\n")));
     let mut version = "queueable_".to_owned();
     for c in target.table.name.chars() {
         if version.len() + c.len_utf8() + hash.len() > MAX_VERSION {

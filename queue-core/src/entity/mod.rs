@@ -33,8 +33,7 @@ mod time_operand;
 mod window;
 
 pub use self::claim_condition::{
-    ClaimCondition, ConditionFor, UnwritableCondition, WritableCondition, assert_condition, condition_on,
-    unwritable_condition,
+    ClaimCondition, ConditionFor, TakeCondition, assert_condition, condition_on, unwritable_condition,
 };
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime,
