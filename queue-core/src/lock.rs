@@ -1,8 +1,22 @@
 //! Locks that stay usable after their holder has panicked.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{self, MutexGuard, PoisonError};
 
-/// Takes a lock even if its holder has panicked: every section under it leaves the state whole.
+/// A mutex whose lock is taken even if its holder has panicked: every section under it leaves the state whole.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(state: T) -> Self {
+        Mutex(sync::Mutex::new(state))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        unpoisoned(self.0.lock())
+    }
+}
+
+/// Takes a lock even if its holder has panicked.
 pub(crate) fn unpoisoned<'a, T>(lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>) -> MutexGuard<'a, T> {
     lock.unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::HandleError;
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::redact::{Redact, hide_connection_secrets, redacted};
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -59,7 +58,7 @@ impl RateLimitedLog {
 
     /// Returns how often the cause was suppressed, if it may be logged now.
     fn admit(&self, cause: &str, now: Instant) -> Option<u64> {
-        let mut causes = unpoisoned(self.causes.lock());
+        let mut causes = self.causes.lock();
         if let Some((last, suppressed)) = causes.get_mut(cause) {
             if now.duration_since(*last) < self.period {
                 *suppressed += 1;
@@ -126,6 +125,6 @@ mod tests {
         for i in 0..1000 {
             log.admit(&format!("cause {i}"), start);
         }
-        assert!(unpoisoned(log.causes.lock()).len() <= CAUSES);
+        assert!(log.causes.lock().len() <= CAUSES);
     }
 }

@@ -10,9 +10,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{QueueState, RowKey};
 
 /// How many rows are remembered. Kept rows beyond that number run again and again.
@@ -53,7 +52,7 @@ impl KeptRows {
     /// Notes that the new state of a row that was claimed in this one is committed: its attempt has ended, or it is
     /// under a lease. Returns how often the row has come back, because another worker may know more by now.
     pub(crate) fn is_written(&self, claimed: ClaimedAs) -> u32 {
-        let mut written = unpoisoned(self.written.lock());
+        let mut written = self.written.lock();
         if let Some(row) = written.rows.get_mut(&claimed) {
             row.is_written = true;
             return row.times;
@@ -70,13 +69,13 @@ impl KeptRows {
 
     /// Tells whether a claimed row has come back as it was.
     pub(crate) fn has_returned(&self, claimed: ClaimedAs) -> bool {
-        unpoisoned(self.written.lock()).rows.get(&claimed).is_some_and(|row| row.is_written)
+        self.written.lock().rows.get(&claimed).is_some_and(|row| row.is_written)
     }
 
     /// Returns, for a row that has come back, how often it had done so before. Its next attempt is made all the same,
     /// because the trigger may be gone by then.
     pub(crate) fn take_returned(&self, claimed: ClaimedAs) -> Option<u32> {
-        let mut written = unpoisoned(self.written.lock());
+        let mut written = self.written.lock();
         let row = written.rows.get_mut(&claimed).filter(|row| row.is_written)?;
         row.is_written = false;
         row.times = row.times.saturating_add(1);
@@ -85,7 +84,7 @@ impl KeptRows {
 
     /// Notes that the row in this state has not come back: it has gone through other states.
     pub(crate) fn forget(&self, claimed: ClaimedAs) {
-        let mut written = unpoisoned(self.written.lock());
+        let mut written = self.written.lock();
         if written.rows.remove(&claimed).is_some() {
             written.order.retain(|row| *row != claimed);
         }

@@ -4,12 +4,12 @@
 //! processes find out for themselves.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::refused_state::{Refusal, pause_after};
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Instant as Due, Lane, RowKey};
 
 /// The shortest time between two looks at a lane whose first row waits: somebody may have skipped the row.
@@ -48,7 +48,7 @@ impl LaneRefusals {
     /// Notes that the database has refused to write on the first row of a lane, and has done so at least `times` times
     /// before.
     pub(super) fn refuse<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        let (lane, mut lanes) = (lane.identity(), self.lanes());
+        let (lane, mut lanes) = (lane.identity(), self.lanes.lock());
         let before = lanes.get(&lane).filter(|before| before.is(key, due)).map(|before| before.times);
         let is_first = before.is_none();
         if is_first && lanes.len() >= REMEMBERED {
@@ -64,12 +64,12 @@ impl LaneRefusals {
     /// Tells whether the first row of this lane may be one that waits for its next try.
     pub(super) fn may_hold(&self, lane: &Lane) -> bool {
         self.are_any.load(Ordering::Relaxed)
-            && self.lanes().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
+            && self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
     }
 
     /// Returns how long to leave the lane alone whose first row this is, if the row waits for its next try.
     pub(super) fn holds<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> Option<Duration> {
-        let lanes = self.lanes();
+        let lanes = self.lanes.lock();
         let first = lanes.get(&lane.identity()).filter(|first| first.is(key, due))?;
         let waits = first.until.checked_duration_since(Instant::now())?;
         let look = LOOK.saturating_mul(u32::try_from(lanes.len()).unwrap_or(u32::MAX)).max(SHORTEST_LOOK);
@@ -79,18 +79,14 @@ impl LaneRefusals {
     /// Tells whether this row is the refused first one of the lane, whether or not it waits.
     pub(super) fn contain<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> bool {
         self.are_any.load(Ordering::Relaxed)
-            && self.lanes().get(&lane.identity()).is_some_and(|first| first.is(key, due))
+            && self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.is(key, due))
     }
 
     /// Forgets what was refused in a lane whose first row is another one by now.
     pub(super) fn end(&self, lane: &Lane) {
-        let mut lanes = self.lanes();
+        let mut lanes = self.lanes.lock();
         lanes.remove(&lane.identity());
         self.are_any.store(!lanes.is_empty(), Ordering::Relaxed);
-    }
-
-    fn lanes(&self) -> MutexGuard<'_, HashMap<Arc<str>, RefusedFirst>> {
-        unpoisoned(self.lanes.lock())
     }
 }
 

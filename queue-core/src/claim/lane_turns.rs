@@ -6,7 +6,7 @@
 //! next, and pass over the backlog of each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -14,7 +14,7 @@ use diesel::result::QueryResult;
 use super::lane_refusals::LaneRefusals;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Lane, LaneValue};
 use crate::statement::{ErasedQueue, Scope};
 
@@ -84,7 +84,7 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
     ) -> QueryResult<Option<Lane>> {
         loop {
             let samples = {
-                let mut round = self.round();
+                let mut round = self.round.lock();
                 if let Some(lane) = round.take() {
                     return Ok(Some(lane));
                 }
@@ -100,47 +100,43 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             let lanes = self.queue.due_lanes(connection, scope, SAMPLE)?;
             search.is_complete = lanes.len() < SAMPLE as usize;
             match search.is_complete {
-                true => self.round().fill(lanes),
-                false => self.round().next_sample = Instant::now() + SAMPLE_PAUSE,
+                true => self.round.lock().fill(lanes),
+                false => self.round.lock().next_sample = Instant::now() + SAMPLE_PAUSE,
             }
         }
     }
 
     /// Makes a lane the next one to try.
     pub(super) fn is_next(&self, lane: &Lane) {
-        self.round().next.push_front(lane.clone());
+        self.round.lock().next.push_front(lane.clone());
     }
 
     /// Leaves a lane alone for this time, because its first row holds it back.
     pub(super) fn is_held_back(&self, lane: &Lane, pause: Duration) {
-        let (now, mut round) = (Instant::now(), self.round());
+        let (now, mut round) = (Instant::now(), self.round.lock());
         round.held_back.retain(|_, until| *until > now);
         round.held_back.insert(lane.identity(), now + pause);
     }
 
     /// Tells whether a lane is left alone now.
     pub(super) fn holds_back(&self, lane: &Lane) -> bool {
-        self.round().holds_back(lane)
+        self.round.lock().holds_back(lane)
     }
 
     /// Returns how many of these rows a claim takes of one lane, so that the lanes share it.
     pub(crate) fn share(&self, rows: u32) -> u32 {
-        (rows / self.round().lanes).max(1)
-    }
-
-    fn round(&self) -> MutexGuard<'_, Round> {
-        unpoisoned(self.round.lock())
+        (rows / self.round.lock().lanes).max(1)
     }
 
     /// Reads the next lanes along the index, unless another worker has done so meanwhile.
     fn walk(&self, connection: &mut C, scope: Scope<'_, K>, search: &mut Search) -> QueryResult<()> {
         let (after, walks) = {
-            let round = self.round();
+            let round = self.round.lock();
             (round.reached.clone(), round.walks)
         };
         let (is_first, ahead) = (after.is_none(), self.queue.lanes_ahead(scope));
         let found = self.queue.next_lanes(connection, scope, after, ahead)?;
-        let mut round = self.round();
+        let mut round = self.round.lock();
         if round.walks != walks {
             return Ok(());
         }

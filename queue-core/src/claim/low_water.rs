@@ -6,14 +6,13 @@
 //! that is due earlier than the mark waits for the next full probe, and no longer.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{self, Duration};
 
 use diesel::result::QueryResult;
 
 use crate::backend::{LockSql, QueueConnection};
 use crate::entity::Key;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Instant, Options};
 use crate::statement::{ClaimFloor, ErasedQueue};
 
@@ -82,19 +81,15 @@ impl LowWater {
         LowWater { applies, at_once: false, level: Mutex::new(level) }
     }
 
-    fn level(&self) -> MutexGuard<'_, Level> {
-        unpoisoned(self.level.lock())
-    }
-
     /// Uses the mark from the first claim on and without a lag, however quick a full probe is: for tests.
     pub fn use_at_once(&mut self) {
         self.at_once = self.applies;
-        self.level().in_use = self.at_once;
+        self.level.lock().in_use = self.at_once;
     }
 
     /// Returns where the next claim begins; the value also takes the claim's result.
     pub fn claim_floor(&self) -> LowWaterFloor<'_> {
-        let mut level = self.level();
+        let mut level = self.level.lock();
         let floor = level.floor();
         // One claim follows a full probe.
         let below = std::mem::take(&mut level.probe_below);
@@ -110,7 +105,7 @@ impl LowWater {
 
     /// Lowers the mark, because a row that was claimed before is due again at this time.
     pub(crate) fn fall(&self, due: Instant) {
-        self.level().fall(due);
+        self.level.lock().fall(due);
     }
 
     /// Probes how long it is until the next row is due. It probes from the mark while that is in use, unless the probe
@@ -122,16 +117,16 @@ impl LowWater {
         stages: Option<&[&'static str]>,
         thorough: bool,
     ) -> QueryResult<Option<Duration>> {
-        let until_full = self.level().until_full_probe();
-        let floor = self.level().floor().filter(|_| !thorough && !until_full.is_zero());
+        let until_full = self.level.lock().until_full_probe();
+        let floor = self.level.lock().floor().filter(|_| !thorough && !until_full.is_zero());
         if let Some(floor) = floor {
             let due_in = queue.probe_due_from(connection, stages, floor)?;
             return Ok(Some(due_in.map_or(until_full, |due_in| due_in.min(until_full))));
         }
         let (due_in, full) = timed(|| queue.probe_due(connection, stages))?;
-        let is_worth_it =
-            self.at_once || self.level().is_suspicious(full) && self.is_worth_it(queue, connection, stages, full)?;
-        let mut level = self.level();
+        let is_worth_it = self.at_once
+            || self.level.lock().is_suspicious(full) && self.is_worth_it(queue, connection, stages, full)?;
+        let mut level = self.level.lock();
         level.in_use = is_worth_it;
         if is_worth_it {
             level.next_full_probe = time::Instant::now() + PROBE_INTERVAL;
@@ -147,7 +142,7 @@ impl LowWater {
         connection: &mut C,
         stages: Option<&[&'static str]>,
     ) -> QueryResult<()> {
-        if self.applies && self.level().until_full_probe().is_zero() {
+        if self.applies && self.level.lock().until_full_probe().is_zero() {
             self.probe_due(queue, connection, stages, false)?;
         }
         Ok(())
@@ -161,10 +156,10 @@ impl LowWater {
         stages: Option<&[&'static str]>,
         full: Duration,
     ) -> QueryResult<bool> {
-        let Some(mark) = self.level().mark.filter(|_| self.applies) else { return Ok(false) };
+        let Some(mark) = self.level.lock().mark.filter(|_| self.applies) else { return Ok(false) };
         for _ in 0..REPEATS {
             let (_, from_mark) = timed(|| queue.probe_due_from(connection, stages, mark))?;
-            self.level().usual = from_mark;
+            self.level.lock().usual = from_mark;
             if from_mark * WORTH <= full {
                 return Ok(true);
             }
@@ -252,13 +247,13 @@ impl LowWaterFloor<'_> {
     /// Leaves the look below the mark to the next claim.
     pub(crate) fn pass_on(&self) {
         if self.below.take() {
-            self.low_water.level().probe_below = true;
+            self.low_water.level.lock().probe_below = true;
         }
     }
 
     /// Tells whether a claim, this one or the next, is to look below the mark before anything else.
     pub(crate) fn has_to_probe_below(&self) -> bool {
-        self.below.get() || (self.keeps_to_mark && self.low_water.level().probe_below)
+        self.below.get() || (self.keeps_to_mark && self.low_water.level.lock().probe_below)
     }
 
     /// Notes that none of the rows is due at its old time any more.
@@ -285,10 +280,10 @@ impl ClaimFloor for LowWaterFloor<'_> {
             && let (Some(first), Some(last)) = (first, last)
         {
             if let Some(undone) = self.first.replace(Some(first)) {
-                self.low_water.level().fall(undone);
+                self.low_water.level.lock().fall(undone);
             }
             let lag = if self.low_water.at_once { Duration::ZERO } else { LAG };
-            self.low_water.level().rise(self.floor, last, lag);
+            self.low_water.level.lock().rise(self.floor, last, lag);
         }
     }
 }
@@ -296,7 +291,7 @@ impl ClaimFloor for LowWaterFloor<'_> {
 impl Drop for LowWaterFloor<'_> {
     fn drop(&mut self) {
         if let (Some(first), false) = (self.first.get(), self.keeps.get()) {
-            self.low_water.level().fall(first);
+            self.low_water.level.lock().fall(first);
         }
         // There was no session, or the claim failed.
         self.pass_on();

@@ -5,7 +5,7 @@
 //! time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -13,7 +13,7 @@ use diesel::result::QueryResult;
 use super::lane_turns::LaneTurns;
 use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
 use crate::entity::Key;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Lane, LaneValue, Lanes};
 use crate::statement::ErasedQueue;
 
@@ -62,7 +62,7 @@ struct CountedPlace(Arc<Mutex<HashMap<Arc<str>, Taken>>>, Arc<str>);
 
 impl Drop for CountedPlace {
     fn drop(&mut self) {
-        let mut held = unpoisoned(self.0.lock());
+        let mut held = self.0.lock();
         if let Some(taken) = held.get_mut(&self.1) {
             taken.places -= 1;
             if taken.places == 0 {
@@ -160,7 +160,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
 
     /// Counts a place for this process, if fewer than this number are taken.
     fn count(&self, identity: &Arc<str>, places: u32) -> Option<CountedPlace> {
-        let mut held = unpoisoned(self.held.lock());
+        let mut held = self.held.lock();
         let taken = held.entry(identity.clone()).or_insert_with(|| Taken { places: 0, last: Instant::now() });
         if taken.places >= places && taken.last.elapsed() < TRUST {
             return None;
@@ -200,7 +200,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     }
 
     fn has_entered(&self, lane: &Arc<str>) -> bool {
-        unpoisoned(self.held.lock()).iter().any(|place| place.lane == *lane)
+        self.held.lock().iter().any(|place| place.lane == *lane)
     }
 
     /// Takes one of these many places in a lane, or leaves that to the claim. `false`: there is none.
@@ -208,14 +208,14 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let Some(_counted) = self.places.count(lane, of) else { return Ok(false) };
         let place = if in_claim { Some(0) } else { connection.take_place(&self.places.target, lane, of)? };
         let Some(place) = place else { return Ok(false) };
-        unpoisoned(self.held.lock()).push(HeldPlace { lane: lane.clone(), place, of, _counted });
+        self.held.lock().push(HeldPlace { lane: lane.clone(), place, of, _counted });
         Ok(true)
     }
 
     /// Frees what a claim has locked in a lane without finding a row there. `false`: others have taken its other places
     /// meanwhile.
     pub(super) fn leave_lane(&self, connection: &mut C, lane: &Lane) -> QueryResult<bool> {
-        let (identity, mut places) = (lane.identity(), unpoisoned(self.held.lock()));
+        let (identity, mut places) = (lane.identity(), self.held.lock());
         let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(true) };
         let place = places.remove(at);
         if C::Backend::ONE_WRITER {
@@ -239,13 +239,13 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     /// free when the transaction ends.
     pub(super) fn forget_lane(&self, lane: &Lane) {
         let identity = lane.identity();
-        unpoisoned(self.held.lock()).retain(|place| place.lane != identity);
+        self.held.lock().retain(|place| place.lane != identity);
     }
 
     /// Takes the places again after the end of the transaction in which they were taken. `false`: others have them now.
     pub(crate) fn retake(&self, connection: &mut C) -> QueryResult<bool> {
         if C::Backend::PLACES_END_WITH_TRANSACTION {
-            for place in unpoisoned(self.held.lock()).iter_mut() {
+            for place in self.held.lock().iter_mut() {
                 match connection.take_place(&self.places.target, &place.lane, place.of)? {
                     Some(taken) => place.place = taken,
                     None => return Ok(false),
@@ -257,7 +257,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
 
     /// Gives all places back, after the end of the transaction.
     pub(crate) fn leave(&self, connection: &mut C) -> QueryResult<()> {
-        let places = std::mem::take(&mut *unpoisoned(self.held.lock()));
+        let places = std::mem::take(&mut *self.held.lock());
         if !C::Backend::PLACES_END_WITH_TRANSACTION {
             for place in &places {
                 connection.leave_place(&self.places.target, &place.lane, place.place)?;

@@ -9,7 +9,7 @@
 //! are held by others, makes the plain claim, which reads keys of its own and finds the rows behind them (`by_key.rs`).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -17,7 +17,7 @@ use diesel::result::QueryResult;
 use super::by_key::{claim_by_key, free_what_was_passed, in_order};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, Scope};
 
@@ -105,13 +105,13 @@ impl<K: Key> PrefetchedKeys<K> {
                         scope.claim_floor.inspect(|claim_floor| claim_floor.is_answered());
                         return Ok(Vec::new());
                     }
-                    self.state().arrive(keys, scope.floor(), !scope.keeps_to_mark());
+                    self.state.lock().arrive(keys, scope.floor(), !scope.keeps_to_mark());
                     drop(reading);
                 }
                 Step::Lock(keys) => {
                     let claimed = in_order(queue.claim_keys(connection, &keys, limit, scope)?, &keys);
                     if claimed.len() < keys.len() {
-                        self.state().met = true;
+                        self.state.lock().met = true;
                     }
                     if !claimed.is_empty() {
                         return Ok(claimed);
@@ -119,7 +119,7 @@ impl<K: Key> PrefetchedKeys<K> {
                     misses += 1;
                     free_what_was_passed(connection)?;
                     if misses % MISSES == 0 {
-                        self.state().keys.clear();
+                        self.state.lock().keys.clear();
                         if has_read {
                             break;
                         }
@@ -136,7 +136,7 @@ impl<K: Key> PrefetchedKeys<K> {
     }
 
     fn step(&self, limit: u32, scope: &Scope<'_, K>, has_read: bool) -> Step<K> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let deadline = Instant::now() + PATIENCE;
         loop {
             if !state.has_more {
@@ -175,23 +175,19 @@ impl<K: Key> PrefetchedKeys<K> {
     where
         K: 'k,
     {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.has_more = true;
         keys.for_each(|key| state.is_busy(key.text().clone()));
     }
 
     /// Forgets everything: nothing is due, no row is free, or rows that were taken already are to run next.
     pub(crate) fn forget(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // A read by another worker that is still running is out of date too.
         state.is_read = false;
         state.keys.clear();
         state.busy.clear();
         state.has_more = false;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<K>> {
-        unpoisoned(self.state.lock())
     }
 }
 
@@ -257,7 +253,7 @@ struct Reading<'a, K: Key>(&'a PrefetchedKeys<K>);
 
 impl<K: Key> Drop for Reading<'_, K> {
     fn drop(&mut self) {
-        self.0.state().is_read = false;
+        self.0.state.lock().is_read = false;
         self.0.arrived.notify_all();
     }
 }
@@ -275,7 +271,7 @@ mod tests {
     }
 
     fn read(ahead: &PrefetchedKeys<u32>, keys: impl IntoIterator<Item = u32>) {
-        let mut state = ahead.state();
+        let mut state = ahead.state.lock();
         state.is_read = true;
         state.arrive(self::keys(keys), None, true);
         state.is_read = false;
@@ -316,8 +312,8 @@ mod tests {
         read(&ahead, 2..=20);
         assert!(matches!(ahead.step(10, &except(&[]), false), Step::Lock(keys) if keys.len() == 10));
         assert!(matches!(ahead.step(10, &except(&[]), false), Step::Read(_)));
-        ahead.state().is_read = false;
-        ahead.state().read = Instant::now() - KEPT * 2;
+        ahead.state.lock().is_read = false;
+        ahead.state.lock().read = Instant::now() - KEPT * 2;
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
     }
 
@@ -325,12 +321,12 @@ mod tests {
     fn keys_that_were_read_from_a_mark_on_are_not_for_a_claim_that_probes_below_it() {
         let ahead = warm();
         let floor = Some(Due::from(DateTime::UNIX_EPOCH));
-        ahead.state().is_read = true;
-        ahead.state().met = true;
-        ahead.state().arrive(keys(2..=20), floor, false);
-        ahead.state().is_read = false;
+        ahead.state.lock().is_read = true;
+        ahead.state.lock().met = true;
+        ahead.state.lock().arrive(keys(2..=20), floor, false);
+        ahead.state.lock().is_read = false;
         // They are in their order, although the workers met another process.
-        assert_eq!(ahead.state().keys.front().map(|key| **key), Some(2));
+        assert_eq!(ahead.state.lock().keys.front().map(|key| **key), Some(2));
         assert!(matches!(ahead.step(1, &Scope::ALL, false), Step::Read(_)));
     }
 
@@ -339,7 +335,7 @@ mod tests {
         let ahead = warm();
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
         ahead.forget();
-        ahead.state().arrive(keys([2, 3]), None, true);
-        assert!(ahead.state().keys.is_empty());
+        ahead.state.lock().arrive(keys([2, 3]), None, true);
+        assert!(ahead.state.lock().keys.is_empty());
     }
 }

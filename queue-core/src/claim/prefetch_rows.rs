@@ -9,7 +9,7 @@
 //! the same rows would be read again and again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope, literal};
 
@@ -134,7 +134,7 @@ impl<K: Key> PrefetchedRows<K> {
 
     /// Notes that a worker is about to process a row.
     pub(crate) fn begins(&self, key: &RowKey<K>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let text = key.text().clone();
         // The plain claim may have found a prefetched row.
         state.rows.retain(|row| row.key != text);
@@ -145,13 +145,13 @@ impl<K: Key> PrefetchedRows<K> {
 
     /// Notes that the worker has ended its turn, whatever the result for its row.
     pub(crate) fn ends(&self) {
-        self.state().end_work();
+        self.state.lock().end_work();
     }
 
     /// Notes that a row is no longer being processed, although its handler has not returned.
     pub(crate) fn is_given_up(&self, key: &RowKey<K>) {
         let text = key.text().clone();
-        self.state().at_work.retain(|_, row| *row != text);
+        self.state.lock().at_work.retain(|_, row| *row != text);
     }
 
     /// Reads more rows, if few are left and the workers are quick enough. Workers that need a row meanwhile claim it.
@@ -161,18 +161,18 @@ impl<K: Key> PrefetchedRows<K> {
         connection: &mut C,
         scope: Scope<'_, K>,
     ) -> QueryResult<()> {
-        let Some((number, age)) = self.state().wanted() else { return Ok(()) };
+        let Some((number, age)) = self.state.lock().wanted() else { return Ok(()) };
         let reading = Reading(self);
         let begun = Instant::now();
         let rows = queue.prefetch_rows(connection, number, scope.floor());
         let read = match rows {
             Ok(rows) => {
                 let safe = rows.into_iter().map(|(row, version)| (PanicSafeDrop::new(row), version)).collect();
-                self.state().arrive(safe, Read { number, age, begun }, !scope.keeps_to_mark());
+                self.state.lock().arrive(safe, Read { number, age, begun }, !scope.keeps_to_mark());
                 Ok(())
             }
             Err(error) => {
-                self.state().refused = begun.checked_add(REFUSED);
+                self.state.lock().refused = begun.checked_add(REFUSED);
                 // Only the database's own errors end the transaction.
                 if matches!(error, DieselError::DeserializationError(_)) { Ok(()) } else { Err(error) }
             }
@@ -183,7 +183,7 @@ impl<K: Key> PrefetchedRows<K> {
 
     /// Takes the next row, but none of those that are left alone.
     pub(crate) fn take(&self, except: &[RowKey<K>]) -> Option<ReadRow<K>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.read.elapsed() > KEPT {
             state.rows.clear();
         }
@@ -198,7 +198,7 @@ impl<K: Key> PrefetchedRows<K> {
 
     /// Notes whether a row that was taken could be locked.
     pub(crate) fn answered(&self, is_locked: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if is_locked {
             state.contention.hits += 1;
             return;
@@ -216,7 +216,7 @@ impl<K: Key> PrefetchedRows<K> {
     /// and the claim finds it when it is free. Not every time, because the claim takes the rows that the other workers
     /// have prefetched.
     pub(crate) fn gives_way(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let gives_way = state.contention.gave_way.is_none_or(|last| last.elapsed() >= KEPT);
         if gives_way {
             state.contention.gave_way = Some(Instant::now());
@@ -226,13 +226,9 @@ impl<K: Key> PrefetchedRows<K> {
 
     /// Forgets the rows: nothing is due, or the rows that are to run next may not be among them.
     pub(crate) fn forget(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.age += 1;
         state.rows.clear();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<K>> {
-        unpoisoned(self.state.lock())
     }
 }
 
@@ -361,7 +357,7 @@ struct Reading<'a, K: Key>(&'a PrefetchedRows<K>);
 
 impl<K: Key> Drop for Reading<'_, K> {
     fn drop(&mut self) {
-        self.0.state().is_read = false;
+        self.0.state.lock().is_read = false;
     }
 }
 

@@ -12,7 +12,6 @@
 //! after the others: while there is other work, they take a small part of the time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -21,7 +20,7 @@ use super::refused_state::{Lookout, Refusal, RefusedState, Step, Turns, pause_af
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Instant as Due, Options, RowKey};
 use crate::statement::{ClaimedRow, ErasedQueue, Scope, claimed_key, due_time_alone_decides};
 
@@ -55,27 +54,27 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
     /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
     /// `times` times before.
     pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        let refusal = self.state().refuse(key, due, times, Instant::now());
+        let refusal = self.state.lock().refuse(key, due, times, Instant::now());
         self.are_any.store(true, Ordering::Relaxed);
         refusal
     }
 
     /// Returns how long a row waits that can record its own pause, after as many refusals of something else.
     pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
-        let times = if self.are_any() { self.state().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
+        let times = if self.are_any() { self.state.lock().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
         pause_after(times)
     }
 
     /// Returns a number of rows of which one is not refused, if there are so many.
     pub(super) fn more_than_all(&self) -> u32 {
         // Each number of rows is a statement of its own.
-        let refused = if self.are_any() { self.state().rows.len() } else { 0 };
+        let refused = if self.are_any() { self.state.lock().rows.len() } else { 0 };
         u32::try_from((refused + 1).next_power_of_two()).unwrap_or(u32::MAX)
     }
 
     /// Tells whether this row is refused.
     pub(crate) fn contain(&self, key: &RowKey<K>) -> bool {
-        self.are_any() && self.state().rows.contains_key(key.text())
+        self.are_any() && self.state.lock().rows.contains_key(key.text())
     }
 
     /// Forgets rows that were written, or are no longer due.
@@ -84,7 +83,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         K: 'k,
     {
         if self.are_any() {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             keys.into_iter().for_each(|key| state.end(key.text()));
             self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
         }
@@ -101,7 +100,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             return Ok(Lookout::From { floor: None, except: Vec::new(), is_new: false });
         }
         loop {
-            let step = self.state().next_step(limit, Instant::now());
+            let step = self.state.lock().next_step(limit, Instant::now());
             match step {
                 Step::Survey(number) => {
                     let _surveying = Surveying(self);
@@ -115,7 +114,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
     /// Makes the rows that a survey has found wait no longer, because there is nothing else to claim. Returns whether
     /// there are any.
     pub(crate) fn release_found(&self) -> bool {
-        self.are_any() && self.state().release_found(Instant::now())
+        self.are_any() && self.state.lock().release_found(Instant::now())
     }
 
     /// Reads the keys of the rows that have been due longest, outside any transaction.
@@ -130,7 +129,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             let rows: Vec<ClaimedRow<K>> = (self.queue.load_claimed)(connection, &claim)?;
             rows.into_iter().map(|row| claimed_key(self.queue.sql, row)).collect()
         };
-        self.state().arrive(keys, number, present, begun);
+        self.state.lock().arrive(keys, number, present, begun);
         Ok(())
     }
 
@@ -144,20 +143,20 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
     ) -> QueryResult<Option<Duration>> {
         if self.queue.sql.options.exclusive {
             let head = self.queue.head(connection, stages)?;
-            let waits = head.and_then(|head| self.state().waits(head.text(), Instant::now()));
+            let waits = head.and_then(|head| self.state.lock().waits(head.text(), Instant::now()));
             return match waits {
                 Some(_) if thorough => Ok(None),
                 Some(waits) => Ok(Some(waits)),
                 None => self.queue.probe_due(connection, stages),
             };
         }
-        let survey = self.state().begin_survey(thorough, Instant::now());
+        let survey = self.state.lock().begin_survey(thorough, Instant::now());
         if let Some(number) = survey {
             let _surveying = Surveying(self);
             self.survey(connection, stages, number)?;
         }
         let (until_known, from) = {
-            let state = self.state();
+            let state = self.state.lock();
             if !state.found.waiting.is_empty() {
                 return Ok(Some(Duration::ZERO));
             }
@@ -173,10 +172,6 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         };
         Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
     }
-
-    fn state(&self) -> MutexGuard<'_, RefusedState<K>> {
-        unpoisoned(self.state.lock())
-    }
 }
 
 /// Ends a survey, whatever its result.
@@ -184,6 +179,6 @@ struct Surveying<'a, K: Key, C: QueueConnection>(&'a RefusedRows<K, C>);
 
 impl<K: Key, C: QueueConnection> Drop for Surveying<'_, K, C> {
     fn drop(&mut self) {
-        self.0.state().survey.is_running = false;
+        self.0.state.lock().survey.is_running = false;
     }
 }

@@ -2,11 +2,11 @@
 //! whose state cannot be written at all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::entity::jittered;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::RowKey;
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST`].
@@ -56,13 +56,13 @@ impl<K: Clone> RowBackoff<K> {
     /// Passes over a row until the value is dropped. The worker writes the rest of its attempt in transactions of their
     /// own, and between them another worker would run the row's handler again.
     pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
-        unpoisoned(self.concluded.lock()).push(key.clone());
+        self.concluded.lock().push(key.clone());
         Concluded { concluded: &self.concluded, key: key.clone() }
     }
 
     /// Removes the keys of rows whose attempts are being concluded.
     pub(crate) fn without_concluded(&self, keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
-        let concluded = unpoisoned(self.concluded.lock());
+        let concluded = self.concluded.lock();
         if concluded.is_empty() {
             return keys;
         }
@@ -71,7 +71,7 @@ impl<K: Clone> RowBackoff<K> {
 
     /// Forgets a row whose state was written.
     pub(crate) fn end(&self, key: &RowKey<K>) {
-        let mut rows = self.rows();
+        let mut rows = self.rows.lock();
         if !rows.is_empty() {
             rows.remove(key.text());
         }
@@ -79,8 +79,8 @@ impl<K: Clone> RowBackoff<K> {
 
     /// Returns the rows that a claim passes over now.
     pub(crate) fn passed_over(&self) -> Vec<RowKey<K>> {
-        let mut passed_over = unpoisoned(self.concluded.lock()).clone();
-        let rows = self.rows();
+        let mut passed_over = self.concluded.lock().clone();
+        let rows = self.rows.lock();
         if !rows.is_empty() {
             let now = Instant::now();
             let skip_for_a_while = rows.values().filter(|pause| pause.skip_for_a_while && pause.until > now);
@@ -93,11 +93,11 @@ impl<K: Clone> RowBackoff<K> {
     /// Tells whether any row waits for its next attempt.
     pub(crate) fn any(&self) -> bool {
         let now = Instant::now();
-        self.rows().values().any(|pause| pause.until > now)
+        self.rows.lock().values().any(|pause| pause.until > now)
     }
 
     fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool, disk_is_full: bool) -> (Duration, u32) {
-        let mut rows = self.rows();
+        let mut rows = self.rows.lock();
         if rows.len() >= REMEMBERED {
             rows.clear();
         }
@@ -113,10 +113,6 @@ impl<K: Clone> RowBackoff<K> {
         pause.until = Instant::now() + delay + Duration::from_secs(1);
         (delay, if disk_is_full { pause.times_with_full_disk } else { pause.times - pause.times_with_full_disk })
     }
-
-    fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Backoff<K>>> {
-        unpoisoned(self.rows.lock())
-    }
 }
 
 struct Concluded<'a, K> {
@@ -126,7 +122,7 @@ struct Concluded<'a, K> {
 
 impl<K> Drop for Concluded<'_, K> {
     fn drop(&mut self) {
-        let mut concluded = unpoisoned(self.concluded.lock());
+        let mut concluded = self.concluded.lock();
         if let Some(place) = concluded.iter().position(|key| *key == self.key) {
             concluded.swap_remove(place);
         }

@@ -5,10 +5,10 @@
 //! this process look here.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::RowKey;
 
 /// The rows of one entity, by the texts of their keys, each with the number of its attempt.
@@ -21,7 +21,7 @@ pub(crate) struct RowsInHand {
 impl RowsInHand {
     /// Takes a row, until the returned value is dropped. `None`: another worker has it.
     pub(crate) fn take<K>(&self, key: &RowKey<K>) -> Option<RowInHand<'_>> {
-        let mut rows = unpoisoned(self.rows.lock());
+        let mut rows = self.rows.lock();
         if rows.contains_key(key.text()) {
             return None;
         }
@@ -32,7 +32,7 @@ impl RowsInHand {
 
     /// Takes a row away from a worker whose handler does not return.
     pub(crate) fn give_up<K>(&self, key: &RowKey<K>) {
-        unpoisoned(self.rows.lock()).remove(key.text());
+        self.rows.lock().remove(key.text());
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct RowInHand<'a> {
 
 impl Drop for RowInHand<'_> {
     fn drop(&mut self) {
-        let mut rows = unpoisoned(self.rows.rows.lock());
+        let mut rows = self.rows.rows.lock();
         if rows.get(&self.key) == Some(&self.attempt) {
             rows.remove(&self.key);
         }

@@ -1,8 +1,6 @@
 //! The stages in which a poller claims rows: those that it serves, without those that are paused.
 
-use std::sync::Mutex;
-
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// The lists of stages that were left when others were paused, each once. They are few, and stay for good, so that
 /// a claim borrows its list although the pauses change meanwhile.
@@ -25,7 +23,7 @@ impl ServedStages {
 
     /// Returns the stages, if not all.
     pub(super) fn now(&self) -> Option<&[&'static str]> {
-        unpoisoned(self.left.lock()).or(self.served.as_deref())
+        self.left.lock().or(self.served.as_deref())
     }
 
     /// Leaves out the paused stages of all that the entity has. Returns whether any is left; if none is, nothing
@@ -37,14 +35,14 @@ impl ServedStages {
         if left.is_empty() {
             return false;
         }
-        *unpoisoned(self.left.lock()) = (left.len() < served.len()).then(|| kept(left));
+        *self.left.lock() = (left.len() < served.len()).then(|| kept(left));
         true
     }
 }
 
 /// Returns a list of `LEFT`.
 fn kept(stages: Vec<&'static str>) -> &'static [&'static str] {
-    let mut lists = unpoisoned(LEFT.lock());
+    let mut lists = LEFT.lock();
     lists.iter().copied().find(|list| **list == *stages).unwrap_or_else(|| {
         lists.push(stages.leak());
         lists[lists.len() - 1]

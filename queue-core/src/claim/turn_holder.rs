@@ -1,7 +1,6 @@
 //! Finds the session that blocks an exclusive queue: anybody who can connect to the database can take the queue's lock,
 //! and keep it.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
@@ -9,7 +8,7 @@ use diesel::result::QueryResult;
 
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::statement::ErasedQueue;
 
 /// The time between two looks: a worker holds the lock for a moment without a row of its own.
@@ -42,14 +41,14 @@ impl TurnHolder {
     ) -> QueryResult<()> {
         let now = Instant::now();
         {
-            let mut state = unpoisoned(self.0.lock());
+            let mut state = self.0.lock();
             if !queue.sql.options.exclusive || now < state.next_look {
                 return Ok(());
             }
             state.next_look = now + PERIOD;
         }
         let found = idle_holder(queue, connection, stages)?;
-        let mut state = unpoisoned(self.0.lock());
+        let mut state = self.0.lock();
         if let (Some((session, _)), true) = (&found, found == state.seen) {
             tracing::warn!(
                 entity = queue.sql.entity,
