@@ -29,7 +29,7 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     pub(crate) low_water: LowWater,
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
     pub(crate) places: Option<Places<K, C>>,
-    turn_holder: TurnHolder,
+    turn_holder: TurnHolder<K, C>,
     pub(crate) stages: ServedStages,
 }
 
@@ -66,7 +66,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             rows_in_hand: RowsInHand::default(),
             low_water,
             places: Places::of(queue, lease)?,
-            turn_holder: TurnHolder::new(),
+            turn_holder: TurnHolder::new(queue),
             stages: ServedStages::default(),
         })
     }
@@ -141,7 +141,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             return Ok(None);
         }
         if due_in == Some(Duration::ZERO) {
-            self.turn_holder.look(self.queue, connection, self.stages())?;
+            self.turn_holder.look(connection, self.stages())?;
         }
         Ok(due_in)
     }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::refused_state::{Refusal, pause_after};
@@ -24,8 +23,6 @@ const REMEMBERED: usize = 100_000;
 /// The strict lanes whose first row is refused, by the names of the lanes.
 #[derive(Default)]
 pub(super) struct LaneRefusals {
-    /// Whether there are any: read without the lock, before each claim.
-    are_any: AtomicBool,
     lanes: Mutex<HashMap<Arc<str>, RefusedFirst>>,
 }
 
@@ -57,14 +54,12 @@ impl LaneRefusals {
         let times = before.unwrap_or(0).max(times);
         let until = Instant::now() + pause_after(times);
         lanes.insert(lane, RefusedFirst { key: key.text().clone(), due, times: times.saturating_add(1), until });
-        self.are_any.store(true, Ordering::Relaxed);
         Refusal { is_first, is_left_alone: true }
     }
 
     /// Tells whether the first row of this lane may be one that waits for its next try.
     pub(super) fn may_hold(&self, lane: &Lane) -> bool {
-        self.are_any.load(Ordering::Relaxed)
-            && self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
+        self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
     }
 
     /// Returns how long to leave the lane alone whose first row this is, if the row waits for its next try.
@@ -78,15 +73,12 @@ impl LaneRefusals {
 
     /// Tells whether this row is the refused first one of the lane, whether or not it waits.
     pub(super) fn contain<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> bool {
-        self.are_any.load(Ordering::Relaxed)
-            && self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.is(key, due))
+        self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.is(key, due))
     }
 
     /// Forgets what was refused in a lane whose first row is another one by now.
     pub(super) fn end(&self, lane: &Lane) {
-        let mut lanes = self.lanes.lock();
-        lanes.remove(&lane.identity());
-        self.are_any.store(!lanes.is_empty(), Ordering::Relaxed);
+        self.lanes.lock().remove(&lane.identity());
     }
 }
 

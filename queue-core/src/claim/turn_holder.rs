@@ -18,7 +18,10 @@ const PERIOD: Duration = Duration::from_secs(5);
 const TOLD: Duration = Duration::from_secs(60);
 
 /// The session that holds the lock of one queue, as far as it is known.
-pub(crate) struct TurnHolder(Mutex<State>);
+pub(crate) struct TurnHolder<K: Key, C: QueueConnection> {
+    queue: &'static ErasedQueue<K, C>,
+    state: Mutex<State>,
+}
 
 struct State {
     next_look: Instant,
@@ -26,32 +29,27 @@ struct State {
     seen: Option<(String, String)>,
 }
 
-impl TurnHolder {
-    pub(crate) fn new() -> Self {
-        TurnHolder(Mutex::new(State { next_look: Instant::now() + PERIOD, seen: None }))
+impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
+    pub(crate) fn new(queue: &'static ErasedQueue<K, C>) -> Self {
+        TurnHolder { queue, state: Mutex::new(State { next_look: Instant::now() + PERIOD, seen: None }) }
     }
 
     /// Looks up the session that holds the lock of a queue whose first row is due, and logs a warning if that session
     /// does not process the row.
-    pub(crate) fn look<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-    ) -> QueryResult<()> {
+    pub(crate) fn look(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()> {
         let now = Instant::now();
         {
-            let mut state = self.0.lock();
-            if !queue.sql.options.exclusive || now < state.next_look {
+            let mut state = self.state.lock();
+            if !self.queue.sql.options.exclusive || now < state.next_look {
                 return Ok(());
             }
             state.next_look = now + PERIOD;
         }
-        let found = idle_holder(queue, connection, stages)?;
-        let mut state = self.0.lock();
+        let found = self.idle_holder(connection, stages)?;
+        let mut state = self.state.lock();
         if let (Some((session, _)), true) = (&found, found == state.seen) {
             tracing::warn!(
-                entity = queue.sql.entity,
+                entity = self.queue.sql.entity,
                 "no message is processed: the lock of this exclusive queue is held by {session}, which processes none \
                  of its rows"
             );
@@ -60,21 +58,21 @@ impl TurnHolder {
         state.seen = found;
         Ok(())
     }
-}
 
-/// Returns the session that holds the lock while nobody processes the first row, and that row.
-fn idle_holder<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    stages: Option<&[&'static str]>,
-) -> QueryResult<Option<(String, String)>> {
-    let Some(session) = queue.exclusion_holder(connection)? else { return Ok(None) };
-    let Some(head) = queue.head(connection, stages)? else { return Ok(None) };
-    if queue.another_is_leased(connection, None)? {
-        return Ok(None);
+    /// Returns the session that holds the lock while nobody processes the first row, and that row.
+    fn idle_holder(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+    ) -> QueryResult<Option<(String, String)>> {
+        let Some(session) = self.queue.exclusion_holder(connection)? else { return Ok(None) };
+        let Some(head) = self.queue.head(connection, stages)? else { return Ok(None) };
+        if self.queue.another_is_leased(connection, None)? {
+            return Ok(None);
+        }
+        connection.begin()?;
+        let free = self.queue.recall_unless_locked(connection, head.value());
+        C::TransactionManager::rollback_transaction(connection)?;
+        Ok(free?.map(|_| (session, head.text().to_string())))
     }
-    connection.begin()?;
-    let free = queue.recall_unless_locked(connection, head.value());
-    C::TransactionManager::rollback_transaction(connection)?;
-    Ok(free?.map(|_| (session, head.text().to_string())))
 }
