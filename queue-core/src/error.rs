@@ -34,7 +34,7 @@ use crate::redact::hide_connection_secrets;
 pub enum Error {
     /// The live table or the server breaks a promise of the queue, so a poller refuses to start. Each finding says what
     /// is wrong, and names the SQL or the setting that mends it.
-    #[error("the queue cannot start:{}", Findings(.0))]
+    #[error("the queue cannot start:{}", listed(.0))]
     Unsafe(Vec<Finding>),
 
     /// A setting of the poller, or of a pause, makes no sense.
@@ -132,12 +132,8 @@ impl fmt::Display for Finding {
     }
 }
 
-struct Findings<'a>(&'a [Finding]);
-
-impl fmt::Display for Findings<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|finding| write!(f, "\n- {finding}"))
-    }
+fn listed(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("\n- {finding}")).collect()
 }
 
 /// Returns the text of a caught panic.

@@ -44,19 +44,16 @@ pub trait Queueable: Entity {
     /// Makes a row due at once, by the database's clock. The value goes into an insert or an update. An update enqueues
     /// the row anew: the status becomes `NOT_ATTEMPTED` and the tries start anew.
     fn due_now() -> Due<Self::Queue, Now> {
-        crate::poller::announce::<Self::Queue>();
         due(Now)
     }
 
     /// Makes a row due at a given time.
     fn due_at(time: DateTime<Utc>) -> Due<Self::Queue, Instant> {
-        crate::poller::announce::<Self::Queue>();
         due(Instant::from(time))
     }
 
     /// Makes a row due after a delay, by the database's clock. At most [`MAX_DELAY`](crate::MAX_DELAY) is added.
     fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
-        crate::poller::announce::<Self::Queue>();
         due(NowPlus(delay))
     }
 
@@ -374,6 +371,7 @@ where
     T: QueueTable,
     Time: diesel::expression::AsExpression<diesel::sql_types::Nullable<TimestampUtc>>,
 {
+    crate::poller::announce::<T>();
     (
         QueueColumn::<T, NextAttemptTime>::new().eq(time),
         QueueColumn::<T, StatusText>::new().eq(Status::NotAttempted),

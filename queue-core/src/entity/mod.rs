@@ -28,7 +28,6 @@ mod selectable;
 mod settings;
 mod stored;
 mod table;
-mod target;
 mod time_operand;
 mod window;
 

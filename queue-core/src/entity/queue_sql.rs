@@ -7,9 +7,10 @@ use std::any::{Any, TypeId};
 use std::rc::Rc;
 
 use diesel::query_builder::QueryFragment;
+use diesel::result::QueryResult;
 
 use super::claim_condition::ClaimCondition;
-use crate::backend::QueueBackend;
+use crate::backend::{QueueBackend, TableName, Target, column_names};
 use crate::row::{ColumnNames, Options};
 
 /// A queue's table, key and settings, as statements write them on one kind of database.
@@ -54,6 +55,20 @@ impl<DB: QueueBackend> QueueSql<DB> {
     /// Returns the row that this condition picks.
     pub fn row(&'static self, is_key: &IsKey<DB>) -> KeyedRow<DB> {
         KeyedRow { queue: self, is_key: is_key.clone() }
+    }
+
+    /// Says where the columns and the index of the queue live.
+    pub(crate) fn target(&self) -> QueryResult<Target> {
+        let backend = &DB::default();
+        Ok(Target {
+            entity: self.entity,
+            table: TableName::of(self.table, backend)?,
+            columns: self.names,
+            options: *self.options,
+            key: column_names(self.key_columns, backend)?,
+            adopts: false,
+            blocks_writers: false,
+        })
     }
 }
 
