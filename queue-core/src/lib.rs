@@ -120,13 +120,12 @@ pub mod internals {
             CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
             CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish,
             FinishBlock, FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType,
-            IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LanesOf, LastAttempt, LeaseDue,
-            LeaseDueRow, LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn,
-            PauseEnd, PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, ProbeDueFrom, QueueOn,
-            ReadDetails, ReadFrom, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
-            RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, SettleMany, ShownFrom,
-            StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages,
-            VersionedRow, WithTexts,
+            IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LanesOf, LeaseDue, LeaseDueRow,
+            LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd,
+            PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadFrom,
+            ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside,
+            SetPause, SetPriority, Settle, SettleMany, ShownFrom, StateCondition, Take, Taken, TextsAfter,
+            TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
         };
     }
 }

@@ -58,7 +58,10 @@ fn a_claim_from_the_mark_does_not_walk_over_what_was_settled_while_an_old_snapsh
     let (look, claim) = (|| ProbeDue::new(queue::<Payment>(), None), Claim::<Backend>::new::<Payment>);
     let at = Instant::from(mark);
     let plain = [pages(&mut connection, &look(), mark), pages(&mut connection, &claim(), mark)];
-    let marked = [pages(&mut connection, &look().from(at), mark), pages(&mut connection, &claim().from(at), mark)];
+    let marked = [
+        pages(&mut connection, &look().not_below(Some(at)), mark),
+        pages(&mut connection, &claim().not_below(Some(at)), mark),
+    ];
     let some = pages(&mut connection, &claim().some(50, Vec::new()).not_below(Some(at)), mark);
     assert!(plain.iter().all(|pages| *pages > 1_000), "{plain:?}");
     assert!(marked.iter().all(|pages| *pages < 100) && some < 100, "{marked:?} {some}");

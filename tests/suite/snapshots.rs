@@ -8,9 +8,9 @@ use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{ControlSchema, Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LastAttempt, Load, Next, OldestDue, PauseEnd,
-    Present, ProbeDue, ReadDetails, ReadPauses, Recall, RecallReservation, Remove, RemoveAll, RemoveKeys, Retake,
-    Sample, SetAside, SetPause, Settle, SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
+    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present,
+    ProbeDue, ReadDetails, ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, Sample, SetAside, SetPause, Settle,
+    SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -74,23 +74,22 @@ fn the_sql_of_an_attempt() {
     listing.add("claim", &Claim::<Backend>::new::<Payment>());
     let mark = Instant::from(DateTime::UNIX_EPOCH);
     let fence = Fence { due: Some(mark), ..FENCE };
-    listing.add("look from the mark", &ProbeDue::new(queue::<Payment>(), None).from(mark));
-    listing.add("claim from the mark", &Claim::<Backend>::new::<Payment>().from(mark));
+    listing.add("look from the mark", &ProbeDue::new(queue::<Payment>(), None).not_below(Some(mark)));
+    listing.add("claim from the mark", &Claim::<Backend>::new::<Payment>().not_below(Some(mark)));
     let some = Claim::<Backend>::new::<Payment>().some(50, Vec::new());
     listing.add("claim some from the mark", &some.not_below(Some(mark)));
     listing.add("claim another", &Claim::<Backend>::new::<Payment>().some(1, rows::<Payment>(&[7, 8])));
-    listing.add("read keys ahead", &DueKeys::new(queue::<Payment>(), 16));
-    listing.add("claim by a key", &ClaimKey::new(Claim::new::<Payment>(), row::<Payment>(&7)));
-    listing.add("claim by keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8])));
-    listing
-        .add("claim one of some keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8])).at_most(1));
-    listing.add("end in a block", &FinishBlock::new(row::<Payment>(&7), fence, 3));
+    listing.add("read keys ahead", &DueKeys::new(queue::<Payment>(), 16, None));
+    listing.add("claim by a key", &ClaimKey(Claim::new::<Payment>(), row::<Payment>(&7)));
+    listing.add("claim by keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8]), None));
+    listing.add("claim one of some keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8]), Some(1)));
+    listing.add("end in a block", &FinishBlock { row: row::<Payment>(&7), fence, tries: 3 });
     listing.add("settle a success", &Settle::new(row::<Payment>(&7), fence, &success));
     listing.add("settle a failure", &Settle::new(row::<Payment>(&7), fence, &failure()));
     listing.add("settle for a later time", &Settle::new(row::<Payment>(&7), fence, &again));
-    listing.add("remove", &Remove::new(row::<Payment>(&7), fence));
+    listing.add("remove", &Settle::remove(row::<Payment>(&7), fence));
     listing.add("recall", &Recall::new(row::<Payment>(&7)));
-    listing.add("when its last attempt ended", &LastAttempt::new(row::<Payment>(&7)));
+    listing.add("when its last attempt ended", &Recall::last_attempt(row::<Payment>(&7)));
     listing.matches("attempt");
 }
 
@@ -136,7 +135,7 @@ fn the_sql_of_a_lease() {
     let mut listing = Listing::default();
     listing.add("claim", &Claim::<Backend>::new::<Payment>().some(10, Vec::new()));
     let due = || Claim::<Backend>::new::<Payment>().some(10, rows::<Payment>(&[7])).not_below(Some(began));
-    listing.add("at once, where the database can", &due().leased(Duration::from_secs(60)));
+    listing.add("at once, where the database can", &LeaseDue(due(), Duration::from_secs(60)));
     listing.add("lease", &SettleMany::new(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
     let held = fenced.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
     listing.add("extend", &SettleMany::new(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
@@ -146,7 +145,7 @@ fn the_sql_of_a_lease() {
         "without SKIP LOCKED: take",
         &Take::new(queue::<Payment>(), None, (began, token), 10, rows::<Payment>(&[7])),
     );
-    listing.add("without SKIP LOCKED: taken", &Taken::new(Claim::new::<Payment>(), token));
+    listing.add("without SKIP LOCKED: taken", &Taken(Claim::new::<Payment>(), token));
     listing.matches("lease");
 }
 
@@ -172,7 +171,7 @@ fn the_sql_of_a_group() {
     listing.add("claim others", &Claim::<Backend>::new::<Payment>().some(50, rows::<Payment>(&[7, 8])));
     listing.add("reserve", &SettleMany::new(queue::<Payment>(), &fenced, &reserved));
     listing.add("settle the successes", &SettleMany::new(queue::<Payment>(), &fenced, &success));
-    listing.add("recall the mark", &RecallReservation::new(row::<Payment>(&7)));
+    listing.add("recall the mark", &Recall::reservation(row::<Payment>(&7)));
     listing.matches("group");
 }
 
@@ -200,9 +199,9 @@ fn the_sql_of_stages() {
     listing.add("claim", &Claim::<Backend>::new::<Invoice>());
     listing.add("claim in some stages", &Claim::<Backend>::new::<Invoice>().in_stages(served));
     listing.add("take in some stages", &Take::new(queue::<Invoice>(), served, (began, token), 10, Vec::new()));
-    listing.add("read the details", &ReadDetails::new(row::<Invoice>(&7)));
+    listing.add("read the details", &ReadDetails(row::<Invoice>(&7)));
     listing.add("settle for the next stage", &Settle::new(row::<Invoice>(&7), FENCE, &advanced));
-    listing.add("find unknown stages", &UnknownStages::new(queue::<Invoice>()));
+    listing.add("find unknown stages", &UnknownStages(queue::<Invoice>()));
     listing.matches("stages");
 }
 
@@ -212,7 +211,7 @@ fn the_sql_of_schedules() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let scheduled = Change { next: Some(Next::Scheduled(token)), ..failure() };
     let mut listing = Listing::default();
-    listing.add("read the details", &ReadDetails::new(row::<Periodic>(&7)));
+    listing.add("read the details", &ReadDetails(row::<Periodic>(&7)));
     listing.add("settle for the next run", &Settle::new(row::<Periodic>(&7), FENCE, &scheduled));
     listing.add("settle for another try", &Settle::new(row::<Periodic>(&7), FENCE, &failure()));
     listing.add("take", &Take::new(queue::<Periodic>(), None, (began, token), 10, Vec::new()));
@@ -223,8 +222,8 @@ fn the_sql_of_schedules() {
 fn the_sql_of_pauses() {
     let mut listing = Listing::default();
     let of = |end| SetPause { queue: "payments.status", scope: "stage SEND", by: "ops", reason: "bank down", end };
-    listing.add("read the pauses", &ReadPauses::new(None));
-    listing.add("read the pauses of a queue", &ReadPauses::new(Some("payments.status")));
+    listing.add("read the pauses", &ReadPauses(None));
+    listing.add("read the pauses of a queue", &ReadPauses(Some("payments.status")));
     listing.add("pause", &of(PauseEnd::Never));
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
@@ -255,11 +254,12 @@ fn the_sql_of_operations() {
     listing.add("count by status", &CountByStatus(Condition::new(queue::<Payment>(), filter, &[])));
     listing.add("load", &Load::new::<Payment>(Condition::new(queue::<Payment>(), filter, &[]), None));
     listing.add("load some", &Load::new::<Payment>(Condition::new(queue::<Payment>(), filter, &[]), Some(10)));
-    listing.add("change", &ChangeAll::new(Condition::new(queue::<Payment>(), filter, &states[..1]), &now, true));
-    listing.add(
-        "change in the caller's transaction",
-        &ChangeAll::new(Condition::new(queue::<Payment>(), filter, &states[..1]), &now, false),
-    );
+    let change = |keep_off_index| {
+        let condition = Condition::new(queue::<Payment>(), filter, &states[..1]);
+        ChangeAll { condition, change: &now, keep_off_index }
+    };
+    listing.add("change", &change(true));
+    listing.add("change in the caller's transaction", &change(false));
     listing.add("remove", &RemoveAll(Condition::new(queue::<Payment>(), filter, &states[..1])));
     listing.matches("operations");
 }
@@ -279,14 +279,14 @@ fn the_sql_of_batches_and_archives() {
     let archived = Condition::new(queue::<Payment>(), filter, &[]).within(Some(&archive));
     let mut listing = Listing::default();
     listing.add("count for a preview", &Count(of_kinds));
-    listing.add("rows for a preview", &Sample::new(Claim::new::<Payment>(), of_kinds, 5));
+    listing.add("rows for a preview", &Sample { row: Claim::new::<Payment>(), condition: of_kinds, limit: 5 });
     listing.add("read keys", &Keys::some(picked, 10_000, 3));
     listing.add("lock rows, passing over others", &Keys::lock(picked, rows::<Payment>(&[7, 8]), true));
     listing.add("lock rows", &Keys::lock(picked, rows::<Payment>(&[7, 8]), false));
     listing.add("count the rows that were left", &CountAmong::new(picked, rows::<Payment>(&[7, 8])));
     listing.add("change rows", &ChangeKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), &due));
     listing.add("remove rows", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), None));
-    listing.add("remove if due", &Remove::new(row::<Payment>(&7), FENCE).if_due());
+    listing.add("remove if due", &Settle::remove(row::<Payment>(&7), FENCE).if_due(true));
     listing.add(
         "copy to the archive",
         &CopyRows::to(queue::<Payment>(), archive.table(), &columns, rows::<Payment>(&[7, 8])),

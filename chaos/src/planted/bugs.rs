@@ -35,7 +35,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 0,
         count: 400,
         on: &[(Postgres, Transaction), (Mariadb, Transaction)],
-        edits: &[before("statement/claim.rs", "out.push_sql(DB::CLAIM_LOCK)", "return;")],
+        edits: &[instead_of("statement/writer.rs", "self.out.push_sql(DB::CLAIM_LOCK)", "()")],
     },
     Bug {
         name: "deferred BEGIN",
@@ -207,10 +207,10 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 12,
         count: 1,
         on: &[(Postgres, Transaction), (Mariadb, Transaction)],
-        edits: &[before(
-            "statement/claim.rs",
-            "out.push_sql(DB::CLAIM_LOCK)",
-            r#"return out.push_sql(DB::CLAIM_LOCK.trim_end_matches(" SKIP LOCKED"));"#,
+        edits: &[instead_of(
+            "statement/writer.rs",
+            "self.out.push_sql(DB::CLAIM_LOCK)",
+            r#"self.out.push_sql(DB::CLAIM_LOCK.trim_end_matches(" SKIP LOCKED"))"#,
         )],
     },
     Bug {
@@ -283,11 +283,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 22,
         count: 150,
         on: LEASES,
-        edits: &[before(
-            "statement/condition.rs",
-            r#"push_columns(queue, &mut out, " AND {} = ", &[names.try_count])?;"#,
-            "return Ok(());",
-        )],
+        edits: &[before("statement/condition.rs", r#"sql.push(" AND {.try_count} = ")?;"#, "return Ok(());")],
     },
     Bug {
         name: "two at once",
@@ -324,8 +320,4 @@ pub(crate) const BUGS: &[Bug] = &[
     },
 ];
 
-const NO_FENCE: Edit = before(
-    "statement/condition.rs",
-    r#"push_columns(queue, &mut out, " AND {} = ", &[names.status])?;"#,
-    "return Ok(());",
-);
+const NO_FENCE: Edit = before("statement/condition.rs", r#"sql.push(" AND {.status} = ")?;"#, "return Ok(());");

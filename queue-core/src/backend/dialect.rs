@@ -139,7 +139,7 @@ pub trait LockSql {
 
     /// The system columns that distinguish one version of a row from every other, if there are any: its place, and the
     /// transaction that wrote it. With them, whole rows are prefetched, and locked by their versions.
-    const ROW_VERSION: Option<(&'static str, &'static str)>;
+    const ROW_VERSION: Option<[&'static str; 2]>;
 }
 
 /// How an index is used, or avoided.
@@ -189,12 +189,9 @@ pub trait ChangeSql {
     /// Whether a DELETE from a table with an alias has to name the alias: `DELETE name FROM table AS name`.
     const DELETE_NAMES_ALIAS: bool;
 
-    /// The SQL after the values of an insert that changes the row instead if there is one with the same key. Each `{}`
-    /// stands for a column of the key.
+    /// The SQL after the values of an insert into the control table that changes the row instead if there is one with the
+    /// same key.
     const ON_SAME_KEY: &'static str;
-
-    /// How many columns of a key of two `ON_SAME_KEY` names.
-    const KEY_COLUMNS_NAMED: usize;
 
     /// The SQL before and after the name of a column that gives, in such a change, the value that was to be inserted.
     const INSERTED: (&'static str, &'static str);

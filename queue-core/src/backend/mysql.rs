@@ -101,7 +101,7 @@ impl LockSql for Mysql {
     const LOCKS_WHAT_IT_PASSES: bool = true;
     const LEASES_AT_ONCE: bool = false;
     const PREFETCHES_KEYS: bool = true;
-    const ROW_VERSION: Option<(&'static str, &'static str)> = None;
+    const ROW_VERSION: Option<[&'static str; 2]> = None;
     const SAVEPOINT_FREES_LOCKS: bool = false;
     const ONE_WRITER: bool = false;
 }
@@ -121,7 +121,6 @@ impl ChangeSql for Mysql {
     const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = true;
     const ON_SAME_KEY: &'static str = " ON DUPLICATE KEY UPDATE ";
-    const KEY_COLUMNS_NAMED: usize = 0;
     const INSERTED: (&'static str, &'static str) = ("VALUES(", ")");
 }
 

@@ -139,7 +139,7 @@ impl LockSql for Pg {
     const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = true;
     const PREFETCHES_KEYS: bool = false;
-    const ROW_VERSION: Option<(&'static str, &'static str)> = Some(("ctid", "xmin"));
+    const ROW_VERSION: Option<[&'static str; 2]> = Some(["ctid", "xmin"]);
     const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = false;
 }
@@ -158,8 +158,7 @@ impl ChangeSql for Pg {
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
     const DELETE_NAMES_ALIAS: bool = false;
-    const ON_SAME_KEY: &'static str = " ON CONFLICT ({}, {}) DO UPDATE SET ";
-    const KEY_COLUMNS_NAMED: usize = 2;
+    const ON_SAME_KEY: &'static str = " ON CONFLICT ({queue}, {scope}) DO UPDATE SET ";
     const INSERTED: (&'static str, &'static str) = ("excluded.", "");
 }
 

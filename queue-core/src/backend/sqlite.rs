@@ -86,7 +86,7 @@ impl LockSql for Sqlite {
     const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = false;
     const PREFETCHES_KEYS: bool = false;
-    const ROW_VERSION: Option<(&'static str, &'static str)> = None;
+    const ROW_VERSION: Option<[&'static str; 2]> = None;
     const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = true;
 }
@@ -105,8 +105,7 @@ impl ChangeSql for Sqlite {
     const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = false;
-    const ON_SAME_KEY: &'static str = " ON CONFLICT ({}, {}) DO UPDATE SET ";
-    const KEY_COLUMNS_NAMED: usize = 2;
+    const ON_SAME_KEY: &'static str = " ON CONFLICT ({queue}, {scope}) DO UPDATE SET ";
     const INSERTED: (&'static str, &'static str) = ("excluded.", "");
 }
 

@@ -110,12 +110,12 @@ pub(super) fn scope_of(stage: Option<&str>) -> String {
 pub(crate) fn standing_pauses<C: QueueConnection>(
     connection: &mut C,
 ) -> QueryResult<Vec<Result<StandingPause, Nonsense>>> {
-    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses::new(None))?;
+    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses(None))?;
     Ok(rows.into_iter().filter_map(|row| read(row).transpose()).collect())
 }
 
 fn paused_now<C: QueueConnection>(connection: &mut C, queue: Option<&str>) -> QueryResult<Vec<Paused>> {
-    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses::new(queue))?;
+    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses(queue))?;
     Ok(rows.into_iter().filter_map(|row| Some(read(row).ok()??.paused)).collect())
 }
 

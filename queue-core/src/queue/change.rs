@@ -220,7 +220,7 @@ where
         alone: bool,
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
-        execute(connection, &ChangeAll::new(self.condition(&states), change, alone))
+        execute(connection, &ChangeAll { condition: self.condition(&states), change, keep_off_index: alone })
     }
 
     fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize> {

@@ -193,7 +193,7 @@ where
     C: QueueConnection,
 {
     let counts = load::<BigInt, i64, _>(connection, &Count(condition))?;
-    let rows = Q::load_samples(connection, &Sample::new(Claim::new::<Q>(), condition, SHOWN))?;
+    let rows = Q::load_samples(connection, &Sample { row: Claim::new::<Q>(), condition, limit: SHOWN })?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

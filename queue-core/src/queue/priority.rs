@@ -103,6 +103,6 @@ where
         alone: bool,
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
-        execute(connection, &SetPriority::new(self.condition(&states), priority, alone))
+        execute(connection, &SetPriority { condition: self.condition(&states), priority, keep_off_index: alone })
     }
 }

@@ -34,6 +34,6 @@ where
     C: QueueConnection,
 {
     fn enqueue_version(connection: &mut C, key: &Q::Key, version: V) -> QueryResult<usize> {
-        execute(connection, &EnqueueIfNewer::new::<Q::Queue>(Q::row(key), version.as_expression()))
+        execute(connection, &EnqueueIfNewer(Q::row(key), version.as_expression()))
     }
 }

@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use super::archive_table::Archive;
 use super::condition::push_keys;
 use super::limit::padded;
-use super::names::{push_names, push_table};
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement, TableName};
 use crate::entity::{IsKey, QueueSql};
 
@@ -47,34 +47,28 @@ impl<'a, DB: QueueBackend> CopyRows<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for CopyRows<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        out.push_sql("INSERT INTO ");
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push("INSERT INTO ")?;
         match self.way {
-            Way::To(archive) => archive.push(&mut out)?,
-            Way::From(_) => queue.table.walk_ast(out.reborrow())?,
+            Way::To(archive) => archive.push(&mut sql.out)?,
+            Way::From(_) => sql.push("{table}")?,
         }
-        self.push_columns(" (", &mut out)?;
-        out.push_sql(")");
-        out.push_sql(DB::INSERT_OWN_KEYS);
-        self.push_columns(" SELECT ", &mut out)?;
-        out.push_sql(" FROM ");
+        sql.within((" (", ")"), |sql| self.push_columns(sql))?;
+        sql.out.push_sql(DB::INSERT_OWN_KEYS);
+        sql.within((" SELECT ", " FROM "), |sql| self.push_columns(sql))?;
         match self.way {
-            Way::To(_) => queue.table.walk_ast(out.reborrow())?,
-            Way::From(archive) => archive.push_as_table(&mut out)?,
+            Way::To(_) => sql.push("{table}")?,
+            Way::From(archive) => archive.push_as_table(&mut sql.out)?,
         }
-        out.push_sql(" WHERE ");
-        push_keys(&self.keys, &mut out)
+        sql.push(" WHERE ")?;
+        push_keys(&mut sql, &self.keys)
     }
 }
 
 impl<DB: QueueBackend> CopyRows<'_, DB> {
-    fn push_columns(&self, before: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-        for (i, column) in self.columns.iter().enumerate() {
-            out.push_sql(if i == 0 { before } else { ", " });
-            out.push_identifier(column)?;
-        }
-        Ok(())
+    fn push_columns(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+        sql.each(self.columns, ", ", |sql, column| sql.out.push_identifier(column))
     }
 }
 
@@ -93,22 +87,17 @@ impl<'a, DB: QueueBackend> RemoveKeys<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for RemoveKeys<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        out.push_sql("DELETE ");
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
         match self.archive {
-            None => {
-                push_table(queue, &mut out, "FROM ")?;
-            }
+            None => sql.push("DELETE FROM {table}")?,
             Some(archive) => {
-                if DB::DELETE_NAMES_ALIAS {
-                    push_names(&mut out, "{} ", &[&archive.alias])?;
-                }
-                out.push_sql("FROM ");
-                archive.push_as_table(&mut out)?;
+                let alias = if DB::DELETE_NAMES_ALIAS { "{} " } else { "" };
+                sql.within(("DELETE ", "FROM "), |sql| sql.push_with(alias, &[&archive.alias]))?;
+                archive.push_as_table(&mut sql.out)?;
             }
         }
-        out.push_sql(" WHERE ");
-        push_keys(&self.keys, &mut out)
+        sql.push(" WHERE ")?;
+        push_keys(&mut sql, &self.keys)
     }
 }

@@ -6,12 +6,11 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, StateCondition};
 use super::due::Claimable;
-use super::names::{push_column, push_columns, push_table};
 use super::odd_time::push_microseconds;
 use super::split::Split;
 use super::walk::push_index_hint;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
-use crate::row::Status;
 
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due.
 ///
@@ -39,43 +38,31 @@ impl<'a, DB: QueueBackend> CountPending<'a, DB> {
 
     /// Writes the condition that the row's time has come, its own condition holds, and its stage is one of the
     /// entity's.
-    fn push_is_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        StateCondition::Due.push(queue, out)?;
-        self.claimable.push_condition(out)?;
-        self.claimable.push_stages(out)
+    fn push_is_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        StateCondition::Due.push(sql)?;
+        self.claimable.push_condition(sql)?;
+        self.claimable.push_stages(sql)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for CountPending<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        out.push_sql("SELECT MIN(");
-        self.split.push_value(&mut out)?;
-        out.push_sql("), COUNT(*), COUNT(CASE WHEN ");
-        StateCondition::Due.push(queue, &mut out)?;
-        out.push_sql(" THEN 1 END), COUNT(CASE WHEN ");
-        self.push_is_due(&mut out)?;
-        out.push_sql(" THEN 1 END), COUNT(CASE WHEN ");
-        StateCondition::Scheduled.push(queue, &mut out)?;
-        push_columns(queue, &mut out, " AND {} = '", &[queue.names.status])?;
-        out.push_sql(Status::InProgress.as_str());
-        out.push_sql("' THEN 1 END), ");
-        push_microseconds(&mut out, &|out| {
-            out.push_sql(DB::STATEMENT_TIME);
-            Ok(())
-        })?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.within(("SELECT MIN(", ")"), |sql| self.split.push_value(sql))?;
+        sql.push(", COUNT(*), COUNT(CASE WHEN {.next_attempt_time} <= {statement_time} THEN 1 END)")?;
+        sql.within((", COUNT(CASE WHEN ", " THEN 1 END)"), |sql| self.push_is_due(sql))?;
+        sql.push(
+            ", COUNT(CASE WHEN {.next_attempt_time} > {statement_time} AND {.status} = 'IN_PROGRESS' THEN 1 END), ",
+        )?;
+        push_microseconds(&mut sql, "{statement_time}")?;
         // The difference is taken of the microseconds and not of the times, because `-infinity` gives no duration.
-        out.push_sql(" - MIN(CASE WHEN ");
-        self.push_is_due(&mut out)?;
-        out.push_sql(" THEN ");
-        push_microseconds(&mut out, &|out| push_column(queue, out, queue.names.next_attempt_time))?;
-        out.push_sql(" END)");
-        push_count_of_values(&self.split, &mut out);
-        push_table(queue, &mut out, " FROM ")?;
-        push_index_hint(queue, &mut out, DB::INDEX_HINT)?;
-        self.condition.walk_ast(out.reborrow())?;
-        push_by_value(&self.split, self.limit, &mut out)
+        sql.within((" - MIN(CASE WHEN ", " THEN "), |sql| self.push_is_due(sql))?;
+        push_microseconds(&mut sql, "{.next_attempt_time}")?;
+        sql.push(" END)")?;
+        push_count_of_values(&self.split, &mut sql)?;
+        push_index_hint(&mut sql, DB::INDEX_HINT)?;
+        self.condition.push(&mut sql)?;
+        push_by_value(&self.split, self.limit, &mut sql)
     }
 }
 
@@ -100,33 +87,29 @@ impl<'a, DB: QueueBackend> CountByValue<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for CountByValue<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        out.push_sql("SELECT MIN(");
-        self.split.push_value(&mut out)?;
-        out.push_sql("), COUNT(*)");
-        push_count_of_values(&self.split, &mut out);
-        push_table(queue, &mut out, " FROM ")?;
-        self.condition.walk_ast(out.reborrow())?;
-        push_by_value(&self.split, self.limit, &mut out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| self.split.push_value(sql))?;
+        push_count_of_values(&self.split, &mut sql)?;
+        self.condition.push(&mut sql)?;
+        push_by_value(&self.split, self.limit, &mut sql)
     }
 }
 
-/// Only a split count needs a window function.
-fn push_count_of_values<DB: QueueBackend>(split: &Split<'_, DB>, out: &mut AstPass<'_, '_, DB>) {
-    out.push_sql(if split.0.is_some() { ", COUNT(*) OVER ()" } else { ", COUNT(*)" });
+/// Writes the number of values, and `FROM table`. Only a split count needs a window function.
+fn push_count_of_values<DB: QueueBackend>(split: &Split<'_, DB>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push(if split.0.is_some() { ", COUNT(*) OVER () FROM {table}" } else { ", COUNT(*) FROM {table}" })
 }
 
 fn push_by_value<'b, DB: QueueBackend>(
     split: &'b Split<'_, DB>,
     limit: u32,
-    out: &mut AstPass<'_, 'b, DB>,
+    sql: &mut Writer<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    split.push_group(" GROUP BY ", out)?;
-    split.push_group(" ORDER BY COUNT(*) DESC, ", out)?;
-    if split.0.is_some() {
-        out.push_sql(" LIMIT ");
-        out.push_sql(&limit.to_string());
+    if split.0.is_none() {
+        return Ok(());
     }
-    Ok(())
+    split.push_group(" GROUP BY ", sql)?;
+    split.push_group(" ORDER BY COUNT(*) DESC, ", sql)?;
+    sql.push(&format!(" LIMIT {limit}"))
 }

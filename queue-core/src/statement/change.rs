@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::names::push_names;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, push_now_plus};
-use crate::entity::QueueSql;
 use crate::redact::Redact;
 use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
 
@@ -87,56 +85,36 @@ impl Change {
     }
 
     /// Writes ` SET column = value, ..`. Without a column this would not be valid SQL, so there is always one.
-    pub(crate) fn push_set<'b, DB: QueueBackend>(
-        &'b self,
-        queue: &QueueSql<DB>,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        let mut columns = SetColumns { separator: " SET ", names: queue.names, options: queue.options, out };
-        self.push_status(&mut columns)?;
-        self.push_stage(&mut columns)?;
-        // Before the next attempt time, because MySQL assigns from left to right and reads what it has assigned.
-        self.push_scheduled_time(&mut columns)?;
-        self.push_next_attempt_time(&mut columns)?;
-        self.push_tries(&mut columns)?;
-        self.push_attempt_times(&mut columns)?;
-        self.push_error(&mut columns)
-    }
-
-    fn push_status<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(status) = &self.status else { return Ok(()) };
-        columns.begin(columns.names.status)?;
-        DB::bind_text(&mut columns.out, status.as_str())
-    }
-
-    fn push_stage<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, columns.options.stages) {
-            columns.begin(stages.column)?;
-            DB::bind_text(&mut columns.out, stage)?;
+    pub(crate) fn push_set<'b, DB: QueueBackend>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        let mut set = Set { separator: " SET ", names: sql.queue.names, options: sql.queue.options, sql };
+        if let Some(status) = &self.status {
+            DB::bind_text(&mut set.column(set.names.status)?.out, status.as_str())?;
         }
-        Ok(())
-    }
-
-    /// Writes the scheduled time of the row's next run.
-    fn push_scheduled_time<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        let (Some(next), Some(periodic)) = (&self.next, columns.options.periodic) else { return Ok(()) };
-        columns.begin(periodic.scheduled_time)?;
-        match next {
-            Next::Scheduled(time) | Next::AheadOf(time) => DB::bind_time(&mut columns.out, time),
-            _ => push_begun_schedule(periodic, columns.names, &mut columns.out),
+        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, set.options.stages) {
+            DB::bind_text(&mut set.column(stages.column)?.out, stage)?;
         }
+        if let Some(next) = &self.next {
+            // Before the next attempt time, because MySQL assigns from left to right and reads what it has assigned.
+            push_scheduled_time(next, &mut set)?;
+            self.push_next_attempt_time(next, &mut set)?;
+        }
+        self.push_tries(&mut set)?;
+        self.push_attempt_times(&mut set)?;
+        self.push_error(&mut set)
     }
 
     /// Writes when the row is due next, unless it must stay stopped.
-    fn push_next_attempt_time<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(next) = &self.next else { return Ok(()) };
-        let name = columns.names.next_attempt_time;
-        columns.begin(name)?;
-        let out = &mut columns.out;
+    fn push_next_attempt_time<'b, DB: QueueBackend>(
+        &'b self,
+        next: &'b Next,
+        set: &mut Set<'_, '_, 'b, DB>,
+    ) -> QueryResult<()> {
+        let sql = set.column(set.names.next_attempt_time)?;
         let unless_stopped = self.unless_stopped && *next != Next::Never;
         if unless_stopped {
-            push_names(out, "CASE WHEN {} IS NULL THEN NULL ELSE ", &[name])?;
+            sql.push("CASE WHEN {next_attempt_time} IS NULL THEN NULL ELSE ")?;
         }
+        let out = &mut sql.out;
         match next {
             Next::Never => out.push_sql("NULL"),
             // All leases of an entity have one length, so that the statement is prepared once.
@@ -148,121 +126,102 @@ impl Change {
             Next::InStage(_) | Next::AheadOf(_) => out.push_sql(DB::NOW),
             Next::At(time) | Next::Scheduled(time) => DB::bind_time(out, time)?,
         }
-        if unless_stopped {
-            out.push_sql(" END");
-        }
-        Ok(())
+        sql.push(if unless_stopped { " END" } else { "" })
     }
 
     /// Writes the number of recorded attempts and the number of the occasion.
-    fn push_tries<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        let name = columns.names.try_count;
+    fn push_tries<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
+        let name = set.names.try_count;
         if let Some(try_count) = &self.try_count {
-            columns.begin(name)?;
-            DB::bind_integer(&mut columns.out, try_count)?;
+            DB::bind_integer(&mut set.column(name)?.out, try_count)?;
         }
         if self.another_try {
-            columns.begin(name)?;
-            columns.out.push_identifier(name)?;
-            columns.out.push_sql(" + 1");
+            set.column(name)?.push("{try_count} + 1")?;
         }
-        if let Some(occasion) = columns.options.occasion.filter(|_| self.next_occasion) {
-            columns.begin(occasion)?;
-            push_next_occasion(occasion, &mut columns.out)?;
+        if let Some(occasion) = set.options.occasion.filter(|_| self.next_occasion) {
+            set.column(occasion)?.push_with("{} + 1", &[occasion])?;
         }
         Ok(())
     }
 
     /// Writes the times of the attempt that ends or begins, and the time of this write.
-    fn push_attempt_times<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
+    fn push_attempt_times<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
         if self.attempted {
-            columns.begin(columns.names.last_attempt_time)?;
-            columns.out.push_sql(DB::NOW);
-            self.push_measured_times(columns)?;
+            set.column(set.names.last_attempt_time)?.push("{now}")?;
+            self.push_measured_times(set)?;
         }
-        if let Some(updated) = columns.options.timestamps.updated {
-            columns.begin(updated)?;
-            columns.out.push_sql(DB::NOW);
+        if let Some(updated) = set.options.timestamps.updated {
+            set.column(updated)?.push("{now}")?;
         }
         if let Some(began) = &self.began {
-            columns.begin(columns.names.last_attempt_time)?;
-            DB::bind_time(&mut columns.out, began)?;
+            DB::bind_time(&mut set.column(set.names.last_attempt_time)?.out, began)?;
         }
         Ok(())
     }
 
     /// Writes when the attempt that ends now began and ended, if the entity stores that.
-    fn push_measured_times<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        let timestamps = columns.options.timestamps;
+    fn push_measured_times<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
+        let timestamps = set.options.timestamps;
         // An attempt whose process died is not measured, because its end is unknown. The times of an earlier attempt
         // are not its own.
         let measured = timestamps.begin.is_none() || self.begin.is_some();
         if let Some(name) = timestamps.begin {
-            columns.begin(name)?;
+            let sql = set.column(name)?;
             match &self.begin {
-                Some(begin) => DB::bind_time(&mut columns.out, begin)?,
-                None => columns.out.push_sql("NULL"),
+                Some(begin) => DB::bind_time(&mut sql.out, begin)?,
+                None => sql.push("NULL")?,
             }
         }
         if let Some(name) = timestamps.end {
-            columns.begin(name)?;
-            columns.out.push_sql(if measured { DB::NOW } else { "NULL" });
+            set.column(name)?.push(if measured { "{now}" } else { "NULL" })?;
         }
         Ok(())
     }
 
     /// Writes the text of the last failure.
-    fn push_error<'b, DB: QueueBackend>(&'b self, columns: &mut SetColumns<'_, 'b, DB>) -> QueryResult<()> {
-        let (name, next_attempt_time) = (columns.names.last_attempt_error_message, columns.names.next_attempt_time);
-        match &self.error {
-            ErrorText::Keep => Ok(()),
+    fn push_error<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
+        if self.error == ErrorText::Keep {
+            return Ok(());
+        }
+        let sql = set.column(set.names.last_attempt_error_message)?;
+        match self.error.text() {
+            Some(text) => DB::bind_text(&mut sql.out, text),
             // A stopped row keeps the text that marks it as one that can be resumed. Its time stays null, so that
             // MySQL, which reads what it has just assigned, sees null too.
-            ErrorText::Clear if self.unless_stopped && self.next != Some(Next::Never) => {
-                columns.begin(name)?;
-                columns.out.push_sql("CASE WHEN ");
-                columns.out.push_identifier(next_attempt_time)?;
-                columns.out.push_sql(" IS NULL THEN ");
-                columns.out.push_identifier(name)?;
-                columns.out.push_sql(" END");
-                Ok(())
+            None if self.unless_stopped && self.next != Some(Next::Never) => {
+                sql.push("CASE WHEN {next_attempt_time} IS NULL THEN {last_attempt_error_message} END")
             }
-            ErrorText::Clear => {
-                columns.begin(name)?;
-                columns.out.push_sql("NULL");
-                Ok(())
-            }
-            ErrorText::Set(text) => {
-                columns.begin(name)?;
-                DB::bind_text(&mut columns.out, text)
-            }
+            None => sql.push("NULL"),
         }
     }
 }
 
 /// Writes the columns of a table as ` SET column = value, ..`, one after the other.
-struct SetColumns<'a, 'b, DB: QueueBackend> {
+struct Set<'w, 'a, 'b, DB: QueueBackend> {
     /// The text before the next column.
     separator: &'static str,
     names: ColumnNames,
     options: &'static Options,
-    out: AstPass<'a, 'b, DB>,
+    sql: &'w mut Writer<'a, 'b, DB>,
 }
 
-impl<DB: QueueBackend> SetColumns<'_, '_, DB> {
-    /// Writes the column's name. Its value follows.
-    fn begin(&mut self, name: &str) -> QueryResult<()> {
-        self.out.push_sql(std::mem::replace(&mut self.separator, ", "));
-        self.out.push_identifier(name)?;
-        self.out.push_sql(" = ");
-        Ok(())
+impl<'a, 'b, DB: QueueBackend> Set<'_, 'a, 'b, DB> {
+    /// Writes the column's name, and returns what writes its value.
+    fn column(&mut self, name: &str) -> QueryResult<&mut Writer<'a, 'b, DB>> {
+        self.sql.push(std::mem::replace(&mut self.separator, ", "))?;
+        self.sql.push_with("{} = ", &[name])?;
+        Ok(self.sql)
     }
 }
 
-/// Writes the number of the next occasion.
-pub(crate) fn push_next_occasion<DB: QueueBackend>(occasion: &str, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    push_names(out, "{} + 1", &[occasion])?;
-    Ok(())
+/// Writes the scheduled time of the row's next run.
+fn push_scheduled_time<'b, DB: QueueBackend>(next: &'b Next, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
+    let Some(periodic) = set.options.periodic else { return Ok(()) };
+    let sql = set.column(periodic.scheduled_time)?;
+    match next {
+        Next::Scheduled(time) | Next::AheadOf(time) => DB::bind_time(&mut sql.out, time),
+        _ => push_begun_schedule(periodic, sql),
+    }
 }
 
 /// Tells whether a change that changed no row may have failed because of new content.
@@ -270,17 +229,19 @@ pub(crate) fn hangs_on_content(change: &Change, fence: Fence) -> bool {
     change.of_content && fence.change_count.is_some()
 }
 
+/// Writes `scheduled_time = .., ` with the time as it is or begins, if rows have schedules.
+pub(crate) fn push_schedule<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    let Some(periodic) = sql.queue.options.periodic else { return Ok(()) };
+    sql.push_with("{} = ", &[periodic.scheduled_time])?;
+    push_begun_schedule(periodic, sql)?;
+    sql.push(", ")
+}
+
 /// Writes the scheduled time as it is. For a row with a schedule that has not run yet, it writes the time at which the
 /// row is due: the statement replaces that time, and the schedule is to begin with it.
-pub(crate) fn push_begun_schedule<DB: QueueBackend>(
-    periodic: Periodic,
-    names: ColumnNames,
-    out: &mut AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    push_names(
-        out,
-        "CASE WHEN {} IS NULL AND {} IS NULL THEN {} ELSE COALESCE({}, {}) END",
-        &[periodic.period, periodic.cron, periodic.scheduled_time, periodic.scheduled_time, names.next_attempt_time],
-    )?;
-    Ok(())
+fn push_begun_schedule<DB: QueueBackend>(periodic: Periodic, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push_with(
+        "CASE WHEN {} IS NULL AND {} IS NULL THEN {} ELSE COALESCE({}, {next_attempt_time}) END",
+        &[periodic.period, periodic.cron, periodic.scheduled_time, periodic.scheduled_time],
+    )
 }

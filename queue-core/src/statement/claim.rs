@@ -7,15 +7,14 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use super::ahead::push_ahead;
-use super::condition::push_exceptions;
-use super::due::{Claimable, time_ago};
+use super::condition::{push_any_key, push_exceptions};
+use super::due::{Claimable, until};
 use super::key_text::{occasion_of, push_occasion_text};
 use super::lane::{push_claimed_lane, push_place};
 use super::limit::{Limit, keep_if_few, padded};
-use super::names::push_columns;
 use super::rows::ClaimedRow;
-use super::scope::push_floor;
 use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::{Captured, Place, QueueBackend, Statement};
 use crate::entity::{IsKey, Key, QueueSql, QueueTable, SelectedIn};
 use crate::erased_entity::ErasedEntity;
@@ -43,7 +42,6 @@ impl<DB: QueueBackend> Claim<DB> {
             locks: true,
             age: None,
             only: Vec::new(),
-            floor: None,
             lane: None,
         }
     }
@@ -52,7 +50,15 @@ impl<DB: QueueBackend> Claim<DB> {
     pub fn in_stages(self, stages: Option<&[&'static str]>) -> Self {
         Claim { due: Claimable::new(self.due.queue, stages), ..self }
     }
+
+    /// Claims only rows that are due at this time or later.
+    pub fn not_below(self, floor: Option<Instant>) -> Self {
+        Claim { due: self.due.not_below(floor), ..self }
+    }
 }
+
+/// Marks the statement of a [`Claim`] that is not below the low-water mark. Like the other it is prepared once.
+pub struct ClaimFrom;
 
 /// Finds the prepared statement of the claim `Of`, of the entity `Q`: its text is the same each time.
 pub struct ClaimId<Q, DB, Of>(PhantomData<fn() -> Q>, PhantomData<fn() -> (DB, Of)>);
@@ -76,7 +82,6 @@ pub struct ClaimSome<DB: QueueBackend> {
     walk: Walk,
     age: Option<Duration>,
     only: Vec<IsKey<DB>>,
-    floor: Option<Instant>,
     lane: Option<FromLane>,
 }
 
@@ -118,7 +123,7 @@ impl<DB: QueueBackend> ClaimSome<DB> {
 
     /// Claims only rows that are due at this time or later, for entities that claim by due time.
     pub fn not_below(self, floor: Option<Instant>) -> Self {
-        ClaimSome { floor: floor.filter(|_| self.walk.is_by_due_time()), ..self }
+        ClaimSome { claim: self.claim.not_below(floor.filter(|_| self.walk.is_by_due_time())), ..self }
     }
 
     /// Claims rows that have been due for longer than this, those first that have been due longest, whatever the
@@ -183,20 +188,33 @@ impl<K: Key> Claimed<K> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        let walk = Walk::of(queue.options);
-        self.push_select(walk, DB::STATEMENT_TIME, out.reborrow())?;
-        walk.push_order(queue, &mut out, const { &Limit::ONE })?;
-        push_claim_lock(&mut out);
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.queue, out);
+        let walk = Walk::of(self.due.queue.options);
+        self.push_columns(&mut sql)?;
+        walk.push_from(&mut sql)?;
+        self.due.push_due(&mut sql, DB::STATEMENT_TIME)?;
+        walk.push_order(&mut sql, Limit::ONE)?;
+        sql.push("{claim_lock}")
+    }
+}
+
+impl<DB: QueueBackend> Claim<DB> {
+    /// Writes `SELECT key, its text, state, entity`.
+    pub(crate) fn push_columns<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        sql.push("SELECT {key}, ")?;
+        push_occasion_text(sql)?;
+        sql.push(
+            ", {.status}, {.try_count}, {.next_attempt_time}, {.last_attempt_time}, {.last_attempt_error_message}, ",
+        )?;
+        sql.push_fragment(&*self.selection)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue();
-        keep_if_few(&mut out, self.only.len() + self.excepted.len());
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue(), out);
+        keep_if_few(&mut sql.out, self.only.len() + self.excepted.len());
         let picks_one = |lane: &&FromLane| match lane.pick {
             Pick::Any => false,
             Pick::First => self.only.is_empty(),
@@ -204,136 +222,51 @@ impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
         };
         let one_of = self.lane.as_ref().filter(picks_one);
         let walk = if one_of.is_some() { self.walk.by_key() } else { self.walk };
-        self.claim.push_columns(out.reborrow())?;
-        self.push_from(&mut out, walk)?;
+        self.claim.push_columns(&mut sql)?;
+        walk.push_from(&mut sql)?;
+        self.claim.due.push_due(&mut sql, &until::<DB>(self.age))?;
         if let Some(lane) = one_of {
-            push_key_is(queue, &mut out, |out| self.push_one_of(out, lane))?;
+            sql.push(" AND ({key}) = (SELECT {key}")?;
+            self.push_one_of(&mut sql, lane)?;
+            sql.push(")")?;
         }
         if let Some(lane) = &self.lane {
-            push_claimed_lane(queue, &mut out, &lane.lane)?;
-            push_place(&mut out, lane.place.as_ref())?;
+            push_claimed_lane(&mut sql, &lane.lane)?;
+            push_place(&mut sql.out, lane.place.as_ref())?;
             if lane.pick == Pick::FirstOfAll {
-                push_none_ahead(queue, &mut out, &lane.lane)?;
+                // The claim has asked before whether a row holds the others back; meanwhile, somebody may have recorded
+                // a failure whose transaction was lost, and with it the lane's place.
+                sql.within((" AND NOT EXISTS (SELECT 1", ")"), |sql| push_ahead(sql, &lane.lane))?;
             }
         }
-        let mut separator = " AND ((";
-        for is_key in &self.only {
-            out.push_sql(std::mem::replace(&mut separator, ") OR ("));
-            is_key.walk_ast(out.reborrow())?;
-        }
         if !self.only.is_empty() {
-            out.push_sql("))");
+            sql.within((" AND (", ")"), |sql| push_any_key(sql, &self.only))?;
         }
-        push_exceptions(&self.excepted, &mut out)?;
+        push_exceptions(&mut sql, &self.excepted)?;
         if one_of.is_none() {
-            walk.push_order(queue, &mut out, &self.limit)?;
+            walk.push_order(&mut sql, &self.limit)?;
         }
-        if self.locks {
-            push_claim_lock(&mut out);
-        }
-        Ok(())
+        sql.push(if self.locks { "{claim_lock}" } else { "" })
     }
 }
 
 impl<DB: QueueBackend> ClaimSome<DB> {
-    /// Writes ` FROM table WHERE`, and which rows are due.
-    fn push_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
-        let until = self.age.map(time_ago::<DB>);
-        self.claim.push_from(walk, until.as_deref().unwrap_or(DB::STATEMENT_TIME), out)
-    }
-
-    /// The same, from the floor on.
-    fn push_from<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
-        self.push_due(out, walk)?;
-        self.floor.as_ref().map_or(Ok(()), |floor| push_floor(self.queue(), out, floor))
-    }
-
     /// Writes ` FROM table WHERE .. LIMIT 1`, which finds the one row of a lane that may be claimed.
-    fn push_one_of<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, from: &'b FromLane) -> QueryResult<()> {
-        let queue = self.queue();
+    fn push_one_of<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, from: &'b FromLane) -> QueryResult<()> {
         if from.pick == Pick::Ahead {
-            return push_ahead(queue, out, &from.lane);
+            return push_ahead(sql, &from.lane);
         }
-        let walk = Walk::of(queue.options).in_lane();
+        let (walk, until) = (Walk::of(self.queue().options).in_lane(), until::<DB>(self.age));
+        walk.push_from(sql)?;
         match from.pick {
             // Whatever the claim passes over: if that is the first one, it takes none.
-            Pick::FirstOfAll => self.push_due(out, walk)?,
-            _ => self.push_from(out, walk)?,
+            Pick::FirstOfAll => self.claim.due.push_due_from_any(sql, &until)?,
+            _ => self.claim.due.push_due(sql, &until)?,
         }
-        push_claimed_lane(queue, out, &from.lane)?;
+        push_claimed_lane(sql, &from.lane)?;
         if from.pick == Pick::First {
-            push_exceptions(&self.excepted, out)?;
+            push_exceptions(sql, &self.excepted)?;
         }
-        walk.push_order(queue, out, const { &Limit::ONE })
+        walk.push_order(sql, Limit::ONE)
     }
-}
-
-/// Writes ` AND NOT EXISTS (SELECT .. )`, which no row fulfils if one of the lane holds the others back. The claim has asked
-/// before; meanwhile, somebody may have recorded a failure whose transaction was lost, and with it the lane's place.
-fn push_none_ahead<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    lane: &'b Lane,
-) -> QueryResult<()> {
-    out.push_sql(" AND NOT EXISTS (SELECT 1");
-    push_ahead(queue, out, lane)?;
-    out.push_sql(")");
-    Ok(())
-}
-
-/// Writes ` AND (key) = (SELECT key .. )`.
-fn push_key_is<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    rest: impl FnOnce(&mut AstPass<'_, 'b, DB>) -> QueryResult<()>,
-) -> QueryResult<()> {
-    out.push_sql(" AND (");
-    queue.key_columns.walk_ast(out.reborrow())?;
-    out.push_sql(") = (SELECT ");
-    queue.key_columns.walk_ast(out.reborrow())?;
-    rest(out)?;
-    out.push_sql(")");
-    Ok(())
-}
-
-impl<DB: QueueBackend> Claim<DB> {
-    /// Writes everything up to the end of the condition.
-    pub(crate) fn push_select<'b>(&'b self, walk: Walk, until: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push_columns(out.reborrow())?;
-        self.push_from(walk, until, &mut out)
-    }
-
-    /// Writes ` FROM table WHERE`, and which rows are due.
-    fn push_from<'b>(&'b self, walk: Walk, until: &str, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        walk.push_from(self.due.queue, out)?;
-        self.due.push_due(out, until)
-    }
-
-    /// Writes `SELECT key, its text, state, entity`.
-    pub(crate) fn push_columns<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        let names = queue.names;
-        out.push_sql("SELECT ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        out.push_sql(", ");
-        push_occasion_text(queue, &mut out)?;
-        push_columns(
-            queue,
-            &mut out,
-            ", {}, {}, {}, {}, {}, ",
-            &[
-                names.status,
-                names.try_count,
-                names.next_attempt_time,
-                names.last_attempt_time,
-                names.last_attempt_error_message,
-            ],
-        )?;
-        self.selection.walk_ast(out)
-    }
-}
-
-/// Writes the lock with which a claim ends.
-pub(crate) fn push_claim_lock<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
-    out.push_sql(DB::CLAIM_LOCK);
 }

@@ -23,7 +23,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         let plain = self.claim_all().in_stages(scope.stages);
         let rows = match scope.floor() {
             None => (self.load_plain)(connection, &plain)?,
-            Some(floor) => (self.load_from)(connection, &plain.from(floor))?,
+            floor => (self.load_from)(connection, &plain.not_below(floor))?,
         };
         Ok(claimed_within(self, connection, scope, rows)?.pop())
     }
@@ -31,7 +31,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the keys of up to `limit` rows that have been due longest, without a lock, for
     /// [`claim_keys`](Self::claim_keys). It leaves out rows that are due earlier than `floor`.
     pub fn due_keys(&self, connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<K>>> {
-        let keys = (self.load_keys)(connection, &DueKeys::new(self.sql, limit).not_below(floor))?;
+        let keys = (self.load_keys)(connection, &DueKeys::new(self.sql, limit, floor))?;
         Ok(keys.into_iter().map(|(key, text)| row_key(self.sql, key, &text)).collect())
     }
 
@@ -44,13 +44,10 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         scope: Scope<'_, K>,
     ) -> QueryResult<Vec<Claimed<K>>> {
         let rows = match keys {
-            [key] => {
-                let claim = ClaimKey::new(self.claim_all(), self.row(key));
-                (self.load_by_key)(connection, &claim)?
-            }
+            [key] => (self.load_by_key)(connection, &ClaimKey(self.claim_all(), self.row(key)))?,
             keys => {
-                let claim = ClaimKeys::new(self.claim_all(), self.rows(RowKey::values(keys)));
-                let claim = if keys.len() > limit as usize { claim.at_most(limit) } else { claim };
+                let limit = Some(limit).filter(|limit| keys.len() > *limit as usize);
+                let claim = ClaimKeys::new(self.claim_all(), self.rows(RowKey::values(keys)), limit);
                 (self.load_claimed)(connection, &claim)?
             }
         };
@@ -71,7 +68,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         limit: u32,
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<K>, RowVersion)>> {
-        let rows = (self.load_versioned)(connection, &PrefetchRows::new(self.claim_all(), limit, floor))?;
+        let rows = (self.load_versioned)(connection, &PrefetchRows::new(self.claim_all().not_below(floor), limit))?;
         let versioned =
             |(row, version): (ClaimedRow<K>, String)| Some((Claimed::read(self.sql, row), RowVersion::read(&version)?));
         Ok(rows.into_iter().filter_map(versioned).collect())
@@ -80,7 +77,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Writes the text that prepares [`LockVersion`], if rows are prefetched.
     pub fn lock_version(&self) -> QueryResult<Option<String>> {
         let is_read = self.prefetches_rows(Scope::ALL) && ends_at_once::<K, C>(self.sql.options);
-        is_read.then(|| text_of::<C>(&LockVersion::new(self.sql))).transpose()
+        is_read.then(|| text_of::<C>(&LockVersion(self.sql))).transpose()
     }
 
     /// Tells whether whole rows of this scope are prefetched: only if the due time alone decides which row is next.

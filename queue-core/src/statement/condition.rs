@@ -7,58 +7,48 @@ use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
 use super::limit::keep_if_few;
-use super::names::{push_column, push_columns, push_within};
+use super::writer::Writer;
 use crate::backend::QueueBackend;
 use crate::entity::{IsKey, QueueSql};
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
 
 /// Writes `status IN (..)` with every known status: a row with another one is never claimed.
-pub(crate) fn push_claimable<DB: QueueBackend>(queue: &QueueSql<DB>, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    push_status_in(queue, out, " IN (", &Status::ALL)
+pub(crate) fn push_claimable<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    push_status_in(sql, " IN (", &Status::ALL)
 }
 
 /// Writes ` AND status = .. AND try_count = ..`, then the row's due time, and under a lease the attempt's beginning.
-pub(crate) fn push_fence<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    fence: &'b Fence,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    let names = queue.names;
-    push_columns(queue, &mut out, " AND {} = ", &[names.status])?;
-    DB::bind_text(&mut out, fence.status.as_str())?;
-    push_columns(queue, &mut out, " AND {} = ", &[names.try_count])?;
-    DB::bind_integer(&mut out, &fence.try_count)?;
+pub(crate) fn push_fence<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, fence: &'b Fence) -> QueryResult<()> {
+    sql.push(" AND {.status} = ")?;
+    DB::bind_text(&mut sql.out, fence.status.as_str())?;
+    sql.push(" AND {.try_count} = ")?;
+    DB::bind_integer(&mut sql.out, &fence.try_count)?;
     if let Some(began) = &fence.began {
-        push_columns(queue, &mut out, " AND {} = ", &[names.last_attempt_time])?;
-        DB::bind_time(&mut out, began)?;
+        sql.push(" AND {.last_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, began)?;
     }
     if let Some(due) = &fence.due {
-        out.push_sql(" AND ");
-        push_is_due_at(queue, &mut out)?;
-        DB::bind_time(&mut out, due)?;
+        sql.push(" AND ")?;
+        push_is_due_at(sql)?;
+        DB::bind_time(&mut sql.out, due)?;
     }
     Ok(())
 }
 
 /// Writes `next_attempt_time = `, in a form that walks no index.
-pub(crate) fn push_is_due_at<DB: QueueBackend>(queue: &QueueSql<DB>, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    let (before, is) = DB::WITHOUT_INDEX_IS;
-    out.push_sql(before);
-    push_column(queue, out, queue.names.next_attempt_time)?;
-    out.push_sql(is);
-    Ok(())
+pub(crate) fn push_is_due_at<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push_within(DB::WITHOUT_INDEX_IS, "{.next_attempt_time}")
 }
 
 /// Writes ` AND change_count = ..`: the content is still the same as at the claim. Writes nothing if the entity does
 /// not count changes.
 pub(crate) fn push_same_content<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
+    sql: &mut Writer<'_, 'b, DB>,
     fence: &'b Fence,
-    mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    if let (Some(rerun), Some(change_count)) = (queue.options.rerun_on_change, &fence.change_count) {
-        push_columns(queue, &mut out, " AND {} = ", &[rerun.change_count])?;
-        DB::bind_big_integer(&mut out, change_count)?;
+    if let (Some(rerun), Some(change_count)) = (sql.queue.options.rerun_on_change, &fence.change_count) {
+        sql.push_with(" AND {.} = ", &[rerun.change_count])?;
+        DB::bind_big_integer(&mut sql.out, change_count)?;
     }
     Ok(())
 }
@@ -94,83 +84,51 @@ pub enum StateCondition {
 }
 
 impl StateCondition {
-    pub(crate) fn push<DB: QueueBackend>(self, queue: &QueueSql<DB>, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-        let names = queue.names;
-        let (next, last, text) = (names.next_attempt_time, names.last_attempt_time, names.last_attempt_error_message);
+    pub(crate) fn push<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {
-            StateCondition::In(statuses) => push_status_in(queue, out, " IN (", statuses),
-            StateCondition::NotIn(statuses) => push_status_in(queue, out, " NOT IN (", statuses),
-            StateCondition::Pending => push_test(queue, out, next, &[" IS NOT NULL"]),
-            StateCondition::NotPending => push_test(queue, out, next, &[" IS NULL"]),
+            StateCondition::In(statuses) => push_status_in(sql, " IN (", statuses),
+            StateCondition::NotIn(statuses) => push_status_in(sql, " NOT IN (", statuses),
+            StateCondition::Pending => sql.push("{.next_attempt_time} IS NOT NULL"),
+            StateCondition::NotPending => sql.push("{.next_attempt_time} IS NULL"),
             StateCondition::NotLeased => {
-                out.push_sql("(");
-                push_status_in(queue, out, " NOT IN (", &[Status::InProgress])?;
-                out.push_sql(" OR ");
-                push_test(queue, out, next, &[" <= ", DB::STATEMENT_TIME])?;
-                out.push_sql(")");
+                sql.push("(")?;
+                push_status_in(sql, " NOT IN (", &[Status::InProgress])?;
+                sql.push(" OR {.next_attempt_time} <= {statement_time})")
+            }
+            StateCondition::Due => sql.push("{.next_attempt_time} <= {statement_time}"),
+            StateCondition::Scheduled => sql.push("{.next_attempt_time} > {statement_time}"),
+            StateCondition::AttemptedBefore(ago) => {
+                sql.out.unsafe_to_cache_prepared();
+                sql.push("{.last_attempt_time} <= ")?;
+                sql.out.push_sql(&statement_time_plus::<DB>(-microseconds(ago)));
                 Ok(())
             }
-            StateCondition::Due => push_test(queue, out, next, &[" <= ", DB::STATEMENT_TIME]),
-            StateCondition::Scheduled => push_test(queue, out, next, &[" > ", DB::STATEMENT_TIME]),
-            StateCondition::AttemptedBefore(ago) => {
-                out.unsafe_to_cache_prepared();
-                let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-                let ago = (-microseconds(ago)).to_string();
-                push_test(queue, out, last, &[" <= ", before, &ago, after])
-            }
-            StateCondition::NeverAttempted => push_test(queue, out, last, &[" IS NULL"]),
-            StateCondition::WithErrorText => push_test(queue, out, text, &[" IS NOT NULL"]),
+            StateCondition::NeverAttempted => sql.push("{.last_attempt_time} IS NULL"),
+            StateCondition::WithErrorText => sql.push("{.last_attempt_error_message} IS NOT NULL"),
+            StateCondition::WithoutErrorText => sql.push("{.last_attempt_error_message} IS NULL"),
             StateCondition::WithFailure => {
                 // Null is unequal to nothing, so this leaves out rows without a text. LIKE would ignore case on some
                 // databases.
-                push_exactly(queue, out, text)?;
-                out.push_sql(" <> '");
-                out.push_sql(STOPPED);
-                out.push_sql("' AND SUBSTR(");
-                push_exactly(queue, out, text)?;
-                out.push_sql(&format!(", 1, {}) <> '{PRESUMED}'", PRESUMED.len()));
-                Ok(())
+                sql.push_within(DB::EXACTLY, "{.last_attempt_error_message}")?;
+                sql.push(&format!(" <> '{STOPPED}' AND SUBSTR("))?;
+                sql.push_within(DB::EXACTLY, "{.last_attempt_error_message}")?;
+                sql.push(&format!(", 1, {}) <> '{PRESUMED}'", PRESUMED.len()))
             }
-            StateCondition::WithoutErrorText => push_test(queue, out, text, &[" IS NULL"]),
         }
     }
 }
 
-fn push_status_in<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    is: &str,
-    statuses: &[Status],
-) -> QueryResult<()> {
-    push_exactly(queue, out, queue.names.status)?;
-    out.push_sql(is);
-    for (i, status) in statuses.iter().enumerate() {
-        out.push_sql(if i == 0 { "'" } else { ", '" });
-        out.push_sql(status.as_str());
-        out.push_sql("'");
-    }
-    out.push_sql(")");
-    Ok(())
+fn push_status_in<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, is: &str, statuses: &[Status]) -> QueryResult<()> {
+    sql.push_within(DB::EXACTLY, "{.status}")?;
+    sql.push(is)?;
+    sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
+    sql.push(")")
 }
 
-/// Writes a text column whose comparison is exact.
-fn push_exactly<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    column: &str,
-) -> QueryResult<()> {
-    push_within(out, DB::EXACTLY, |out| push_column(queue, out, column))
-}
-
-fn push_test<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    column: &str,
-    test: &[&str],
-) -> QueryResult<()> {
-    push_column(queue, out, column)?;
-    test.iter().for_each(|part| out.push_sql(part));
-    Ok(())
+/// Returns the time of the statement plus so many microseconds.
+pub(crate) fn statement_time_plus<DB: QueueBackend>(microseconds: i64) -> String {
+    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
+    format!("{before}{microseconds}{after}")
 }
 
 /// ` FROM table WHERE (filter) AND state AND ..`: the table or archive, the user's filter, and the conditions on the
@@ -214,45 +172,39 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
     }
 
     /// Writes ` FROM table`, for an archive under the table's name.
-    pub(crate) fn push_from(&self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-        out.push_sql(" FROM ");
+    pub(crate) fn push_from(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self.archive {
-            None => self.queue.table.walk_ast(out),
-            Some(archive) => archive.push_as_table(&mut out),
+            None => sql.push(" FROM {table}"),
+            Some(archive) => {
+                sql.push(" FROM ")?;
+                archive.push_as_table(&mut sql.out)
+            }
         }
     }
 
-    pub(crate) fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push_where(out.reborrow()).map(drop)
+    /// Writes the condition.
+    pub(crate) fn push<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        self.push_where(sql).map(drop)
     }
 
     /// Writes the condition, and returns the word that a further condition begins with.
-    pub(crate) fn push_where<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<&'static str> {
+    pub(crate) fn push_where<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<&'static str> {
         let mut separator = " WHERE ";
         if let Some(filter) = self.filter {
-            out.push_sql(std::mem::replace(&mut separator, " AND "));
-            out.push_sql("(");
-            filter.walk_ast(out.reborrow())?;
-            out.push_sql(")");
+            sql.push(std::mem::replace(&mut separator, " AND "))?;
+            sql.within(("(", ")"), |sql| sql.push_fragment(filter))?;
         }
         for state in self.states {
-            out.push_sql(std::mem::replace(&mut separator, " AND "));
-            state.push(self.queue, &mut out)?;
+            sql.push(std::mem::replace(&mut separator, " AND "))?;
+            state.push(sql)?;
         }
         // A kind without conditions contains every row.
         if !self.kinds.is_empty() && self.kinds.iter().all(|kind| !kind.is_empty()) {
-            let mut before_kind = std::mem::replace(&mut separator, " AND ");
-            for (i, kind) in self.kinds.iter().enumerate() {
-                out.push_sql(before_kind);
-                out.push_sql(if i == 0 { "((" } else { "(" });
-                before_kind = " OR ";
-                for (i, state) in kind.iter().enumerate() {
-                    out.push_sql(if i == 0 { "" } else { " AND " });
-                    state.push(self.queue, &mut out)?;
-                }
-                out.push_sql(")");
-            }
-            out.push_sql(")");
+            sql.push(std::mem::replace(&mut separator, " AND "))?;
+            let push_kind = |sql: &mut Writer<'_, 'b, DB>, kind: &[StateCondition]| {
+                sql.within(("(", ")"), |sql| sql.each(kind, " AND ", |sql, state| state.push(sql)))
+            };
+            sql.within(("(", ")"), |sql| sql.each(self.kinds, " OR ", |sql, kind| push_kind(sql, kind)))?;
         }
         Ok(separator)
     }
@@ -260,33 +212,31 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
 
 /// Writes `((key) OR (key) ..)`, in nested groups: SQLite allows a thousand levels of an expression, and counts each OR
 /// of a flat list as one.
-pub(crate) fn push_keys<'b, DB: QueueBackend>(keys: &'b [IsKey<DB>], out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
+pub(crate) fn push_keys<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, keys: &'b [IsKey<DB>]) -> QueryResult<()> {
     const GROUP: usize = 50;
-    keep_if_few(out, keys.len());
-    for (i, group) in keys.chunks(GROUP).enumerate() {
-        out.push_sql(if i == 0 { "((" } else { " OR (" });
-        for (i, is_key) in group.iter().enumerate() {
-            out.push_sql(if i == 0 { "(" } else { " OR (" });
-            is_key.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
-        out.push_sql(")");
+    keep_if_few(&mut sql.out, keys.len());
+    if keys.is_empty() {
+        return sql.push("1 = 0");
     }
-    out.push_sql(if keys.is_empty() { "1 = 0" } else { ")" });
-    Ok(())
+    sql.within(("(", ")"), |sql| {
+        sql.each(keys.chunks(GROUP), " OR ", |sql, keys| sql.within(("(", ")"), |sql| push_any_key(sql, keys)))
+    })
+}
+
+/// Writes `(key) OR (key) ..`.
+pub(crate) fn push_any_key<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    keys: &'b [IsKey<DB>],
+) -> QueryResult<()> {
+    sql.each(keys, " OR ", |sql, is_key| sql.within(("(", ")"), |sql| sql.push_is_key("", is_key)))
 }
 
 /// Writes ` AND NOT (key)` for each of the keys.
 pub(crate) fn push_exceptions<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
     keys: &'b [IsKey<DB>],
-    out: &mut AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    keys.iter().try_for_each(|is_key| {
-        out.push_sql(" AND NOT (");
-        is_key.walk_ast(out.reborrow())?;
-        out.push_sql(")");
-        Ok(())
-    })
+    sql.each(keys, "", |sql, is_key| sql.within((" AND NOT (", ")"), |sql| sql.push_is_key("", is_key)))
 }
 
 /// A filter, if there is one; without one it is always true.

@@ -5,64 +5,38 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::Claimed;
 use super::erased::ErasedQueue;
-use super::names::{push_names, push_table};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, QueueConnection, Statement, load};
 use crate::entity::{Key, KeyedRow};
-use crate::row::{Details, DetailsRow, DetailsType};
+use crate::row::{Details, DetailsRow, DetailsType, Options};
 
 /// Reads the optional columns of the row with one key; null for those that the entity does not ask for.
-pub struct ReadDetails<DB: QueueBackend> {
-    row: KeyedRow<DB>,
-}
-
-impl<DB: QueueBackend> ReadDetails<DB> {
-    /// Reads the row with this key.
-    pub fn new(row: KeyedRow<DB>) -> Self {
-        ReadDetails { row }
-    }
-}
+pub struct ReadDetails<DB: QueueBackend>(pub KeyedRow<DB>);
 
 impl<DB: QueueBackend> Statement<DB> for ReadDetails<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        let options = queue.options;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        let Options { stages, periodic, rerun_on_change, .. } = *sql.queue.options;
         let columns = [
-            options.stages.map(|stages| stages.column),
-            options.periodic.map(|periodic| periodic.period),
-            options.periodic.map(|periodic| periodic.cron),
-            options.periodic.map(|periodic| periodic.time_zone),
+            stages.map(|stages| ("{}", stages.column)),
+            periodic.map(|periodic| ("{}", periodic.period)),
+            periodic.map(|periodic| ("{}", periodic.cron)),
+            periodic.map(|periodic| ("{}", periodic.time_zone)),
+            // A row that has not yet run on its schedule begins it with the time at which it was due.
+            periodic.map(|periodic| ("COALESCE({}, {next_attempt_time})", periodic.scheduled_time)),
+            rerun_on_change.map(|rerun| ("{}", rerun.change_count)),
         ];
-        out.push_sql("SELECT ");
-        out.push_sql(DB::NOW);
+        sql.push("SELECT {now}")?;
         for column in columns {
-            out.push_sql(", ");
-            push_or_null(&mut out, column)?;
+            sql.push(", ")?;
+            match column {
+                Some((text, column)) => sql.push_with(text, &[column])?,
+                None => sql.push("NULL")?,
+            }
         }
-        // A row that has not yet run on its schedule begins it with the time at which it was due.
-        let scheduled_time = options.periodic.map(|periodic| periodic.scheduled_time);
-        out.push_sql(", ");
-        if let Some(scheduled_time) = scheduled_time {
-            push_names(&mut out, "COALESCE({}, {})", &[scheduled_time, queue.names.next_attempt_time])?;
-        } else {
-            out.push_sql("NULL");
-        }
-        out.push_sql(", ");
-        push_or_null(&mut out, options.rerun_on_change.map(|rerun| rerun.change_count))?;
-        push_table(queue, &mut out, " FROM ")?;
-        out.push_sql(" WHERE ");
-        self.row.is_key.walk_ast(out)
-    }
-}
-
-fn push_or_null<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, column: Option<&str>) -> QueryResult<()> {
-    match column {
-        Some(name) => out.push_identifier(name),
-        None => {
-            out.push_sql("NULL");
-            Ok(())
-        }
+        sql.push_is_key(" FROM {table} WHERE ", &self.0.is_key)
     }
 }
 
@@ -91,7 +65,7 @@ pub(crate) fn with_details<K: Key, C: QueueConnection>(
     let mut claimed: Vec<_> = rows.into_iter().map(|row| Claimed::read(queue.sql, row)).collect();
     if queue.sql.options.needs_details() {
         for row in &mut claimed {
-            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails::new(queue.row(&row.key))) {
+            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails(queue.row(&row.key))) {
                 Ok(details) => {
                     let read = details.into_iter().next().map(Details::from).unwrap_or_default();
                     row.details = read.with_occasion_of(std::mem::take(&mut row.details));

@@ -1,66 +1,92 @@
 //! The conditions that make a row due.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
-use super::condition::push_claimable;
-use super::names::push_columns;
-use super::scope::push_stages;
+use super::condition::{push_claimable, statement_time_plus};
 use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::QueueBackend;
 use crate::entity::{ClaimCondition, QueueSql};
-use crate::row::microseconds;
+use crate::row::{Instant, Stages, microseconds};
 
 /// The rows of a queue that may be claimed: those in some stages, if the entity has stages, for which the condition of
-/// `claim_if` holds.
+/// `claim_if` holds, and that are not below the low-water mark.
 pub(crate) struct Claimable<DB: QueueBackend> {
     pub(crate) queue: &'static QueueSql<DB>,
     claim_if: Option<ClaimCondition<DB>>,
     pub(crate) stages: Option<Vec<&'static str>>,
+    floor: Option<Instant>,
 }
 
 impl<DB: QueueBackend> Claimable<DB> {
     /// Returns the rows in these stages, or in all of the entity's.
     pub(crate) fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
-        Claimable { queue, claim_if: (queue.claim_condition)(), stages: stages.map(<[_]>::to_vec) }
+        Claimable { queue, claim_if: (queue.claim_condition)(), stages: stages.map(<[_]>::to_vec), floor: None }
     }
 
-    /// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages and the condition.
-    pub(crate) fn push_from<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, until: &str) -> QueryResult<()> {
-        Walk::Oldest.push_from(self.queue, out)?;
-        self.push_due(out, until)
+    /// Leaves out rows that are due earlier than this.
+    pub(crate) fn not_below(self, floor: Option<Instant>) -> Self {
+        Claimable { floor, ..self }
     }
 
-    /// Writes `next_attempt_time <= until AND status IN (..)`, the stages and the condition.
-    pub(crate) fn push_due<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>, until: &str) -> QueryResult<()> {
-        push_columns(self.queue, out, "{} <= ", &[self.queue.names.next_attempt_time])?;
-        out.push_sql(until);
-        out.push_sql(" AND ");
-        push_claimable(self.queue, out)?;
-        self.push_stages(out)?;
-        self.push_condition(out)
+    /// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages, the condition and the
+    /// floor.
+    pub(crate) fn push_from<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        Walk::Oldest.push_from(sql)?;
+        self.push_due(sql, until)
     }
 
-    /// Writes ` AND stage IN (..)`, if the entity has stages.
-    pub(crate) fn push_stages<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_stages(self.queue, out, self.stages.as_deref())
+    /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition and the floor.
+    pub(crate) fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        self.push_due_from_any(sql, until)?;
+        let Some(floor) = &self.floor else { return Ok(()) };
+        sql.push(" AND {.next_attempt_time} >= ")?;
+        DB::bind_time(&mut sql.out, floor)
+    }
+
+    /// Writes the same without the floor.
+    pub(crate) fn push_due_from_any<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        sql.push("{.next_attempt_time} <= ")?;
+        sql.out.push_sql(until);
+        sql.push(" AND ")?;
+        push_claimable(sql)?;
+        self.push_stages(sql)?;
+        self.push_condition(sql)
+    }
+
+    /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never
+    /// claimed.
+    pub(crate) fn push_stages<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(known) = self.queue.options.stages else { return Ok(()) };
+        sql.push(" AND ")?;
+        push_stage_in(sql, known, " IN (", self.stages.as_deref().unwrap_or(known.names))
     }
 
     /// Writes ` AND (claim_if)`, if there is one.
-    pub(crate) fn push_condition<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if let Some(claim_if) = &self.claim_if {
-            out.push_sql(" AND (");
-            claim_if.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
-        Ok(())
+    pub(crate) fn push_condition<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(claim_if) = &self.claim_if else { return Ok(()) };
+        sql.within((" AND (", ")"), |sql| claim_if.walk_ast(sql.out.reborrow()))
     }
 }
 
-/// Writes the time of the statement minus this age.
-pub(crate) fn time_ago<DB: QueueBackend>(age: Duration) -> String {
-    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-    format!("{before}-{}{after}", microseconds(age))
+/// Writes `stage IN (..)`.
+pub(crate) fn push_stage_in<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    Stages { column, .. }: Stages,
+    is: &str,
+    stages: &'b [&'static str],
+) -> QueryResult<()> {
+    sql.within(DB::EXACTLY, |sql| sql.push_with("{.}", &[column]))?;
+    sql.push(is)?;
+    sql.each(stages, ", ", |sql, stage| DB::bind_text(&mut sql.out, stage))?;
+    sql.push(")")
+}
+
+/// Returns the time up to which rows are due: now, or so long ago.
+pub(crate) fn until<DB: QueueBackend>(age: Option<Duration>) -> Cow<'static, str> {
+    age.map_or(DB::STATEMENT_TIME.into(), |age| statement_time_plus::<DB>(-microseconds(age)).into())
 }

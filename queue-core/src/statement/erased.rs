@@ -9,8 +9,7 @@ use diesel::Connection;
 use diesel::result::QueryResult;
 
 use super::by_key::ClaimKey;
-use super::claim::{Claim, ClaimId, ClaimSome};
-use super::claim_from::ClaimFrom;
+use super::claim::{Claim, ClaimFrom, ClaimId, ClaimSome};
 use super::finish_block::FinishBlockId;
 use super::rows::{ClaimedRow, KeyTextRow, LeaseDueRow, ReadFrom, Rest, TypedRow};
 use super::scope::Scope;
@@ -61,7 +60,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             load_key_texts: Q::load_key_texts::<C>,
             load_claimed: load::<Q, C>,
             load_plain: load_kept::<Q, Claim<C::Backend>, C>,
-            load_from: load_kept::<Q, ClaimFrom<C::Backend>, C>,
+            load_from: load_kept::<Q, ClaimFrom, C>,
             // What a database does not need is not compiled for it.
             load_by_key: if C::Backend::PREFETCHES_KEYS {
                 load_kept::<Q, ClaimKey<C::Backend>, C>

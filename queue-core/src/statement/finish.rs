@@ -7,10 +7,9 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::change::push_next_occasion;
 use super::condition::push_is_due_at;
 use super::literal::has_literals;
-use super::names::{push_columns, push_names, push_table};
+use super::writer::Writer;
 use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement};
 use crate::entity::QueueSql;
 use crate::row::Options;
@@ -19,87 +18,47 @@ use crate::row::Options;
 /// `$5` the status and the tries as claimed. `$6` is when the row was due, or under a lease when the attempt began. It
 /// returns the rows that it has changed.
 pub struct Finish<DB: QueueBackend> {
-    leased: bool,
-    queue: &'static QueueSql<DB>,
-}
-
-impl<DB: QueueBackend> Finish<DB> {
-    /// Makes the update.
-    pub fn new(queue: &'static QueueSql<DB>) -> Self {
-        Finish { leased: false, queue }
-    }
-
-    /// Makes it the update of a row under a lease.
-    pub fn leased(self) -> Self {
-        Finish { leased: true, ..self }
-    }
+    /// The queue.
+    pub queue: &'static QueueSql<DB>,
+    /// Whether it is the update of a row under a lease.
+    pub leased: bool,
 }
 
 /// Locks a row that is under a lease, and waits for another session that holds its lock. `$1` is the key, `$2` and `$3`
 /// the status and the tries as claimed, `$4` when the attempt began. It returns one row for each that it has locked.
-pub struct LockLeased<DB: QueueBackend> {
-    queue: &'static QueueSql<DB>,
-}
-
-impl<DB: QueueBackend> LockLeased<DB> {
-    /// Makes the statement.
-    pub fn new(queue: &'static QueueSql<DB>) -> Self {
-        LockLeased { queue }
-    }
-}
+pub struct LockLeased<DB: QueueBackend>(pub &'static QueueSql<DB>);
 
 impl<DB: QueueBackend> Statement<DB> for Finish<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        let names = queue.names;
-        push_table(queue, &mut out, "UPDATE ")?;
-        push_names(
-            &mut out,
-            " SET {} = $2, {} = NULL, {} = $3, {} = ",
-            &[names.status, names.next_attempt_time, names.try_count, names.last_attempt_time],
-        )?;
-        out.push_sql(DB::NOW);
-        out.push_sql(", ");
-        push_occasion(queue, &mut out)?;
-        push_names(&mut out, "{} = NULL WHERE ", &[names.last_attempt_error_message])?;
-        queue.key_columns.walk_ast(out.reborrow())?;
-        push_columns(queue, &mut out, " = $1 AND {} = $4 AND {} = $5 AND ", &[names.status, names.try_count])?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push("UPDATE {table} SET {status} = $2, {next_attempt_time} = NULL, {try_count} = $3")?;
+        push_end(&mut sql)?;
+        sql.push("{key} = $1 AND {.status} = $4 AND {.try_count} = $5 AND ")?;
         if self.leased {
-            push_columns(queue, &mut out, "{} = ", &[names.last_attempt_time])?;
+            sql.push("{.last_attempt_time} = ")?;
         } else {
-            push_is_due_at(queue, &mut out)?;
+            push_is_due_at(&mut sql)?;
         }
-        out.push_sql("$6 RETURNING 1");
-        Ok(())
+        sql.push("$6 RETURNING 1")
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for LockLeased<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        let names = queue.names;
-        push_table(queue, &mut out, "SELECT 1 FROM ")?;
-        out.push_sql(" WHERE ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        push_columns(
-            queue,
-            &mut out,
-            " = $1 AND {} = $2 AND {} = $3 AND {} = $4",
-            &[names.status, names.try_count, names.last_attempt_time],
-        )?;
-        out.push_sql(DB::ROW_LOCK);
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0, out);
+        sql.push("SELECT 1 FROM {table} WHERE {key} = $1 AND {.status} = $2 AND {.try_count} = $3")?;
+        sql.push(" AND {.last_attempt_time} = $4{row_lock}")
     }
 }
 
-/// Writes `occasion = occasion + 1, ` if the entity counts occasions, because a success ends one.
-pub(crate) fn push_occasion<DB: QueueBackend>(queue: &QueueSql<DB>, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    if let Some(occasion) = queue.options.occasion {
-        push_names(out, "{} = ", &[occasion])?;
-        push_next_occasion(occasion, out)?;
-        out.push_sql(", ");
+/// Writes `, last_attempt_time = .., occasion = occasion + 1, last_attempt_error_message = NULL WHERE `. The occasion, if
+/// the entity counts them, ends with the success.
+pub(crate) fn push_end<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push(", {last_attempt_time} = {now}, ")?;
+    if let Some(occasion) = sql.queue.options.occasion {
+        sql.push_with("{} = {} + 1, ", &[occasion])?;
     }
-    Ok(())
+    sql.push("{last_attempt_error_message} = NULL WHERE ")
 }
 
 /// Tells whether a text that contains other statements too can settle a success of this entity.

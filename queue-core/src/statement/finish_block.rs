@@ -7,28 +7,26 @@ use diesel::query_builder::{AstPass, QueryId};
 use diesel::result::QueryResult;
 
 use super::condition::push_fence;
-use super::finish::push_occasion;
-use super::names::{push_names, push_table};
+use super::finish::push_end;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::KeyedRow;
-use crate::row::{Fence, Status};
+use crate::row::Fence;
 
 /// `RELEASE`, the update of [`Finish`](super::finish::Finish), `COMMIT`. It ends at the first statement that fails:
 /// then nothing is committed, and the transaction is still open.
 pub struct FinishBlock<DB: QueueBackend> {
-    row: KeyedRow<DB>,
-    fence: Fence,
-    tries: i32,
+    /// The row.
+    pub row: KeyedRow<DB>,
+    /// Its state. It must have no lease, and must contain when the row was due.
+    pub fence: Fence,
+    /// The new number of tries.
+    pub tries: i32,
 }
 
 impl<DB: QueueBackend> FinishBlock<DB> {
     /// The server's message if not exactly one row is in the fence's state.
     pub const NOT_ONE_ROW: &'static str = "queueable: the row is not as it was claimed";
-
-    /// Settles the row with this key. The fence must have no lease, and must contain when the row was due.
-    pub fn new(row: KeyedRow<DB>, fence: Fence, tries: i32) -> Self {
-        FinishBlock { row, fence, tries }
-    }
 }
 
 /// Finds the prepared block of the entity `Q`.
@@ -41,37 +39,34 @@ impl<Q: 'static> QueryId for FinishBlockId<Q> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for FinishBlock<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        let names = queue.names;
-        out.push_sql("BEGIN NOT ATOMIC ");
-        push_settings_check(&mut out);
-        push_table(queue, &mut out, "RELEASE SAVEPOINT queueable_handler; UPDATE ")?;
-        push_names(&mut out, " SET {} = '", &[names.status])?;
-        out.push_sql(Status::Success.as_str());
-        push_names(&mut out, "', {} = NULL, {} = ", &[names.next_attempt_time, names.try_count])?;
-        DB::bind_integer(&mut out, &self.tries)?;
-        push_names(&mut out, ", {} = ", &[names.last_attempt_time])?;
-        out.push_sql(DB::NOW);
-        out.push_sql(", ");
-        push_occasion(queue, &mut out)?;
-        push_names(&mut out, "{} = NULL WHERE ", &[names.last_attempt_error_message])?;
-        self.row.is_key.walk_ast(out.reborrow())?;
-        push_fence(queue, &self.fence, out.reborrow())?;
-        out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
-        out.push_sql(Self::NOT_ONE_ROW);
-        out.push_sql("'; END IF; COMMIT; END");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.row.queue, out);
+        sql.push("BEGIN NOT ATOMIC ")?;
+        push_settings_check(&mut sql)?;
+        sql.push("RELEASE SAVEPOINT queueable_handler; UPDATE {table} SET {status} = 'SUCCESS'")?;
+        sql.push(", {next_attempt_time} = NULL, {try_count} = ")?;
+        DB::bind_integer(&mut sql.out, &self.tries)?;
+        push_end(&mut sql)?;
+        sql.push_is_key("", &self.row.is_key)?;
+        push_fence(&mut sql, &self.fence)?;
+        push_unless_one_row(&mut sql, Self::NOT_ONE_ROW)?;
+        sql.push("COMMIT; END")
     }
 }
 
 /// Writes the statement that ends a block before it has done anything, if the session's settings have changed.
-pub(crate) fn push_settings_check<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
-    if let Some((settings, says)) = DB::OTHER_SETTINGS {
-        out.push_sql("IF NOT (");
-        out.push_sql(settings);
-        out.push_sql(" <=> @queueable_settings) THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
-        out.push_sql(says);
-        out.push_sql("'; END IF; ");
-    }
+pub(crate) fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    let Some((settings, says)) = DB::OTHER_SETTINGS else { return Ok(()) };
+    sql.within(("IF NOT (", " <=> @queueable_settings) "), |sql| sql.push(settings))?;
+    push_error(sql, says)
+}
+
+/// Writes the statement that ends a block after an update that has not changed exactly one row.
+pub(crate) fn push_unless_one_row<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+    sql.push("; IF ROW_COUNT() <> 1 ")?;
+    push_error(sql, says)
+}
+
+fn push_error<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+    sql.within(("THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", "'; END IF; "), |sql| sql.push(says))
 }

@@ -5,10 +5,10 @@ use diesel::result::QueryResult;
 
 use super::condition::{StateCondition, push_claimable, push_exceptions};
 use super::due::Claimable;
-use super::key_text::push_key_text;
-use super::names::{push_columns, push_names, push_table};
-use super::walk::{push_index_hint, push_order_columns, push_ordered_index_hint, push_pending_flag};
-use crate::backend::{QueueBackend, Statement};
+use super::key_text::push_select_key;
+use super::walk::{push_hint, push_index_hint, push_order_columns, push_pending_flag};
+use super::writer::Writer;
+use crate::backend::{QueueBackend, Statement, ordered_index_of};
 use crate::entity::{IsKey, QueueSql};
 use crate::row::Status;
 
@@ -26,80 +26,53 @@ impl<DB: QueueBackend> Head<DB> {
 }
 
 /// Reads the status of a row that a worker holds under a lease, but not of the one with this key.
-pub struct AnotherIsLeased<DB: QueueBackend> {
-    queue: &'static QueueSql<DB>,
-    except: Option<IsKey<DB>>,
-}
-
-impl<DB: QueueBackend> AnotherIsLeased<DB> {
-    /// Finds a row under a lease with another key than this.
-    pub fn new(queue: &'static QueueSql<DB>, except: Option<IsKey<DB>>) -> Self {
-        AnotherIsLeased { queue, except }
-    }
-}
+pub struct AnotherIsLeased<DB: QueueBackend>(pub &'static QueueSql<DB>, pub Option<IsKey<DB>>);
 
 impl<DB: QueueBackend> Statement<DB> for Head<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        out.push_sql("SELECT ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        out.push_sql(", ");
-        push_key_text(queue, &mut out)?;
-        push_head(&self.due, &mut out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.queue, out);
+        push_select_key(&mut sql)?;
+        push_head(&self.due, &mut sql)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for AnotherIsLeased<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        push_columns(queue, &mut out, "SELECT {}", &[queue.names.status])?;
-        push_table(queue, &mut out, " FROM ")?;
-        push_index_hint(queue, &mut out, DB::INDEX_HINT)?;
-        out.push_sql(" WHERE ");
-        StateCondition::Scheduled.push(queue, &mut out)?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0, out);
+        sql.push("SELECT {.status} FROM {table}")?;
+        push_index_hint(&mut sql, DB::INDEX_HINT)?;
         // However far away the end of the lease is: another version of the application may have longer leases.
-        out.push_sql(" AND ");
-        StateCondition::In(&[Status::InProgress]).push(queue, &mut out)?;
-        push_exceptions(self.except.as_slice(), &mut out)?;
-        out.push_sql(" LIMIT 1");
-        Ok(())
+        sql.push(" WHERE {.next_attempt_time} > {statement_time} AND ")?;
+        StateCondition::In(&[Status::InProgress]).push(&mut sql)?;
+        push_exceptions(&mut sql, self.1.as_slice())?;
+        sql.push(" LIMIT 1")
     }
 }
 
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
-pub(crate) fn push_head<'b, DB: QueueBackend>(
-    due: &'b Claimable<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    let queue = due.queue;
-    push_table(queue, out, " FROM ")?;
-    push_ordered_index_hint(queue, out, DB::ORDERED_INDEX_HINT)?;
-    out.push_sql(" WHERE ");
-    push_pending_flag(queue, out)?;
-    StateCondition::Pending.push(queue, out)?;
-    out.push_sql(" AND ");
-    push_claimable(queue, out)?;
-    due.push_stages(out)?;
-    due.push_condition(out)?;
-    out.push_sql(" ORDER BY ");
-    if let Some(order) = queue.options.order {
-        push_order_columns(queue, out, order.columns)?;
-    }
-    queue.key_columns.walk_ast(out.reborrow())?;
-    out.push_sql(" LIMIT 1");
-    Ok(())
+fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+    sql.push(" FROM {table}")?;
+    push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of)?;
+    sql.push(" WHERE ")?;
+    push_pending_flag(sql)?;
+    sql.push("{.next_attempt_time} IS NOT NULL AND ")?;
+    push_claimable(sql)?;
+    due.push_stages(sql)?;
+    due.push_condition(sql)?;
+    sql.push(" ORDER BY ")?;
+    push_order_columns(sql, sql.queue.options.order.map_or(&[], |order| order.columns))?;
+    sql.push("{key} LIMIT 1")
 }
 
 /// Writes ` FROM (SELECT next_attempt_time ..) AS queueable_head WHERE next_attempt_time <= until`.
 pub(crate) fn push_due_head<'b, DB: QueueBackend>(
     due: &'b Claimable<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
+    sql: &mut Writer<'_, 'b, DB>,
     until: &str,
 ) -> QueryResult<()> {
-    let queue = due.queue;
-    push_columns(queue, out, " FROM (SELECT {}", &[queue.names.next_attempt_time])?;
-    push_head(due, out)?;
-    push_names(out, ") AS queueable_head WHERE {} <= ", &[queue.names.next_attempt_time])?;
-    out.push_sql(until);
+    sql.push(" FROM (SELECT {.next_attempt_time}")?;
+    push_head(due, sql)?;
+    sql.push(") AS queueable_head WHERE {next_attempt_time} <= ")?;
+    sql.out.push_sql(until);
     Ok(())
 }

@@ -4,8 +4,8 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
-use super::names::{push_column, push_columns, push_names, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
+use super::writer::Writer;
 use crate::backend::{DatabaseText, QueueBackend, Statement, TableName};
 use crate::entity::{ClaimCondition, IsKey, KeyedRow};
 
@@ -47,114 +47,63 @@ impl<DB: QueueBackend> Inspect<DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Inspect<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        let names = queue.names;
-        push_columns(
-            queue,
-            &mut out,
-            "SELECT {}, {}, {}",
-            &[names.status, names.try_count, names.last_attempt_error_message],
-        )?;
-        push_whether(&mut out, |out| {
-            push_columns(queue, out, "{} IS NOT NULL", &[names.next_attempt_time])?;
-            Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.row.queue, out);
+        sql.push("SELECT {.status}, {.try_count}, {.last_attempt_error_message}")?;
+        push_whether(&mut sql, |sql| sql.push("{.next_attempt_time} IS NOT NULL"))?;
+        push_whether(&mut sql, |sql| sql.push("{.next_attempt_time} <= {statement_time}"))?;
+        push_whether(&mut sql, |sql| match &self.claim_if {
+            Some(claim_if) => claim_if.walk_ast(sql.out.reborrow()),
+            None => sql.push("1 = 1"),
         })?;
-        push_whether(&mut out, |out| {
-            push_columns(queue, out, "{} <= ", &[names.next_attempt_time])?;
-            out.push_sql(DB::STATEMENT_TIME);
-            Ok(())
-        })?;
-        push_whether(&mut out, |out| match &self.claim_if {
-            Some(claim_if) => claim_if.walk_ast(out.reborrow()),
-            None => {
-                out.push_sql("1 = 1");
-                Ok(())
-            }
-        })?;
-        out.push_sql(", ");
-        push_microseconds(&mut out, &|out| push_column(queue, out, queue.names.next_attempt_time))?;
-        out.push_sql(", ");
-        push_microseconds(&mut out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
-        out.push_sql(", ");
-        push_microseconds(&mut out, &|out| {
-            out.push_sql(DB::STATEMENT_TIME);
-            Ok(())
-        })?;
-        out.push_sql(", ");
-        match queue.options.stages {
-            Some(stages) => out.push_identifier(stages.column)?,
-            None => {
-                out.push_sql(DB::AS_TEXT.0);
-                out.push_sql("NULL");
-                out.push_sql(DB::AS_TEXT.1);
-            }
+        for time in ["{.next_attempt_time}", "{.last_attempt_time}", "{statement_time}"] {
+            sql.push(", ")?;
+            push_microseconds(&mut sql, time)?;
         }
-        out.push_sql(", ");
-        push_odd_text(&mut out, &|out| push_column(queue, out, queue.names.next_attempt_time))?;
-        out.push_sql(", ");
-        push_odd_text(&mut out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
-        push_table(queue, &mut out, " FROM ")?;
-        out.push_sql(" WHERE ");
-        self.row.is_key.walk_ast(out)
+        sql.push(", ")?;
+        match sql.queue.options.stages {
+            Some(stages) => sql.out.push_identifier(stages.column)?,
+            None => sql.push_within(DB::AS_TEXT, "NULL")?,
+        }
+        for time in ["{.next_attempt_time}", "{.last_attempt_time}"] {
+            sql.push(", ")?;
+            push_odd_text(&mut sql, time)?;
+        }
+        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)
     }
 }
 
 /// Writes `, 1` if a condition holds, and `, 0` if it does not.
 fn push_whether<'a, 'b, DB: QueueBackend>(
-    out: &mut AstPass<'a, 'b, DB>,
-    push_condition: impl FnOnce(&mut AstPass<'a, 'b, DB>) -> QueryResult<()>,
+    sql: &mut Writer<'a, 'b, DB>,
+    push_condition: impl FnOnce(&mut Writer<'a, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()> {
-    out.push_sql(", ");
-    out.push_sql(DB::AS_INTEGER.0);
-    out.push_sql("CASE WHEN ");
-    push_condition(out)?;
-    out.push_sql(" THEN 1 ELSE 0 END");
-    out.push_sql(DB::AS_INTEGER.1);
-    Ok(())
+    sql.push(", ")?;
+    sql.within(DB::AS_INTEGER, |sql| sql.within(("CASE WHEN ", " THEN 1 ELSE 0 END"), push_condition))
 }
 
-/// Counts the rows that have both keys: one if the keys are the same.
-pub struct IsSame<DB: QueueBackend>(KeyedRow<DB>, IsKey<DB>);
-
-impl<DB: QueueBackend> IsSame<DB> {
-    /// Compares two keys as the database does.
-    pub fn new(row: KeyedRow<DB>, other: IsKey<DB>) -> Self {
-        IsSame(row, other)
-    }
-}
+/// Counts the rows that have both keys: one if the database takes them for the same.
+pub struct IsSame<DB: QueueBackend>(pub KeyedRow<DB>, pub IsKey<DB>);
 
 impl<DB: QueueBackend> Statement<DB> for IsSame<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_table(self.0.queue, &mut out, "SELECT COUNT(*) FROM ")?;
-        out.push_sql(" WHERE (");
-        self.0.is_key.walk_ast(out.reborrow())?;
-        out.push_sql(") AND (");
-        self.1.walk_ast(out.reborrow())?;
-        out.push_sql(")");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        sql.push_is_key("SELECT COUNT(*) FROM {table} WHERE (", &self.0.is_key)?;
+        sql.push_is_key(") AND (", &self.1)?;
+        sql.push(")")
     }
 }
 
 /// Counts the rows with one key in an archive table.
-pub struct IsArchived<DB: QueueBackend> {
-    row: KeyedRow<DB>,
-    archive: &'static str,
-}
-
-impl<DB: QueueBackend> IsArchived<DB> {
-    /// Searches for the row with this key.
-    pub fn new(row: KeyedRow<DB>, archive: &'static str) -> Self {
-        IsArchived { row, archive }
-    }
-}
+pub struct IsArchived<DB: QueueBackend>(pub KeyedRow<DB>, pub &'static str);
 
 impl<DB: QueueBackend> Statement<DB> for IsArchived<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let IsArchived(row, archive) = self;
+        let mut sql = Writer::new(row.queue, out);
         // The key's condition names the live table, so the archive gets that name as its alias.
-        let live = TableName::of(queue.table, out.backend())?;
-        push_names(&mut out, "SELECT COUNT(*) FROM {} AS {} WHERE ", &[self.archive, &live.name])?;
-        self.row.is_key.walk_ast(out)
+        let live = TableName::of(row.queue.table, sql.out.backend())?;
+        sql.push_with("SELECT COUNT(*) FROM {} AS {} WHERE ", &[archive, &live.name])?;
+        sql.push_is_key("", &row.is_key)
     }
 }

@@ -3,69 +3,62 @@
 
 use std::any::Any;
 
-use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::names::{push_column, push_within};
+use super::writer::Writer;
 use crate::backend::{QueueBackend, column_names};
 use crate::entity::QueueSql;
 use crate::row::{Details, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
 /// separated by commas.
-pub(crate) fn push_key_text<DB: QueueBackend>(queue: &QueueSql<DB>, out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-    push_texts(queue, out, false)
+pub(crate) fn push_key_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    push_texts(sql, false)
+}
+
+/// Writes `SELECT`, the key, and that text.
+pub(crate) fn push_select_key<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push("SELECT {key}, ")?;
+    push_key_text(sql)
 }
 
 /// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
 /// is an integer, because that reads the same in Rust as in every database.
-pub(crate) fn push_occasion_text<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    push_texts(queue, out, true)
+pub(crate) fn push_occasion_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    push_texts(sql, true)
 }
 
-fn push_texts<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    with_occasion: bool,
-) -> QueryResult<()> {
-    let options = queue.options;
-    let (occasion, version) = (options.occasion.filter(|_| with_occasion), options.version.filter(|_| with_occasion));
-    let keys = column_names(queue.key_columns, out.backend())?;
+fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: bool) -> QueryResult<()> {
+    let queue = sql.queue;
+    let occasion = queue.options.occasion.filter(|_| with_occasion);
+    let version = queue.options.version.filter(|_| with_occasion);
+    let keys = column_names(queue.key_columns, sql.out.backend())?;
     let parts = keys.len() + usize::from(occasion.is_some()) + usize::from(version.is_some());
-    let (before, between, after) = DB::CONCATENATION;
-    let mut is_first = true;
-    let mut separate = |out: &mut AstPass<'_, '_, DB>| match (std::mem::take(&mut is_first), parts) {
-        (true, 1) => {}
-        (true, _) => out.push_sql(before),
-        (false, _) => [between, "','", between].iter().for_each(|part| out.push_sql(part)),
+    let (before, between, after) = if parts > 1 { DB::CONCATENATION } else { ("", "", "") };
+    let mut separator = [before, "", ""];
+    let mut separate = |sql: &mut Writer<'_, '_, DB>| {
+        std::mem::replace(&mut separator, [between, "','", between]).iter().for_each(|part| sql.out.push_sql(part));
     };
     if let Some(occasion) = occasion {
-        separate(out);
-        push_within(out, DB::AS_TEXT, |out| push_column(queue, out, occasion))?;
+        separate(sql);
+        sql.within(DB::AS_TEXT, |sql| sql.push_with("{.}", &[occasion]))?;
     }
     if let Some(version) = version {
-        separate(out);
-        out.push_sql("COALESCE(");
-        push_within(out, DB::KEY_PART_TEXT, |out| push_column(queue, out, version))?;
-        out.push_sql(", '");
-        out.push_sql(TextForm::NULL);
-        out.push_sql("')");
+        separate(sql);
+        sql.push("COALESCE(")?;
+        sql.within(DB::KEY_PART_TEXT, |sql| sql.push_with("{.}", &[version]))?;
+        sql.push_within((", '", "')"), TextForm::NULL)?;
     }
     let form = if keys.len() == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
     for key in &keys {
-        separate(out);
+        separate(sql);
         if with_occasion && (queue.has_integer_key)() {
-            out.push_sql("''");
+            sql.push("''")?;
             continue;
         }
-        push_within(out, form, |out| push_column(queue, out, key))?;
+        sql.within(form, |sql| sql.push_with("{.}", &[key]))?;
     }
-    if parts > 1 {
-        out.push_sql(after);
-    }
+    sql.out.push_sql(after);
     Ok(())
 }
 

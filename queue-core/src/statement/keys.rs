@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use super::change::Change;
 use super::condition::{Condition, push_keys};
 use super::limit::padded;
-use super::names::push_table;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{IsKey, QueueSql};
 
@@ -37,30 +37,27 @@ fn bound(number: usize) -> i64 {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Keys<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        out.push_sql("SELECT ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        self.condition.push_from(out.reborrow())?;
-        let separator = self.condition.push_where(out.reborrow())?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.push("SELECT {key}")?;
+        self.condition.push_from(&mut sql)?;
+        let separator = self.condition.push_where(&mut sql)?;
         if let Some(keys) = &self.among {
-            out.push_sql(separator);
-            push_keys(keys, &mut out)?;
+            sql.push(separator)?;
+            push_keys(&mut sql, keys)?;
         }
-        out.push_sql(" ORDER BY ");
-        queue.key_columns.walk_ast(out.reborrow())?;
+        sql.push(" ORDER BY {key}")?;
         if let Some((limit, offset)) = &self.limit {
-            out.push_sql(" LIMIT ");
-            DB::bind_big_integer(&mut out, limit)?;
-            out.push_sql(" OFFSET ");
-            DB::bind_big_integer(&mut out, offset)?;
+            sql.push(" LIMIT ")?;
+            DB::bind_big_integer(&mut sql.out, limit)?;
+            sql.push(" OFFSET ")?;
+            DB::bind_big_integer(&mut sql.out, offset)?;
         }
         match self.lock {
-            Some(true) => out.push_sql(DB::CLAIM_LOCK),
-            Some(false) => out.push_sql(DB::ROW_LOCK),
-            None => {}
+            Some(true) => sql.push("{claim_lock}"),
+            Some(false) => sql.push("{row_lock}"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -78,12 +75,13 @@ impl<'a, DB: QueueBackend> CountAmong<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for CountAmong<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT COUNT(*)");
-        self.condition.push_from(out.reborrow())?;
-        let separator = self.condition.push_where(out.reborrow())?;
-        out.push_sql(separator);
-        push_keys(&self.keys, &mut out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.push("SELECT COUNT(*)")?;
+        self.condition.push_from(&mut sql)?;
+        let separator = self.condition.push_where(&mut sql)?;
+        sql.push(separator)?;
+        push_keys(&mut sql, &self.keys)
     }
 }
 
@@ -102,11 +100,11 @@ impl<'a, DB: QueueBackend> ChangeKeys<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for ChangeKeys<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        push_table(queue, &mut out, "UPDATE ")?;
-        self.change.push_set(queue, out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_keys(&self.keys, &mut out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push("UPDATE {table}")?;
+        self.change.push_set(&mut sql)?;
+        sql.push(" WHERE ")?;
+        push_keys(&mut sql, &self.keys)
     }
 }

@@ -1,15 +1,16 @@
 //! Finds the lanes that have due rows, and counts the leased rows of a lane. The rows of one value of a domain column
 //! are a lane.
 
+use std::time::Duration;
+
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::{StateCondition, push_exceptions};
+use super::condition::{StateCondition, push_exceptions, statement_time_plus};
 use super::due::Claimable;
 use super::limit::{Limit, keep_if_few, padded};
-use super::names::{push_column, push_columns, push_table, push_within};
-use super::scope::push_floor;
-use super::walk::{Walk, push_oldest};
+use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::{Place, QueueBackend, Statement};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
@@ -27,17 +28,8 @@ impl<DB: QueueBackend> DueLanes<DB> {
     }
 }
 
-/// Reads the lanes of rows with these keys.
-pub struct LanesOf<DB: QueueBackend> {
-    row: KeyedRow<DB>,
-}
-
-impl<DB: QueueBackend> LanesOf<DB> {
-    /// Reads the lane of the row with this key.
-    pub fn new(row: KeyedRow<DB>) -> Self {
-        LanesOf { row }
-    }
-}
+/// Reads the lane of the row with this key.
+pub struct LanesOf<DB: QueueBackend>(pub KeyedRow<DB>);
 
 /// Reads the statuses of the rows in a lane that workers hold under leases that have not ended, up to a number of them.
 pub struct LeasedIn<DB: QueueBackend> {
@@ -45,7 +37,7 @@ pub struct LeasedIn<DB: QueueBackend> {
     lane: Lane,
     except: Option<IsKey<DB>>,
     limit: Limit,
-    longest: i64,
+    longest: Duration,
 }
 
 impl<DB: QueueBackend> LeasedIn<DB> {
@@ -56,17 +48,16 @@ impl<DB: QueueBackend> LeasedIn<DB> {
         lane: Lane,
         except: Option<IsKey<DB>>,
         limit: u32,
-        longest: std::time::Duration,
+        longest: Duration,
     ) -> Self {
-        LeasedIn { queue, lane, except, limit: Limit::of(limit), longest: microseconds(longest) }
+        LeasedIn { queue, lane, except, limit: Limit::of(limit), longest }
     }
 }
 
 /// The due rows of a scope.
 pub struct LaneDueRows<DB: QueueBackend> {
-    due: Claimable<DB>,
+    pub(crate) due: Claimable<DB>,
     excepted: Vec<IsKey<DB>>,
-    floor: Option<Instant>,
 }
 
 impl<DB: QueueBackend> LaneDueRows<DB> {
@@ -77,134 +68,92 @@ impl<DB: QueueBackend> LaneDueRows<DB> {
         excepted: Vec<IsKey<DB>>,
         floor: Option<Instant>,
     ) -> Self {
-        let floor = floor.filter(|_| queue.options.order.is_none());
-        LaneDueRows { due: Claimable::new(queue, stages), excepted: padded(excepted), floor }
+        let due = Claimable::new(queue, stages).not_below(floor.filter(|_| queue.options.order.is_none()));
+        LaneDueRows { due, excepted: padded(excepted) }
     }
 
-    pub(crate) fn queue(&self) -> &'static QueueSql<DB> {
-        self.due.queue
-    }
-
-    /// Tells whether they are the rows in some of the entity's stages.
-    pub(crate) fn is_in_some_stages(&self) -> bool {
-        self.due.stages.is_some()
-    }
-
-    pub(crate) fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        keep_if_few(out, self.excepted.len());
-        self.due.push_due(out, DB::STATEMENT_TIME)?;
-        if let Some(floor) = &self.floor {
-            push_floor(self.due.queue, out, floor)?;
-        }
-        push_exceptions(&self.excepted, out)
+    pub(crate) fn push<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        keep_if_few(&mut sql.out, self.excepted.len());
+        self.due.push_due(sql, DB::STATEMENT_TIME)?;
+        push_exceptions(sql, &self.excepted)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for DueLanes<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue();
-        let Some(lanes) = queue.options.lanes else { return Ok(()) };
-        push_value_text(queue, &mut out, lanes)?;
-        Walk::Oldest.push_from(queue, &mut out)?;
-        self.due.push(&mut out)?;
-        push_oldest(queue, &mut out, &[], &self.limit)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.due.queue, out);
+        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
+        push_value_text(&mut sql, lanes)?;
+        Walk::Oldest.push_from(&mut sql)?;
+        self.due.push(&mut sql)?;
+        Walk::Oldest.push_order(&mut sql, &self.limit)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for LanesOf<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        let Some(lanes) = queue.options.lanes else { return Ok(()) };
-        push_value_text(queue, &mut out, lanes)?;
-        push_table(queue, &mut out, " FROM ")?;
-        out.push_sql(" WHERE ");
-        self.row.is_key.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
+        push_value_text(&mut sql, lanes)?;
+        sql.push_is_key(" FROM {table} WHERE ", &self.0.is_key)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for LeasedIn<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        let next = queue.names.next_attempt_time;
-        push_columns(queue, &mut out, "SELECT {}", &[queue.names.status])?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push("SELECT {.status}")?;
         let walk = if matches!(self.lane, Lane::Queue) { Walk::Oldest } else { Walk::InLane(None) };
-        walk.push_from(queue, &mut out)?;
-        push_columns(queue, &mut out, "{} > ", &[next])?;
-        out.push_sql(DB::STATEMENT_TIME);
-        push_columns(queue, &mut out, " AND {} <= ", &[next])?;
-        let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-        out.push_sql(before);
-        out.push_sql(&self.longest.to_string());
-        out.push_sql(after);
-        push_lane(queue, &mut out, &self.lane)?;
-        out.push_sql(" AND ");
-        StateCondition::In(&[Status::InProgress]).push(queue, &mut out)?;
-        push_exceptions(self.except.as_slice(), &mut out)?;
-        self.limit.push(&mut out)
+        walk.push_from(&mut sql)?;
+        sql.push("{.next_attempt_time} > {statement_time} AND {.next_attempt_time} <= ")?;
+        sql.out.push_sql(&statement_time_plus::<DB>(microseconds(self.longest)));
+        push_lane(&mut sql, &self.lane)?;
+        sql.push(" AND ")?;
+        StateCondition::In(&[Status::InProgress]).push(&mut sql)?;
+        push_exceptions(&mut sql, self.except.as_slice())?;
+        self.limit.push(&mut sql.out)
     }
 }
 
 /// Writes `SELECT`, and the value as text.
-pub(crate) fn push_value_text<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    lanes: Lanes,
-) -> QueryResult<()> {
-    out.push_sql("SELECT ");
-    for (i, part) in DB::value_text(lanes.of.kind).iter().enumerate() {
-        if i > 0 {
-            push_column(queue, out, lanes.column)?;
-        }
-        out.push_sql(part);
-    }
-    Ok(())
+pub(crate) fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
+    sql.push("SELECT ")?;
+    sql.push_around(DB::value_text(lanes.of.kind), "{.}", &[lanes.column])
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane for a claim.
-pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    lane: &'b Lane,
-) -> QueryResult<()> {
+pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
     let (Lane::Value(value), Some(Lanes { column, of: LaneValues { kind, .. }, .. }), true) =
-        (lane, queue.options.lanes, DB::LANE_IS_RANGE)
+        (lane, sql.queue.options.lanes, DB::LANE_IS_RANGE)
     else {
-        return push_lane(queue, out, lane);
+        return push_lane(sql, lane);
     };
-    push_columns(queue, out, " AND {} >= ", &[column])?;
-    push_bound(out, kind, &value.bound)?;
-    if queue.options.order.is_some() {
-        push_columns(queue, out, " AND {} <= ", &[column])?;
-        return push_bound(out, kind, &value.bound);
+    sql.push_with(" AND {.} >= ", &[column])?;
+    push_bound(sql, kind, &value.bound)?;
+    if sql.queue.options.order.is_some() {
+        sql.push_with(" AND {.} <= ", &[column])?;
+        return push_bound(sql, kind, &value.bound);
     }
     // The walk ends at the first row that is not due.
-    push_columns(queue, out, " AND ({}, {}) <= (", &[column, queue.names.next_attempt_time])?;
-    push_bound(out, kind, &value.bound)?;
-    [", ", DB::STATEMENT_TIME, ")"].iter().for_each(|part| out.push_sql(part));
-    Ok(())
+    sql.push_with(" AND ({.}, {.next_attempt_time}) <= (", &[column])?;
+    push_bound(sql, kind, &value.bound)?;
+    sql.push(", {statement_time})")
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane.
-pub(crate) fn push_lane<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    lane: &'b Lane,
-) -> QueryResult<()> {
-    let Some(Lanes { column, of: LaneValues { kind, .. }, .. }) = queue.options.lanes else { return Ok(()) };
-    match lane {
-        Lane::Queue => Ok(()),
-        Lane::NoValue => {
-            out.push_sql(" AND ");
-            push_within(out, DB::IS_IN_LANE, |out| push_columns(queue, out, "{} IS NULL", &[column]))
-        }
-        Lane::Value(value) => {
-            out.push_sql(" AND ");
-            push_within(out, DB::IS_IN_LANE, |out| {
-                push_columns(queue, out, "{} = ", &[column])?;
-                push_bound(out, kind, &value.bound)
-            })
-        }
+pub(crate) fn push_lane<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
+    let Some(Lanes { column, of: LaneValues { kind, .. }, .. }) = sql.queue.options.lanes else { return Ok(()) };
+    if *lane == Lane::Queue {
+        return Ok(());
     }
+    sql.push(" AND ")?;
+    sql.within(DB::IS_IN_LANE, |sql| match lane.value() {
+        None => sql.push_with("{.} IS NULL", &[column]),
+        Some(value) => {
+            sql.push_with("{.} = ", &[column])?;
+            push_bound(sql, kind, &value.bound)
+        }
+    })
 }
 
 /// Writes ` AND place`, which takes one of the places of a lane.
@@ -216,25 +165,23 @@ pub(crate) fn push_place<'b, DB: QueueBackend>(
     out.push_sql(" AND ");
     out.push_sql(start);
     DB::bind_big_integer(out, &place.places)?;
-    out.push_sql(queue);
-    DB::bind_text(out, &place.queue)?;
-    out.push_sql(table);
-    DB::bind_text(out, &place.table)?;
-    out.push_sql(lane);
-    DB::bind_text(out, &place.lane)?;
+    for (before, text) in [(queue, &place.queue), (table, &place.table), (lane, &place.lane)] {
+        out.push_sql(before);
+        DB::bind_text(out, text)?;
+    }
     out.push_sql(end);
     out.push_sql(" IS NOT NULL");
     Ok(())
 }
 
 pub(crate) fn push_bound<'b, DB: QueueBackend>(
-    out: &mut AstPass<'_, 'b, DB>,
+    sql: &mut Writer<'_, 'b, DB>,
     kind: ValueKind,
     value: &'b BoundValue,
 ) -> QueryResult<()> {
-    push_within(out, DB::bound_value(kind), |out| match value {
-        BoundValue::Integer(integer) => DB::bind_big_integer(out, integer),
-        BoundValue::Text(text) => DB::bind_text(out, text),
-        BoundValue::Binary(bytes) => DB::bind_bytes(out, bytes),
+    sql.within(DB::bound_value(kind), |sql| match value {
+        BoundValue::Integer(integer) => DB::bind_big_integer(&mut sql.out, integer),
+        BoundValue::Text(text) => DB::bind_text(&mut sql.out, text),
+        BoundValue::Binary(bytes) => DB::bind_bytes(&mut sql.out, bytes),
     })
 }

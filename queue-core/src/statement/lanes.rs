@@ -51,21 +51,20 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the lane of the row with this key. `None`: there is no such row.
     pub fn lane_of(&self, connection: &mut C, key: &K) -> QueryResult<Option<Lane>> {
-        let text: Option<Option<String>> =
-            load_first::<Nullable<Text>, _, _>(connection, &LanesOf::new(self.row(key)))?;
+        let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf(self.row(key)))?;
         Ok(text.map(|text| lane_of::<C::Backend>(text, self.sql.options.lanes)))
     }
 
     /// Reads in how long the row that holds a strictly serial lane back is due; zero if it is due already. `None`: there
     /// is none.
     pub fn ahead_due(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
-        let due = load_first::<BigInt, i64, _>(connection, &AheadDue::new(self.sql, lane.clone()))?;
+        let due = load_first::<BigInt, i64, _>(connection, &AheadDue(self.sql, lane.clone()))?;
         Ok(due.map(|due| Duration::from_micros(due.max(0).unsigned_abs())))
     }
 
     /// Reads the key of that row.
     pub fn ahead(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<K>>> {
-        let ahead = (self.load_keys)(connection, &AheadKey::new(self.sql, lane.clone()))?.pop();
+        let ahead = (self.load_keys)(connection, &AheadKey(self.sql, lane.clone()))?.pop();
         Ok(ahead.map(|(key, text)| row_key(self.sql, key, &text)))
     }
 

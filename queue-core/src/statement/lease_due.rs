@@ -10,23 +10,13 @@ use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::claim::{ClaimSome, Claimed};
-use super::names::{push_columns, push_names, push_table, push_updated};
-use super::take::{ANOTHER_TRY, FINISHED, push_expired_lease};
+use super::take::{push_another_try, push_expired_lease};
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement, column_names, push_now_plus};
-use crate::row::{Instant, Status};
+use crate::row::Instant;
 
-/// Leases the rows that a claim finds.
-pub struct LeaseDue<DB: QueueBackend> {
-    claim: ClaimSome<DB>,
-    lease: Duration,
-}
-
-impl<DB: QueueBackend> ClaimSome<DB> {
-    /// Leases the rows for this long by the same statement.
-    pub fn leased(self, lease: Duration) -> LeaseDue<DB> {
-        LeaseDue { claim: self, lease }
-    }
-}
+/// Leases the rows that a claim finds, for this long.
+pub struct LeaseDue<DB: QueueBackend>(pub ClaimSome<DB>, pub Duration);
 
 /// The rows that one statement has leased.
 pub struct LeasedAtOnce<K> {
@@ -38,56 +28,30 @@ pub struct LeasedAtOnce<K> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for LeaseDue<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.claim.queue();
-        let names = queue.names;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let LeaseDue(claim, lease) = self;
+        let mut sql = Writer::new(claim.queue(), out);
         // The first columns get names of the queue's own. The entity's columns after them keep their names, because
         // nothing refers to them.
-        let keys = 1..=column_names(queue.key_columns, out.backend())?.len();
+        let keys = 1..=column_names(sql.queue.key_columns, sql.out.backend())?.len();
         let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
-        out.push_sql("WITH queueable_due (");
-        out.push_sql(&keys);
-        out.push_sql(", queueable_key_text, queueable_status, queueable_tries, queueable_due_at) AS (");
-        self.claim.walk_ast(out.reborrow())?;
-        out.push_sql("), queueable_leased (");
-        out.push_sql(&keys);
-        push_table(queue, &mut out, ", queueable_began) AS (UPDATE ")?;
-        self.push_set(out.reborrow())?;
-        out.push_sql(" FROM queueable_due WHERE (");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        out.push_sql(") = (");
-        out.push_sql(&keys);
-        out.push_sql(") RETURNING ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        push_columns(
-            queue,
-            &mut out,
-            ", {}) SELECT queueable_due.*, queueable_began FROM queueable_due LEFT JOIN queueable_leased USING (",
-            &[names.last_attempt_time],
-        )?;
-        out.push_sql(&keys);
-        out.push_sql(") ORDER BY queueable_due_at");
-        Ok(())
-    }
-}
-
-impl<DB: QueueBackend> LeaseDue<DB> {
-    /// Writes ` SET ..`. It writes columns that are read with their table's name, because the select has columns too.
-    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.claim.queue();
-        let names = queue.names;
-        push_names(&mut out, " SET {} = '", &[names.status])?;
-        out.push_sql(Status::InProgress.as_str());
-        push_names(&mut out, "', {} = ", &[names.next_attempt_time])?;
-        push_now_plus(&mut out, self.lease);
-        push_names(&mut out, ", {} = CASE WHEN ", &[names.try_count])?;
-        FINISHED.push(queue, &mut out)?;
-        push_columns(queue, &mut out, ANOTHER_TRY, &[names.try_count; 3])?;
-        push_names(&mut out, "{} = ", &[names.last_attempt_time])?;
-        out.push_sql(DB::NOW);
-        out.push_sql(", ");
-        push_updated(queue, &mut out, "", ", ")?;
-        push_expired_lease(queue, &mut out, |out| push_columns(queue, out, "GREATEST({}, 0)", &[names.try_count]))?;
-        push_columns(queue, &mut out, " ELSE {} END", &[names.last_attempt_error_message])
+        sql.push(&format!("WITH queueable_due ({keys}, queueable_key_text, queueable_status, queueable_tries"))?;
+        sql.push(", queueable_due_at) AS (")?;
+        claim.walk_ast(sql.out.reborrow())?;
+        sql.push(&format!("), queueable_leased ({keys}, queueable_began) AS (UPDATE {{table}}"))?;
+        // Columns that are read have their table's name, because the select has columns too.
+        sql.push(" SET {status} = 'IN_PROGRESS', {next_attempt_time} = ")?;
+        push_now_plus(&mut sql.out, *lease);
+        sql.push(", ")?;
+        push_another_try(&mut sql, "{.try_count}")?;
+        sql.push(", {last_attempt_time} = {now}, ")?;
+        sql.push_updated("", ", ")?;
+        push_expired_lease(&mut sql, "GREATEST({.try_count}, 0)")?;
+        sql.push(" ELSE {.last_attempt_error_message} END FROM queueable_due WHERE ({key}) = (")?;
+        sql.push(&keys)?;
+        sql.push(") RETURNING {key}, {.last_attempt_time}) SELECT queueable_due.*, queueable_began")?;
+        sql.push(" FROM queueable_due LEFT JOIN queueable_leased USING (")?;
+        sql.push(&keys)?;
+        sql.push(") ORDER BY queueable_due_at")
     }
 }

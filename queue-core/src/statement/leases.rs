@@ -8,7 +8,7 @@ use diesel::sql_types::Nullable;
 use super::details::claimed_within;
 use super::erased::ErasedQueue;
 use super::finish::{Finish, LockLeased, ends_at_once, text_of};
-use super::lease_due::LeasedAtOnce;
+use super::lease_due::{LeaseDue, LeasedAtOnce};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
 use super::take::{Present, Taken};
@@ -21,7 +21,7 @@ use crate::row::{Instant, TimestampUtc};
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the rows that were taken with this token.
     pub fn taken(&self, connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<K>>> {
-        (self.load_claimed)(connection, &Taken::new(self.claim_all(), token))
+        (self.load_claimed)(connection, &Taken(self.claim_all(), token))
     }
 
     /// Leases up to `limit` rows that have been due longest, by one statement that is its own transaction.
@@ -32,7 +32,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         limit: u32,
         scope: Scope<'_, K>,
     ) -> QueryResult<LeasedAtOnce<K>> {
-        let leased = (self.load_leased)(connection, &self.claim_of(scope, limit).leased(lease))?;
+        let leased = (self.load_leased)(connection, &LeaseDue(self.claim_of(scope, limit), lease))?;
         let (mut rows, mut began, mut undecodable) = (Vec::new(), Vec::new(), Vec::new());
         for ((key, text, status, try_count, rest), began_at) in leased {
             match key.ok() {
@@ -63,7 +63,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Writes the texts that prepare [`LockLeased`] and [`Finish::leased`], if they can write an answer of this entity.
     pub fn finish_lease(&self) -> QueryResult<Option<(String, String)>> {
-        let texts = || Ok((text_of::<C>(&LockLeased::new(self.sql))?, text_of::<C>(&Finish::new(self.sql).leased())?));
+        let finish = Finish { queue: self.sql, leased: true };
+        let texts = || Ok((text_of::<C>(&LockLeased(self.sql))?, text_of::<C>(&finish)?));
         let by_text = ends_at_once::<K, C>(self.sql.options) && !C::Backend::FINISHES_IN_A_BLOCK;
         by_text.then(texts).transpose()
     }

@@ -17,7 +17,7 @@ pub(crate) struct Limit(i64);
 
 impl Limit {
     /// One row.
-    pub(crate) const ONE: Limit = Limit(1);
+    pub(crate) const ONE: &'static Limit = &Limit(1);
 
     /// Makes a limit of this many rows.
     pub(crate) fn of(rows: u32) -> Self {

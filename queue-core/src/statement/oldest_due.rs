@@ -5,9 +5,9 @@ use diesel::result::QueryResult;
 
 use super::due::Claimable;
 use super::limit::Limit;
-use super::names::push_column;
 use super::odd_time::push_microseconds;
-use super::walk::push_oldest;
+use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 
@@ -27,17 +27,14 @@ impl<DB: QueueBackend> OldestDue<DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for OldestDue<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        out.push_sql("SELECT COALESCE(");
-        push_microseconds(&mut out, &|out| {
-            out.push_sql(DB::STATEMENT_TIME);
-            Ok(())
-        })?;
-        out.push_sql(" - ");
-        push_microseconds(&mut out, &|out| push_column(queue, out, queue.names.next_attempt_time))?;
-        out.push_sql(", 0)");
-        self.due.push_from(&mut out, DB::STATEMENT_TIME)?;
-        push_oldest(queue, &mut out, &[], const { &Limit::ONE })
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.queue, out);
+        sql.push("SELECT COALESCE(")?;
+        push_microseconds(&mut sql, "{statement_time}")?;
+        sql.push(" - ")?;
+        push_microseconds(&mut sql, "{.next_attempt_time}")?;
+        sql.push(", 0)")?;
+        self.due.push_from(&mut sql, DB::STATEMENT_TIME)?;
+        Walk::Oldest.push_order(&mut sql, Limit::ONE)
     }
 }

@@ -6,7 +6,6 @@ use diesel::result::QueryResult;
 use super::archive::{CopyRows, RemoveKeys};
 use super::change::{Change, Next, hangs_on_content};
 use super::keys::ChangeKeys;
-use super::remove::Remove;
 use super::settle::{Settle, SettleMany};
 use crate::backend::{ErrorClass, QueueConnection, TableName, execute};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
@@ -50,9 +49,7 @@ pub(crate) fn settle<C: QueueConnection>(
         return write(connection, queue, rows, change, if_due);
     }
     if let (OnFinish::Delete, Some(Status::Success), [(is_key, fence)]) = (on_finish, change.status, rows) {
-        let remove = Remove::new(queue.row(is_key), *fence);
-        let remove = if if_due { remove.if_due() } else { remove };
-        return execute(connection, &remove);
+        return execute(connection, &Settle::remove(queue.row(is_key), *fence).if_due(if_due));
     }
     let written = write(connection, queue, rows, change, if_due)?;
     if written == 0 || written != rows.len() {
@@ -90,8 +87,7 @@ fn write<C: QueueConnection>(
 ) -> QueryResult<usize> {
     let mut write_as = |change: &Change| match rows {
         [] => Ok(0),
-        [(is_key, fence)] if if_due => execute(connection, &Settle::new(queue.row(is_key), *fence, change).if_due()),
-        [(is_key, fence)] => execute(connection, &Settle::new(queue.row(is_key), *fence, change)),
+        [(is_key, fence)] => execute(connection, &Settle::new(queue.row(is_key), *fence, change).if_due(if_due)),
         rows => execute(connection, &SettleMany::new(queue, rows, change)),
     };
     let written = write_as(change)?;
@@ -109,7 +105,7 @@ pub(crate) fn remove<C: QueueConnection>(
     row: &KeyedRow<C::Backend>,
     fence: Fence,
 ) -> QueryResult<usize> {
-    let removed = execute(connection, &Remove::new(row.clone(), fence))?;
+    let removed = execute(connection, &Settle::remove(row.clone(), fence))?;
     if removed > 0 || fence.change_count.is_none() {
         return Ok(removed);
     }

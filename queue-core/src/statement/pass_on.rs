@@ -4,37 +4,26 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::change::Change;
-use super::finish_block::push_settings_check;
+use super::finish_block::{push_settings_check, push_unless_one_row};
 use super::settle::Settle;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::KeyedRow;
-use crate::row::Fence;
 
 /// The text in the error of a settlement that has not changed exactly one row.
 pub(crate) const PASSED_NOT_ONE: &str = "queueable: not one row was changed";
 
-/// The compound statement. MariaDB supports it, and prepares it once and for all.
-pub struct PassOn<'a, DB: QueueBackend> {
-    settle: Settle<'a, DB>,
-}
-
-impl<'a, DB: QueueBackend> PassOn<'a, DB> {
-    /// Settles the row with this key if it is still in the fence's state, between two savepoints.
-    pub fn new(row: KeyedRow<DB>, fence: Fence, change: &'a Change) -> Self {
-        PassOn { settle: Settle::new(row, fence, change) }
-    }
-}
+/// The compound statement: it settles a row between two savepoints. MariaDB supports it, and prepares it once and for
+/// all.
+pub struct PassOn<'a, DB: QueueBackend>(pub Settle<'a, DB>);
 
 impl<DB: QueueBackend> Statement<DB> for PassOn<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("BEGIN NOT ATOMIC ");
-        push_settings_check(&mut out);
-        out.push_sql("RELEASE SAVEPOINT queueable_handler; ");
-        self.settle.walk_ast(out.reborrow())?;
-        out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
-        out.push_sql(PASSED_NOT_ONE);
-        out.push_sql("'; END IF; SAVEPOINT queueable_handler; END");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.row.queue, out);
+        sql.push("BEGIN NOT ATOMIC ")?;
+        push_settings_check(&mut sql)?;
+        sql.push("RELEASE SAVEPOINT queueable_handler; ")?;
+        self.0.walk_ast(sql.out.reborrow())?;
+        push_unless_one_row(&mut sql, PASSED_NOT_ONE)?;
+        sql.push("SAVEPOINT queueable_handler; END")
     }
 }

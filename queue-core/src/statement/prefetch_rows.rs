@@ -4,43 +4,31 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::claim::{Claim, push_claim_lock};
-use super::condition::{StateCondition, push_claimable};
+use super::claim::Claim;
+use super::condition::push_claimable;
 use super::limit::Limit;
-use super::names::{push_columns, push_table};
-use super::scope::push_floor;
-use super::walk::push_oldest;
+use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 use crate::error::refused;
-use crate::row::Instant;
 
 /// Reads the rows that have been due longest, each with its version.
 pub struct PrefetchRows<DB: QueueBackend> {
     claim: Claim<DB>,
     limit: Limit,
-    floor: Option<Instant>,
 }
 
 impl<DB: QueueBackend> PrefetchRows<DB> {
-    /// Reads at most `limit` rows, but none that is due earlier than `floor`.
-    pub fn new(claim: Claim<DB>, limit: u32, floor: Option<Instant>) -> Self {
-        PrefetchRows { claim, limit: Limit::of(limit), floor }
+    /// Reads at most `limit` of the rows that the claim finds.
+    pub fn new(claim: Claim<DB>, limit: u32) -> Self {
+        PrefetchRows { claim, limit: Limit::of(limit) }
     }
 }
 
 /// Locks one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if the row
 /// still has this version, is still due, and is free.
-pub struct LockVersion<DB: QueueBackend> {
-    queue: &'static QueueSql<DB>,
-}
-
-impl<DB: QueueBackend> LockVersion<DB> {
-    /// Makes the statement.
-    pub fn new(queue: &'static QueueSql<DB>) -> Self {
-        LockVersion { queue }
-    }
-}
+pub struct LockVersion<DB: QueueBackend>(pub &'static QueueSql<DB>);
 
 /// What distinguishes one version of a row from every other: its place in the table, and the transaction that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,38 +56,28 @@ impl RowVersion {
 }
 
 impl<DB: QueueBackend> Statement<DB> for PrefetchRows<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.claim.due.queue;
-        let (place, writer) = version_of::<DB>()?;
-        self.claim.push_columns(out.reborrow())?;
-        push_columns(queue, &mut out, ", CAST({} AS text) || ' ' || CAST({} AS text)", &[place, writer])?;
-        self.claim.due.push_from(&mut out, DB::STATEMENT_TIME)?;
-        if let Some(floor) = &self.floor {
-            push_floor(queue, &mut out, floor)?;
-        }
-        push_oldest(queue, &mut out, &[], &self.limit)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.claim.due.queue, out);
+        self.claim.push_columns(&mut sql)?;
+        sql.push_with(", CAST({.} AS text) || ' ' || CAST({.} AS text)", &version_of::<DB>()?)?;
+        self.claim.due.push_from(&mut sql, DB::STATEMENT_TIME)?;
+        Walk::Oldest.push_order(&mut sql, &self.limit)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for LockVersion<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        let (place, writer) = version_of::<DB>()?;
-        push_table(queue, &mut out, "SELECT 1 FROM ")?;
-        out.push_sql(" WHERE ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        let is_version = " = $1 AND {} = CAST($2 AS tid) AND {} = CAST($3 AS xid) AND ";
-        push_columns(queue, &mut out, is_version, &[place, writer])?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0, out);
+        let is_version = "SELECT 1 FROM {table} WHERE {key} = $1 AND {.} = CAST($2 AS tid) AND {.} = CAST($3 AS xid)";
+        sql.push_with(is_version, &version_of::<DB>()?)?;
         // The version implies this. But this lock is what makes the row the worker's own, so it checks again.
-        StateCondition::Due.push(queue, &mut out)?;
-        out.push_sql(" AND ");
-        push_claimable(queue, &mut out)?;
-        push_claim_lock(&mut out);
-        Ok(())
+        sql.push(" AND {.next_attempt_time} <= {statement_time} AND ")?;
+        push_claimable(&mut sql)?;
+        sql.push("{claim_lock}")
     }
 }
 
-fn version_of<DB: QueueBackend>() -> QueryResult<(&'static str, &'static str)> {
+fn version_of<DB: QueueBackend>() -> QueryResult<[&'static str; 2]> {
     DB::ROW_VERSION.ok_or_else(|| refused("this database does not tell the versions of a row".to_owned()))
 }
 

@@ -49,7 +49,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         stages: Option<&[&'static str]>,
         floor: Instant,
     ) -> QueryResult<Option<Duration>> {
-        let probe = ProbeDue::new(self.sql, stages).from(floor);
+        let probe = ProbeDue::new(self.sql, stages).not_below(Some(floor));
         Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
     }
 
@@ -61,10 +61,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Tells whether a row other than the one with this key is under a lease.
     pub fn another_is_leased(&self, connection: &mut C, key: Option<&K>) -> QueryResult<bool> {
-        let leased = load_first::<Text, String, _>(
-            connection,
-            &AnotherIsLeased::new(self.sql, key.map(|key| self.row(key).is_key)),
-        )?;
+        let leased =
+            load_first::<Text, String, _>(connection, &AnotherIsLeased(self.sql, key.map(|key| self.row(key).is_key)))?;
         Ok(leased.is_some())
     }
 
@@ -88,7 +86,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the stages of pending rows that the entity does not know, or some of them if there are many.
     pub fn unknown_stages(&self, connection: &mut C) -> QueryResult<Vec<String>> {
         match self.sql.options.stages {
-            Some(_) => load::<Text, String, _>(connection, &UnknownStages::new(self.sql)),
+            Some(_) => load::<Text, String, _>(connection, &UnknownStages(self.sql)),
             None => Ok(Vec::new()),
         }
     }

@@ -1,25 +1,37 @@
-//! Reads a row's state again, under its lock: it shows what happened if a COMMIT's answer was lost.
+//! Reads columns of a row again, under its lock: they show what happened if a COMMIT's answer was lost.
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::condition::push_fence;
-use super::names::{push_columns, push_table};
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::KeyedRow;
 use crate::row::Fence;
 
-/// Reads the status and the try count of the row with one key.
+/// Reads columns of the row with one key.
 pub struct Recall<DB: QueueBackend> {
     row: KeyedRow<DB>,
+    columns: &'static str,
     waits: bool,
     state: Option<Fence>,
 }
 
 impl<DB: QueueBackend> Recall<DB> {
-    /// Recalls the row with this key.
+    /// Reads the status and the try count.
     pub fn new(row: KeyedRow<DB>) -> Self {
-        Recall { row, waits: true, state: None }
+        Recall { row, columns: "{.status}, {.try_count}", waits: true, state: None }
+    }
+
+    /// Reads the time of the last attempt, which shows whose attempt that was.
+    pub fn last_attempt(row: KeyedRow<DB>) -> Self {
+        Recall { columns: "{.last_attempt_time}", ..Recall::new(row) }
+    }
+
+    /// Reads the text of the last failure, which may be a group's reservation: it shows whether the group's transaction
+    /// was committed after all.
+    pub fn reservation(row: KeyedRow<DB>) -> Self {
+        Recall { columns: "{.last_attempt_error_message}", ..Recall::new(row) }
     }
 
     /// Finds only a row in this state.
@@ -34,22 +46,14 @@ impl<DB: QueueBackend> Recall<DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        let names = queue.names;
-        push_columns(queue, &mut out, "SELECT {}, {}", &[names.status, names.try_count])?;
-        push_table(queue, &mut out, " FROM ")?;
-        out.push_sql(" WHERE ");
-        self.row.is_key.walk_ast(out.reborrow())?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.row.queue, out);
+        sql.push("SELECT ")?;
+        sql.push(self.columns)?;
+        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)?;
         if let Some(state) = &self.state {
-            push_fence(queue, state, out.reborrow())?;
+            push_fence(&mut sql, state)?;
         }
-        out.push_sql(if self.waits { DB::ROW_LOCK } else { DB::CLAIM_LOCK });
-        Ok(())
+        sql.push(if self.waits { "{row_lock}" } else { "{claim_lock}" })
     }
-}
-
-/// Returns the state that was read, if it is a known one.
-pub(crate) fn state((status, try_count): (String, i32)) -> Option<Fence> {
-    Some(Fence::new(status.parse().ok()?, try_count))
 }

@@ -6,9 +6,7 @@ use diesel::sql_types::{Integer, Nullable, Text};
 use super::claim::Claimed;
 use super::details::with_details;
 use super::erased::ErasedQueue;
-use super::last_attempt::LastAttempt;
-use super::recall::{Recall, state};
-use super::recall_reservation::RecallReservation;
+use super::recall::Recall;
 use super::retake::Retake;
 use crate::backend::{QueueConnection, Statement, load_first};
 use crate::entity::Key;
@@ -27,13 +25,14 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
     pub fn recall_reservation(&self, connection: &mut C, key: &K) -> QueryResult<Option<String>> {
-        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &RecallReservation::new(self.row(key)))?;
+        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &Recall::reservation(self.row(key)))?;
         Ok(text.flatten())
     }
 
     /// Returns when the row's last attempt ended, or began under a lease. `None` also if the time is odd.
     pub fn last_attempt(&self, connection: &mut C, key: &K) -> QueryResult<Option<Instant>> {
-        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &LastAttempt::new(self.row(key))) {
+        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Recall::last_attempt(self.row(key)))
+        {
             Ok(time) => Ok(time.flatten()),
             Err(Error::DeserializationError(_)) => Ok(None),
             Err(error) => Err(error),
@@ -67,4 +66,9 @@ fn state_of<C: QueueConnection>(
     recall: &dyn Statement<C::Backend>,
 ) -> QueryResult<Option<(String, i32)>> {
     load_first::<(Text, Integer), _, _>(connection, recall)
+}
+
+/// Returns the state that was read, if it is a known one.
+fn state((status, try_count): (String, i32)) -> Option<Fence> {
+    Some(Fence::new(status.parse().ok()?, try_count))
 }

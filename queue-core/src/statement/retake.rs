@@ -5,7 +5,7 @@ use diesel::result::QueryResult;
 
 use super::claim::Claim;
 use super::condition::push_fence;
-use super::names::push_table;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::KeyedRow;
 use crate::row::Fence;
@@ -32,17 +32,14 @@ impl<DB: QueueBackend> Retake<DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Retake<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        self.claim.push_columns(out.reborrow())?;
-        push_table(queue, &mut out, " FROM ")?;
-        out.push_sql(" WHERE ");
-        self.row.is_key.walk_ast(out.reborrow())?;
-        push_fence(queue, &self.fence, out.reborrow())?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.row.queue, out);
+        self.claim.push_columns(&mut sql)?;
+        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)?;
+        push_fence(&mut sql, &self.fence)?;
         if self.judges {
-            self.claim.due.push_condition(&mut out)?;
+            self.claim.due.push_condition(&mut sql)?;
         }
-        out.push_sql(DB::ROW_LOCK);
-        Ok(())
+        sql.push("{row_lock}")
     }
 }

@@ -5,32 +5,25 @@ use diesel::result::QueryResult;
 
 use super::claim::Claim;
 use super::condition::Condition;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 
 /// Reads the first rows that a condition picks, in the order of the primary key.
 pub struct Sample<'a, DB: QueueBackend> {
-    row: Claim<DB>,
-    condition: Condition<'a, DB>,
-    limit: usize,
-}
-
-impl<'a, DB: QueueBackend> Sample<'a, DB> {
-    /// Reads at most `limit` rows.
-    pub fn new(row: Claim<DB>, condition: Condition<'a, DB>, limit: usize) -> Self {
-        Sample { row, condition, limit }
-    }
+    /// What is read of each row.
+    pub row: Claim<DB>,
+    /// The condition.
+    pub condition: Condition<'a, DB>,
+    /// The largest number of rows.
+    pub limit: usize,
 }
 
 impl<DB: QueueBackend> Statement<DB> for Sample<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        self.row.push_columns(out.reborrow())?;
-        self.condition.push_from(out.reborrow())?;
-        self.condition.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        out.push_sql(" LIMIT ");
-        out.push_sql(&self.limit.to_string());
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        self.row.push_columns(&mut sql)?;
+        self.condition.push_from(&mut sql)?;
+        self.condition.push(&mut sql)?;
+        sql.push(&format!(" ORDER BY {{key}} LIMIT {}", self.limit))
     }
 }

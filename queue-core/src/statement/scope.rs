@@ -1,12 +1,6 @@
 //! Which of the due rows a worker claims.
 
-use diesel::query_builder::AstPass;
-use diesel::result::QueryResult;
-
-use super::names::{push_column, push_columns, push_within};
-use crate::backend::QueueBackend;
-use crate::entity::QueueSql;
-use crate::row::{Instant, RowKey, Stages};
+use crate::row::{Instant, RowKey};
 
 /// Where a claim begins, and the receiver of its results.
 pub trait ClaimFloor: std::fmt::Debug {
@@ -64,43 +58,4 @@ impl<K> Default for Scope<'_, K> {
     fn default() -> Self {
         Scope::ALL
     }
-}
-
-/// Writes ` AND next_attempt_time >= floor`.
-pub(crate) fn push_floor<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    floor: &'b Instant,
-) -> QueryResult<()> {
-    push_columns(queue, out, " AND {} >= ", &[queue.names.next_attempt_time])?;
-    DB::bind_time(out, floor)
-}
-
-/// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never claimed.
-pub(crate) fn push_stages<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    stages: Option<&'b [&'static str]>,
-) -> QueryResult<()> {
-    let Some(known) = queue.options.stages else { return Ok(()) };
-    out.push_sql(" AND ");
-    push_stage_in(queue, out, known, " IN (", stages.unwrap_or(known.names))
-}
-
-/// Writes `stage IN (..)`.
-pub(crate) fn push_stage_in<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    Stages { column, .. }: Stages,
-    is: &str,
-    stages: &'b [&'static str],
-) -> QueryResult<()> {
-    push_within(out, DB::EXACTLY, |out| push_column(queue, out, column))?;
-    out.push_sql(is);
-    for (i, stage) in stages.iter().enumerate() {
-        out.push_sql(if i == 0 { "" } else { ", " });
-        DB::bind_text(out, stage)?;
-    }
-    out.push_sql(")");
-    Ok(())
 }

@@ -4,7 +4,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::Condition;
-use super::names::{push_column, push_columns, push_table};
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{SelectedIn, queue_state};
 
@@ -30,38 +30,36 @@ impl<'a, DB: QueueBackend> Load<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Count<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT COUNT(*)");
-        self.0.push_from(out.reborrow())?;
-        self.0.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        sql.push("SELECT COUNT(*)")?;
+        self.0.push_from(&mut sql)?;
+        self.0.push(&mut sql)
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for CountByStatus<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.0.queue;
-        push_columns(queue, &mut out, "SELECT {}", &[queue.names.status])?;
-        push_table(queue, &mut out, ", COUNT(*) FROM ")?;
-        self.0.walk_ast(out.reborrow())?;
-        out.push_sql(" GROUP BY ");
-        push_column(queue, &mut out, queue.names.status)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        sql.push("SELECT {.status}, COUNT(*) FROM {table}")?;
+        self.0.push(&mut sql)?;
+        sql.push(" GROUP BY {.status}")
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for Load<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        out.push_sql("SELECT ");
-        self.selection.walk_ast(out.reborrow())?;
-        out.push_sql(", ");
-        self.state.walk_ast(out.reborrow())?;
-        push_table(queue, &mut out, " FROM ")?;
-        self.condition.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        queue.key_columns.walk_ast(out.reborrow())?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.push("SELECT ")?;
+        sql.push_fragment(&*self.selection)?;
+        sql.push(", ")?;
+        sql.push_fragment(&*self.state)?;
+        sql.push(" FROM {table}")?;
+        self.condition.push(&mut sql)?;
+        sql.push(" ORDER BY {key}")?;
         if let Some(limit) = &self.limit {
-            out.push_sql(" LIMIT ");
-            DB::bind_big_integer(&mut out, limit)?;
+            sql.push(" LIMIT ")?;
+            DB::bind_big_integer(&mut sql.out, limit)?;
         }
         Ok(())
     }

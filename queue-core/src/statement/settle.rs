@@ -4,50 +4,55 @@ use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::change::Change;
-use super::condition::{Condition, StateCondition, push_fence, push_same_content};
+use super::condition::{Condition, push_fence, push_same_content};
 use super::limit::{keep_if_few, padded};
-use super::names::push_table;
 use super::walk::push_index_hint;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::row::Fence;
 
-/// Changes one row, fenced.
+/// Changes or removes one row, fenced.
 pub struct Settle<'a, DB: QueueBackend> {
-    row: KeyedRow<DB>,
+    pub(crate) row: KeyedRow<DB>,
     fence: Fence,
-    change: &'a Change,
+    change: Option<&'a Change>,
     if_due: bool,
 }
 
 impl<'a, DB: QueueBackend> Settle<'a, DB> {
     /// Changes the row with this key if it is still in the fence's state.
     pub fn new(row: KeyedRow<DB>, fence: Fence, change: &'a Change) -> Self {
-        Settle { row, fence, change, if_due: false }
+        Settle { row, fence, change: Some(change), if_due: false }
     }
 
-    /// Changes the row only if it is due, as it was when it was claimed.
-    pub fn if_due(self) -> Self {
-        Settle { if_due: true, ..self }
+    /// Removes the row with this key if it is still in the fence's state, with the content that it had at the claim.
+    pub fn remove(row: KeyedRow<DB>, fence: Fence) -> Self {
+        Settle { row, fence, change: None, if_due: false }
+    }
+
+    /// Settles the row only if it is due, as it was when it was claimed.
+    pub fn if_due(self, if_due: bool) -> Self {
+        Settle { if_due, ..self }
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.row.queue;
-        push_table(queue, &mut out, "UPDATE ")?;
-        self.change.push_set(queue, out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.row.is_key.walk_ast(out.reborrow())?;
-        push_fence(queue, &self.fence, out.reborrow())?;
-        if self.change.of_content {
-            push_same_content(queue, &self.fence, out.reborrow())?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.row.queue, out);
+        match self.change {
+            Some(change) => {
+                sql.push("UPDATE {table}")?;
+                change.push_set(&mut sql)?;
+            }
+            None => sql.push("DELETE FROM {table}")?,
         }
-        if self.if_due {
-            out.push_sql(" AND ");
-            StateCondition::Due.push(queue, &mut out)?;
+        sql.push_is_key(" WHERE ", &self.row.is_key)?;
+        push_fence(&mut sql, &self.fence)?;
+        if self.change.is_none_or(|change| change.of_content) {
+            push_same_content(&mut sql, &self.fence)?;
         }
-        Ok(())
+        sql.push(if self.if_due { " AND {.next_attempt_time} <= {statement_time}" } else { "" })
     }
 }
 
@@ -66,46 +71,49 @@ impl<'a, DB: QueueBackend> SettleMany<'a, DB> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for SettleMany<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        push_table(queue, &mut out, "UPDATE ")?;
-        self.change.push_set(queue, out.reborrow())?;
-        keep_if_few(&mut out, self.rows.len());
-        let mut separator = " WHERE (";
-        for (is_key, fence) in &self.rows {
-            out.push_sql(std::mem::replace(&mut separator, ") OR ("));
-            is_key.walk_ast(out.reborrow())?;
-            push_fence(queue, fence, out.reborrow())?;
-            if self.change.of_content {
-                push_same_content(queue, fence, out.reborrow())?;
-            }
-        }
-        out.push_sql(")");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push("UPDATE {table}")?;
+        self.change.push_set(&mut sql)?;
+        keep_if_few(&mut sql.out, self.rows.len());
+        sql.push(" WHERE (")?;
+        sql.each(&self.rows, ") OR (", |sql, (is_key, fence)| {
+            sql.push_is_key("", is_key)?;
+            push_fence(sql, fence)?;
+            if self.change.of_content { push_same_content(sql, fence) } else { Ok(()) }
+        })?;
+        sql.push(")")
     }
 }
 
 /// Changes all rows that a condition picks.
 pub struct ChangeAll<'a, DB: QueueBackend> {
-    condition: Condition<'a, DB>,
-    change: &'a Change,
-    keep_off_index: bool,
-}
-
-impl<'a, DB: QueueBackend> ChangeAll<'a, DB> {
-    /// Changes the rows. With `keep_off_index` the statement avoids the queue's index. That is right in a transaction
-    /// of its own at READ COMMITTED; at REPEATABLE READ it would lock the whole table without the index.
-    pub fn new(condition: Condition<'a, DB>, change: &'a Change, keep_off_index: bool) -> Self {
-        ChangeAll { condition, change, keep_off_index }
-    }
+    /// The condition.
+    pub condition: Condition<'a, DB>,
+    /// The change.
+    pub change: &'a Change,
+    /// Whether the statement avoids the queue's index. That is right in a transaction of its own at READ COMMITTED; at
+    /// REPEATABLE READ it would lock the whole table without the index.
+    pub keep_off_index: bool,
 }
 
 impl<DB: QueueBackend> Statement<DB> for ChangeAll<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        push_table(queue, &mut out, "UPDATE ")?;
-        push_index_hint(queue, &mut out, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
-        self.change.push_set(queue, out.reborrow())?;
-        self.condition.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.push("UPDATE {table}")?;
+        push_index_hint(&mut sql, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
+        self.change.push_set(&mut sql)?;
+        self.condition.push(&mut sql)
+    }
+}
+
+/// Removes all rows that a condition picks.
+pub struct RemoveAll<'a, DB: QueueBackend>(pub Condition<'a, DB>);
+
+impl<DB: QueueBackend> Statement<DB> for RemoveAll<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        sql.push("DELETE FROM {table}")?;
+        self.0.push(&mut sql)
     }
 }

@@ -8,6 +8,7 @@ use super::finish::{Finish, ends_at_once, text_of};
 use super::finish_block::FinishBlock;
 use super::on_finish;
 use super::pass_on::PassOn;
+use super::settle::Settle;
 use super::undecodable::{SetAside, UndecodableRow};
 use crate::backend::{QueueConnection, Unfinished, execute};
 use crate::entity::Key;
@@ -41,7 +42,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         if !is_one_update || !C::has_compounds(None) {
             return None;
         }
-        match execute(connection, &PassOn::new(self.row(key), fence, change)) {
+        match execute(connection, &PassOn(Settle::new(self.row(key), fence, change))) {
             // The server did not understand the text, so it did nothing of it.
             Err(error) if !C::has_compounds(Some(&error)) => None,
             passed => Some(passed.map(drop)),
@@ -69,12 +70,14 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Writes the text that prepares [`Finish`], if a message can end by it: `None` if its end needs more.
     pub fn finish(&self) -> QueryResult<Option<String>> {
-        ends_at_once::<K, C>(self.sql.options).then(|| text_of::<C>(&Finish::new(self.sql))).transpose()
+        ends_at_once::<K, C>(self.sql.options)
+            .then(|| text_of::<C>(&Finish { queue: self.sql, leased: false }))
+            .transpose()
     }
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.
     pub fn finish_in_a_block(&self, connection: &mut C, key: &K, fence: Fence, tries: i32) -> Result<(), Unfinished> {
-        let finished = (self.finish_block)(connection, &FinishBlock::new(self.row(key), fence, tries));
+        let finished = (self.finish_block)(connection, &FinishBlock { row: self.row(key), fence, tries });
         finished.map(drop).map_err(|error| C::unfinished(error, FinishBlock::<C::Backend>::NOT_ONE_ROW))
     }
 }

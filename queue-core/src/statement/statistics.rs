@@ -5,11 +5,10 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::Condition;
-use super::names::{push_column, push_columns, push_table};
 use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
+use super::writer::Writer;
 use crate::backend::{DatabaseText, QueueBackend, Statement};
-use crate::row::Status;
 
 /// Counts the rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest
 /// rank.
@@ -53,33 +52,25 @@ impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
         CountFinished { condition, split: Split(split), seconds, limit }
     }
 
-    /// Writes `, .. AS queueable_duration`: the microseconds that the last attempt took; null if one of the times is
-    /// missing.
-    fn push_duration((begin, end): (&str, &str), out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
-        out.push_sql(", ");
-        push_microseconds(out, &|out| out.push_identifier(end))?;
-        out.push_sql(" - ");
-        push_microseconds(out, &|out| out.push_identifier(begin))?;
-        out.push_sql(" AS queueable_duration");
-        Ok(())
-    }
-
     /// Writes the finished rows, each with the end of its last attempt, its value of the split, its status, and the
-    /// duration if the entity stores its times.
-    fn push_rows<'b>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.condition.queue;
-        out.push_sql("SELECT ");
-        push_microseconds(out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
-        out.push_sql(" AS queueable_end, ");
-        push_odd_text(out, &|out| push_column(queue, out, queue.names.last_attempt_time))?;
-        out.push_sql(" AS queueable_odd_end, ");
-        self.split.push_value(out)?;
-        push_columns(queue, out, " AS queueable_value, {} AS queueable_status", &[queue.names.status])?;
-        if let Some(times) = self.times() {
-            Self::push_duration(times, out)?;
+    /// duration of its last attempt if the entity stores its times: null if one of the times is missing.
+    fn push_rows<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        sql.push("SELECT ")?;
+        push_microseconds(sql, "{.last_attempt_time}")?;
+        sql.push(" AS queueable_end, ")?;
+        push_odd_text(sql, "{.last_attempt_time}")?;
+        sql.push(" AS queueable_odd_end, ")?;
+        self.split.push_value(sql)?;
+        sql.push(" AS queueable_value, {.status} AS queueable_status")?;
+        if let Some((begin, end)) = self.times() {
+            sql.push(", ")?;
+            sql.push_around(DB::MICROSECONDS_SINCE_1970, "{}", &[end])?;
+            sql.push(" - ")?;
+            sql.push_around(DB::MICROSECONDS_SINCE_1970, "{}", &[begin])?;
+            sql.push(" AS queueable_duration")?;
         }
-        push_table(queue, out, " FROM ")?;
-        self.condition.walk_ast(out.reborrow())
+        sql.push(" FROM {table}")?;
+        self.condition.push(sql)
     }
 
     /// Returns the columns of the times when the last attempt began and ended, if the entity stores them.
@@ -89,80 +80,65 @@ impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
     }
 
     /// Writes the columns that form a group: the period, and the value of the split.
-    fn push_group(&self, out: &mut AstPass<'_, '_, DB>) {
-        self.push_start(out);
-        if self.split.0.is_some() {
-            out.push_sql(", ");
-            out.push_sql(DB::EXACTLY.0);
-            out.push_sql("queueable_value");
-            out.push_sql(DB::EXACTLY.1);
+    fn push_group(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+        self.push_start(sql)?;
+        if self.split.0.is_none() {
+            return Ok(());
         }
+        sql.push(", ")?;
+        sql.push_within(DB::EXACTLY, "queueable_value")
     }
 
-    fn push_start(&self, out: &mut AstPass<'_, '_, DB>) {
-        out.push_sql("queueable_end - queueable_end % ");
-        out.push_sql(&(u64::from(self.seconds) * 1_000_000).to_string());
+    fn push_start(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+        sql.push(&format!("queueable_end - queueable_end % {}", u64::from(self.seconds) * 1_000_000))
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for CountFinished<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
         let has_durations = self.times().is_some();
-        out.push_sql("SELECT ");
-        self.push_start(&mut out);
-        out.push_sql(", MIN(queueable_value)");
-        for status in [Status::Success, Status::Failed] {
-            out.push_sql(", COUNT(CASE WHEN queueable_status = '");
-            out.push_sql(status.as_str());
-            out.push_sql("' THEN 1 END)");
-        }
+        sql.push("SELECT ")?;
+        self.push_start(&mut sql)?;
+        sql.push(", MIN(queueable_value), COUNT(CASE WHEN queueable_status = 'SUCCESS' THEN 1 END)")?;
+        sql.push(", COUNT(CASE WHEN queueable_status = 'FAILED' THEN 1 END)")?;
         if has_durations {
             // Not the sum, because the sum of odd times does not fit into 64 bits.
-            out.push_sql(", ");
-            out.push_sql(DB::AS_INTEGER.0);
-            out.push_sql("AVG(queueable_duration)");
-            out.push_sql(DB::AS_INTEGER.1);
+            sql.push(", ")?;
+            sql.push_within(DB::AS_INTEGER, "AVG(queueable_duration)")?;
             // The nearest rank: the first place at or below which this percentage of all places lies.
             for percent in ["50", "95"] {
-                out.push_sql(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ");
-                out.push_sql(percent);
-                out.push_sql(" THEN queueable_duration END)");
+                sql.push(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ")?;
+                sql.push(percent)?;
+                sql.push(" THEN queueable_duration END)")?;
             }
         } else {
-            for value in ["NULL"; 3] {
-                out.push_sql(", ");
-                out.push_sql(DB::AS_INTEGER.0);
-                out.push_sql(value);
-                out.push_sql(DB::AS_INTEGER.1);
+            for _ in 0..3 {
+                sql.push(", ")?;
+                sql.push_within(DB::AS_INTEGER, "NULL")?;
             }
         }
-        out.push_sql(", COUNT(*) OVER (), MIN(queueable_odd_end) FROM (");
+        sql.push(", COUNT(*) OVER (), MIN(queueable_odd_end) FROM (")?;
         if has_durations {
-            out.push_sql(
-                "SELECT queueable_end, queueable_odd_end, queueable_value, queueable_status, queueable_duration",
-            );
-            out.push_sql(", COUNT(queueable_duration) OVER (PARTITION BY ");
-            self.push_group(&mut out);
-            out.push_sql(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ");
-            self.push_group(&mut out);
+            sql.push("SELECT queueable_end, queueable_odd_end, queueable_value, queueable_status, queueable_duration")?;
+            sql.push(", COUNT(queueable_duration) OVER (PARTITION BY ")?;
+            self.push_group(&mut sql)?;
+            sql.push(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ")?;
+            self.push_group(&mut sql)?;
             // This puts nulls last on every database.
-            out.push_sql(" ORDER BY CASE WHEN queueable_duration IS NULL THEN 1 ELSE 0 END, queueable_duration)");
-            out.push_sql(" AS queueable_place FROM (");
-            self.push_rows(&mut out)?;
-            out.push_sql(") AS queueable_rows");
+            sql.push(" ORDER BY CASE WHEN queueable_duration IS NULL THEN 1 ELSE 0 END, queueable_duration)")?;
+            sql.push(" AS queueable_place FROM (")?;
+            self.push_rows(&mut sql)?;
+            sql.push(") AS queueable_rows")?;
         } else {
-            self.push_rows(&mut out)?;
+            self.push_rows(&mut sql)?;
         }
         // A row that was never attempted belongs to no period.
-        out.push_sql(
-            ") AS queueable_finished WHERE queueable_end IS NOT NULL OR queueable_odd_end IS NOT NULL GROUP BY ",
-        );
-        self.push_group(&mut out);
+        sql.push(") AS queueable_finished WHERE queueable_end IS NOT NULL OR queueable_odd_end IS NOT NULL GROUP BY ")?;
+        self.push_group(&mut sql)?;
         // The odd ones first, so that the limit cuts none of them.
-        out.push_sql(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ");
-        self.push_start(&mut out);
-        out.push_sql(" DESC, MIN(queueable_value) LIMIT ");
-        out.push_sql(&self.limit.to_string());
-        Ok(())
+        sql.push(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ")?;
+        self.push_start(&mut sql)?;
+        sql.push(&format!(" DESC, MIN(queueable_value) LIMIT {}", self.limit))
     }
 }

@@ -10,23 +10,16 @@ use std::time::Duration;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::change::push_begun_schedule;
+use super::change::push_schedule;
 use super::claim::Claim;
 use super::condition::{StateCondition, push_exceptions};
-use super::due::{Claimable, time_ago};
+use super::due::{Claimable, until};
 use super::limit::{Limit, keep_if_few, padded};
-use super::names::{push_columns, push_names, push_table, push_updated};
 use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::{IsKey, QueueSql};
 use crate::row::{Instant, LEASE_EXPIRED, Status};
-
-/// The statuses after which an attempt is the first of a new enqueueing.
-pub(crate) const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]);
-
-/// What follows a condition under which the tries are counted from the start. One more than the largest number would be
-/// out of the column's range, and an error for all rows of the claim.
-pub(crate) const ANOTHER_TRY: &str = " OR {} < 0 THEN 1 WHEN {} = 2147483647 THEN 2147483647 ELSE {} + 1 END, ";
 
 /// Reads the database's current time: the beginning of the leases, from which their end is counted.
 pub struct Present;
@@ -62,18 +55,8 @@ impl<DB: QueueBackend> Take<DB> {
     }
 }
 
-/// Selects the rows with a token.
-pub struct Taken<DB: QueueBackend> {
-    claim: Claim<DB>,
-    token: Instant,
-}
-
-impl<DB: QueueBackend> Taken<DB> {
-    /// Selects the rows that were taken with this token.
-    pub fn new(claim: Claim<DB>, token: Instant) -> Self {
-        Taken { claim, token }
-    }
-}
+/// Selects the rows that were taken with a token.
+pub struct Taken<DB: QueueBackend>(pub Claim<DB>, pub Instant);
 
 impl<DB: QueueBackend> Statement<DB> for Present {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -84,100 +67,79 @@ impl<DB: QueueBackend> Statement<DB> for Present {
 }
 
 impl<DB: QueueBackend> Statement<DB> for Take<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        if !DB::UPDATE_HAS_LIMIT {
-            // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run
-            // would lock the next rows and have them updated.
-            out.push_sql("WITH queueable_due AS (SELECT ");
-            queue.key_columns.walk_ast(out.reborrow())?;
-            self.walk.push_from(queue, &mut out)?;
-            self.push_due(out.reborrow())?;
-            out.push_sql(DB::CLAIM_LOCK);
-            out.push_sql(") ");
-        }
-        push_table(queue, &mut out, "UPDATE ")?;
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.queue, out);
         if DB::UPDATE_HAS_LIMIT {
-            self.walk.push_hint(queue, &mut out)?;
+            sql.push("UPDATE {table}")?;
+            self.walk.push_hint(&mut sql)?;
+            self.push_set(&mut sql)?;
+            sql.push(" WHERE ")?;
+            self.walk.push_flag(&mut sql)?;
+            return self.push_due(&mut sql);
         }
-        self.push_set(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        if DB::UPDATE_HAS_LIMIT {
-            self.walk.push_flag(queue, &mut out)?;
-            return self.push_due(out);
-        }
-        out.push_sql("(");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        out.push_sql(") IN (SELECT * FROM queueable_due)");
-        Ok(())
+        // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run would
+        // lock the next rows and have them updated.
+        sql.push("WITH queueable_due AS (SELECT {key}")?;
+        self.walk.push_from(&mut sql)?;
+        self.push_due(&mut sql)?;
+        sql.push("{claim_lock}) UPDATE {table}")?;
+        self.push_set(&mut sql)?;
+        sql.push(" WHERE ({key}) IN (SELECT * FROM queueable_due)")
     }
 }
 
 impl<DB: QueueBackend> Take<DB> {
     /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned. So the status comes last, and
     /// the number of attempts comes after the text that contains it.
-    fn push_set<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        let names = queue.names;
-        out.push_sql(" SET ");
-        if let Some(periodic) = queue.options.periodic {
-            push_names(&mut out, "{} = ", &[periodic.scheduled_time])?;
-            push_begun_schedule(periodic, names, &mut out)?;
-            out.push_sql(", ");
-        }
-        push_expired_lease(queue, &mut out, |out| out.push_identifier(names.try_count))?;
-        push_names(&mut out, " ELSE {} END, {} = CASE WHEN ", &[names.last_attempt_error_message, names.try_count])?;
-        FINISHED.push(queue, &mut out)?;
-        push_names(&mut out, ANOTHER_TRY, &[names.try_count; 3])?;
-        push_names(&mut out, "{} = ", &[names.next_attempt_time])?;
-        DB::bind_time(&mut out, &self.token)?;
-        push_names(&mut out, ", {} = ", &[names.last_attempt_time])?;
-        DB::bind_time(&mut out, &self.began)?;
-        out.push_sql(", ");
-        push_updated(queue, &mut out, "", ", ")?;
-        push_names(&mut out, "{} = '", &[names.status])?;
-        out.push_sql(Status::InProgress.as_str());
-        out.push_sql("'");
-        Ok(())
+    fn push_set<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        sql.push(" SET ")?;
+        push_schedule(sql)?;
+        push_expired_lease(sql, "{try_count}")?;
+        sql.push(" ELSE {last_attempt_error_message} END, ")?;
+        push_another_try(sql, "{try_count}")?;
+        sql.push(", {next_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, &self.token)?;
+        sql.push(", {last_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, &self.began)?;
+        sql.push_updated(", ", "")?;
+        sql.push(", {status} = 'IN_PROGRESS'")
     }
 
     /// Writes the condition of the due rows, their order and their number.
-    fn push_due<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        keep_if_few(&mut out, self.excepted.len());
-        let until = self.age.map(time_ago::<DB>);
-        let until = until.as_deref().unwrap_or(DB::STATEMENT_TIME);
-        self.due.push_due(&mut out, until)?;
-        push_exceptions(&self.excepted, &mut out)?;
-        self.walk.push_order(self.due.queue, &mut out, &self.limit)
+    fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        keep_if_few(&mut sql.out, self.excepted.len());
+        self.due.push_due(sql, &until::<DB>(self.age))?;
+        push_exceptions(sql, &self.excepted)?;
+        self.walk.push_order(sql, &self.limit)
     }
 }
 
+/// Writes the number of attempts with one more. After a finished attempt it is the first of a new enqueueing.
+pub(crate) fn push_another_try<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &str) -> QueryResult<()> {
+    sql.push("{try_count} = CASE WHEN ")?;
+    StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]).push(sql)?;
+    // One more than the largest number would be out of the column's range, and an error for all rows of the claim.
+    let counted = [" OR ", " < 0 THEN 1 WHEN ", " = 2147483647 THEN 2147483647 ELSE ", " + 1 END"];
+    sql.push_around(&counted, tries, &[])
+}
+
 /// Writes `text = CASE WHEN leased THEN 'the lease .. ' || tries`.
-pub(crate) fn push_expired_lease<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    push_tries: impl FnOnce(&mut AstPass<'_, '_, DB>) -> QueryResult<()>,
-) -> QueryResult<()> {
+pub(crate) fn push_expired_lease<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &str) -> QueryResult<()> {
     let (before, between, after) = DB::CONCATENATION;
-    push_names(out, "{} = CASE WHEN ", &[queue.names.last_attempt_error_message])?;
-    StateCondition::In(&[Status::InProgress]).push(queue, out)?;
-    [" THEN ", before, "'", LEASE_EXPIRED, "'", between].iter().for_each(|part| out.push_sql(part));
-    push_tries(out)?;
-    out.push_sql(after);
-    Ok(())
+    sql.push("{last_attempt_error_message} = CASE WHEN ")?;
+    StateCondition::In(&[Status::InProgress]).push(sql)?;
+    sql.push(" THEN ")?;
+    sql.within((before, between), |sql| sql.push_within(("'", "'"), LEASE_EXPIRED))?;
+    sql.push_within(("", after), tries)
 }
 
 impl<DB: QueueBackend> Statement<DB> for Taken<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.claim.due.queue;
-        let names = queue.names;
-        self.claim.push_columns(out.reborrow())?;
-        push_table(queue, &mut out, " FROM ")?;
-        push_columns(queue, &mut out, " WHERE {} = ", &[names.next_attempt_time])?;
-        DB::bind_time(&mut out, &self.token)?;
-        push_columns(queue, &mut out, " AND {} = '", &[names.status])?;
-        out.push_sql(Status::InProgress.as_str());
-        out.push_sql("'");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let Taken(claim, token) = self;
+        let mut sql = Writer::new(claim.due.queue, out);
+        claim.push_columns(&mut sql)?;
+        sql.push(" FROM {table} WHERE {.next_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, token)?;
+        sql.push(" AND {.status} = 'IN_PROGRESS'")
     }
 }

@@ -8,9 +8,9 @@ use super::condition::{StateCondition, push_claimable, push_fence};
 use super::due::Claimable;
 use super::key_text::push_key_text;
 use super::limit::Limit;
-use super::names::{push_columns, push_table};
 use super::rows::KeyTextRow;
 use super::walk::Walk;
+use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement, column_names};
 use crate::entity::QueueSql;
 use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
@@ -70,20 +70,9 @@ impl UndecodableRow {
         if DB::TEXT_FORM == TextForm::Text {
             return self.identity.clone();
         }
-        let parts: Vec<_> =
-            parts_of(&self.identity).map(|hex| text_of(hex).unwrap_or_else(|| format!("0x{hex}"))).collect();
-        parts.join(", ")
+        let parts = self.identity.split(',').map(|hex| text_of(hex).unwrap_or_else(|| format!("0x{hex}")));
+        parts.collect::<Vec<_>>().join(", ")
     }
-}
-
-/// Returns the hexadecimal texts of a key's columns.
-fn parts_of(identity: &str) -> impl Iterator<Item = &str> {
-    identity.split(',')
-}
-
-/// Returns the text of each of a key's columns, or its hexadecimal text.
-fn columns_of(identity: &str) -> Vec<Result<String, &str>> {
-    parts_of(identity).map(|hex| text_of(hex).ok_or(hex)).collect()
 }
 
 /// Returns the text that a hexadecimal one stands for, if it is UTF-8.
@@ -92,103 +81,81 @@ fn text_of(hex: &str) -> Option<String> {
 }
 
 impl<DB: QueueBackend> Statement<DB> for KeyTexts<DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.due.queue;
-        let names = queue.names;
-        out.push_sql("SELECT ");
-        push_key_text(queue, &mut out)?;
-        push_columns(queue, &mut out, ", {}, {}, {}, ", &[names.status, names.try_count, names.next_attempt_time])?;
-        queue.key_columns.walk_ast(out.reborrow())?;
-        let walk = Walk::of(queue.options);
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.queue, out);
+        sql.push("SELECT ")?;
+        push_key_text(&mut sql)?;
+        sql.push(", {.status}, {.try_count}, {.next_attempt_time}, {key}")?;
         match &self.leased {
-            None if !queue.options.exclusive => {
-                walk.push_from(queue, &mut out)?;
-                self.due.push_due(&mut out, DB::STATEMENT_TIME)?;
-                return walk.push_order(queue, &mut out, &self.limit);
+            None if !sql.queue.options.exclusive => {
+                let walk = Walk::of(sql.queue.options);
+                walk.push_from(&mut sql)?;
+                self.due.push_due(&mut sql, DB::STATEMENT_TIME)?;
+                return walk.push_order(&mut sql, &self.limit);
             }
             // The head of an exclusive queue need not be due.
             None => {
-                push_table(queue, &mut out, " FROM ")?;
-                out.push_sql(" WHERE ");
-                StateCondition::Pending.push(queue, &mut out)?;
-                out.push_sql(" AND ");
-                push_claimable(queue, &mut out)?;
+                sql.push(" FROM {table} WHERE {.next_attempt_time} IS NOT NULL AND ")?;
+                push_claimable(&mut sql)?;
             }
             Some(began) => {
-                push_table(queue, &mut out, " FROM ")?;
-                out.push_sql(" WHERE ");
-                StateCondition::In(&[Status::InProgress]).push(queue, &mut out)?;
-                push_columns(queue, &mut out, " AND {} = ", &[names.last_attempt_time])?;
-                DB::bind_time(&mut out, began)?;
+                sql.push(" FROM {table} WHERE ")?;
+                StateCondition::In(&[Status::InProgress]).push(&mut sql)?;
+                sql.push(" AND {.last_attempt_time} = ")?;
+                DB::bind_time(&mut sql.out, began)?;
             }
         }
-        out.push_sql(" ORDER BY ");
-        queue.key_columns.walk_ast(out.reborrow())?;
-        self.limit.push(&mut out)
+        sql.push(" ORDER BY {key}")?;
+        self.limit.push(&mut sql.out)
     }
 }
 
-/// Changes a row whose key cannot be decoded, fenced.
+/// Changes a row whose key cannot be decoded, if it is still as it was found.
 pub struct SetAside<'a, DB: QueueBackend> {
-    identity: &'a str,
+    queue: &'static QueueSql<DB>,
+    row: &'a UndecodableRow,
     /// The text of each column of the key, or its hexadecimal digits if it is not UTF-8. Databases that can compare
     /// columns of any type with a text find the row by it.
     columns: Vec<Result<String, &'a str>>,
-    due: Option<Instant>,
-    fence: Fence,
     change: &'a Change,
-    queue: &'static QueueSql<DB>,
 }
 
 impl<'a, DB: QueueBackend> SetAside<'a, DB> {
-    /// Changes this row if it is still as it was found.
+    /// Changes this row.
     pub fn new(queue: &'static QueueSql<DB>, row: &'a UndecodableRow, change: &'a Change) -> Self {
-        SetAside {
-            identity: &row.identity,
-            columns: columns_of(&row.identity),
-            due: row.due,
-            fence: row.fence,
-            change,
-            queue,
-        }
+        let columns = row.identity.split(',').map(|hex| text_of(hex).ok_or(hex)).collect();
+        SetAside { queue, row, columns, change }
     }
 }
 
 impl<DB: QueueBackend> Statement<DB> for SetAside<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let queue = self.queue;
-        push_table(queue, &mut out, "UPDATE ")?;
-        self.change.push_set(queue, out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_key_text(queue, &mut out)?;
-        out.push_sql(" = ");
-        DB::bind_text(&mut out, self.identity)?;
-        push_fence(queue, &self.fence, out.reborrow())?;
-        out.push_sql(" AND ");
-        match &self.due {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push("UPDATE {table}")?;
+        self.change.push_set(&mut sql)?;
+        sql.push(" WHERE ")?;
+        push_key_text(&mut sql)?;
+        sql.push(" = ")?;
+        DB::bind_text(&mut sql.out, &self.row.identity)?;
+        push_fence(&mut sql, &self.row.fence)?;
+        match &self.row.due {
             // Only if each time has one text. The queue's index leads to the row.
             Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
-                push_columns(queue, &mut out, "{} = ", &[queue.names.next_attempt_time])?;
-                DB::bind_time(&mut out, due)?;
+                sql.push(" AND {.next_attempt_time} = ")?;
+                DB::bind_time(&mut sql.out, due)?;
             }
-            _ => StateCondition::Pending.push(queue, &mut out)?,
+            _ => sql.push(" AND {.next_attempt_time} IS NOT NULL")?,
         }
-        if DB::FINDS_KEY_BY_TEXT {
-            // By its key the row is locked alone. On any other path the statement would wait for sessions that hold
-            // other rows.
-            for (name, column) in column_names(queue.key_columns, out.backend())?.iter().zip(&self.columns) {
-                push_columns(queue, &mut out, " AND {}", &[name])?;
-                match column {
-                    Ok(text) => {
-                        out.push_sql(" = ");
-                        DB::bind_text(&mut out, text)?;
-                    }
-                    Err(hex) => {
-                        out.push_sql(" = UNHEX(");
-                        DB::bind_text(&mut out, hex)?;
-                        out.push_sql(")");
-                    }
-                }
+        if !DB::FINDS_KEY_BY_TEXT {
+            return Ok(());
+        }
+        // By its key the row is locked alone. On any other path the statement would wait for sessions that hold other
+        // rows.
+        for (name, column) in column_names(self.queue.key_columns, sql.out.backend())?.iter().zip(&self.columns) {
+            sql.push_with(" AND {.} = ", &[name])?;
+            match column {
+                Ok(text) => DB::bind_text(&mut sql.out, text)?,
+                Err(hex) => sql.within(("UNHEX(", ")"), |sql| DB::bind_text(&mut sql.out, hex))?,
             }
         }
         Ok(())

@@ -1,15 +1,11 @@
 //! The order in which a claim finds the due rows, and the index along which it walks to them.
 
-use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::limit::Limit;
-use super::names::{push_column, push_columns, push_table};
-use crate::backend::{
-    QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of,
-};
-use crate::entity::QueueSql;
-use crate::row::{Options, Order, OrderColumn};
+use super::writer::Writer;
+use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
+use crate::row::{ColumnNames, Options, Order, OrderColumn};
 
 /// The order in which due rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,39 +52,27 @@ impl Walk {
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index needs.
-    pub(crate) fn push_from<DB: QueueBackend>(
-        self,
-        queue: &QueueSql<DB>,
-        out: &mut AstPass<'_, '_, DB>,
-    ) -> QueryResult<()> {
-        push_table(queue, out, " FROM ")?;
-        self.push_hint(queue, out)?;
-        out.push_sql(" WHERE ");
-        self.push_flag(queue, out)
+    pub(crate) fn push_from<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+        sql.push(" FROM {table}")?;
+        self.push_hint(sql)?;
+        sql.push(" WHERE ")?;
+        self.push_flag(sql)
     }
 
     /// Names the index, if the database needs that.
-    pub(crate) fn push_hint<DB: QueueBackend>(
-        self,
-        queue: &QueueSql<DB>,
-        out: &mut AstPass<'_, '_, DB>,
-    ) -> QueryResult<()> {
+    pub(crate) fn push_hint<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {
-            Walk::Oldest => push_index_hint(queue, out, DB::INDEX_HINT),
-            Walk::InOrder(_) => push_ordered_index_hint(queue, out, DB::ORDERED_INDEX_HINT),
-            Walk::InLane(_) => push_lane_index_hint(queue, out),
+            Walk::Oldest => push_index_hint(sql, DB::INDEX_HINT),
+            Walk::InOrder(_) => push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of),
+            Walk::InLane(_) => push_hint(sql, DB::ORDERED_INDEX_HINT, lane_index_of),
             Walk::ByKey(_) => Ok(()),
         }
     }
 
     /// Writes `flag = 1 AND ` if the ordered index begins with the pending flag.
-    pub(crate) fn push_flag<DB: QueueBackend>(
-        self,
-        queue: &QueueSql<DB>,
-        out: &mut AstPass<'_, '_, DB>,
-    ) -> QueryResult<()> {
+    pub(crate) fn push_flag<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {
-            Walk::InOrder(_) | Walk::InLane(_) => push_pending_flag(queue, out),
+            Walk::InOrder(_) | Walk::InLane(_) => push_pending_flag(sql),
             Walk::Oldest | Walk::ByKey(_) => Ok(()),
         }
     }
@@ -96,115 +80,58 @@ impl Walk {
     /// Writes ` ORDER BY .. LIMIT limit`.
     pub(crate) fn push_order<'b, DB: QueueBackend>(
         self,
-        queue: &QueueSql<DB>,
-        out: &mut AstPass<'_, 'b, DB>,
+        sql: &mut Writer<'_, 'b, DB>,
         limit: &'b Limit,
     ) -> QueryResult<()> {
-        let before = match self {
-            Walk::InOrder(order) | Walk::InLane(Some(order)) | Walk::ByKey(Some(order)) => order.columns,
-            Walk::Oldest | Walk::InLane(None) | Walk::ByKey(None) => &[],
-        };
-        if let (Walk::InLane(_), Some(lanes), true) = (self, queue.options.lanes, DB::LANE_IS_RANGE) {
-            out.push_sql(" ORDER BY ");
-            push_columns(queue, out, "{}, ", &[lanes.column])?;
-            return push_oldest_after(queue, out, before, limit);
+        sql.push(" ORDER BY ")?;
+        if let (Walk::InLane(_), Some(lanes), true) = (self, sql.queue.options.lanes, DB::LANE_IS_RANGE) {
+            sql.push_with("{.}, ", &[lanes.column])?;
         }
-        push_oldest(queue, out, before, limit)
+        if let Walk::InOrder(order) | Walk::InLane(Some(order)) | Walk::ByKey(Some(order)) = self {
+            push_order_columns(sql, order.columns)?;
+        }
+        sql.push("{.next_attempt_time}")?;
+        limit.push(&mut sql.out)
     }
-}
-
-/// Writes a hint that names the ordered index, if the database needs one.
-pub(crate) fn push_ordered_index_hint<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    hint: Option<(&'static str, &'static str)>,
-) -> QueryResult<()> {
-    push_hint(queue, out, hint, |table| ordered_index_of(table, queue.names, queue.options))
-}
-
-/// Writes a hint that names the index of lanes, if the database needs one.
-pub(crate) fn push_lane_index_hint<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    push_hint(queue, out, DB::ORDERED_INDEX_HINT, |table| lane_index_of(table, queue.names, queue.options))
-}
-
-/// Writes a hint that names the index of the rows that hold lanes back, if the database needs one.
-pub(crate) fn push_strict_index_hint<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    push_hint(queue, out, DB::ORDERED_INDEX_HINT, |table| strict_index_of(table, queue.names, queue.options))
 }
 
 /// Writes a hint that names the queue's index, if the database needs one.
 pub(crate) fn push_index_hint<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    hint: Option<(&'static str, &'static str)>,
+    sql: &mut Writer<'_, '_, DB>,
+    hint: Option<(&str, &str)>,
 ) -> QueryResult<()> {
-    push_hint(queue, out, hint, |table| index_of(table, queue.names))
+    push_hint(sql, hint, |table, names, _| index_of(table, names))
 }
 
-fn push_hint<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-    hint: Option<(&'static str, &'static str)>,
-    index: impl FnOnce(&TableName) -> String,
+/// Writes a hint that names an index, if the database needs one.
+pub(crate) fn push_hint<DB: QueueBackend>(
+    sql: &mut Writer<'_, '_, DB>,
+    hint: Option<(&str, &str)>,
+    index: fn(&TableName, ColumnNames, &Options) -> String,
 ) -> QueryResult<()> {
-    let Some((before, after)) = hint else { return Ok(()) };
-    out.push_sql(before);
-    out.push_identifier(&index(&TableName::of(queue.table, out.backend())?))?;
-    out.push_sql(after);
-    Ok(())
+    let (Some(hint), queue) = (hint, sql.queue) else { return Ok(()) };
+    let index = index(&TableName::of(queue.table, sql.out.backend())?, queue.names, queue.options);
+    sql.within(hint, |sql| sql.out.push_identifier(&index))
 }
 
 /// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
-pub(crate) fn push_pending_flag<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    if !DB::PARTIAL_INDEXES {
-        let flag = pending_flag_of(&TableName::of(queue.table, out.backend())?, queue.names);
-        push_columns(queue, out, "{} = 1 AND ", &[&flag])?;
+pub(crate) fn push_pending_flag<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    if DB::PARTIAL_INDEXES {
+        return Ok(());
     }
-    Ok(())
+    let flag = pending_flag_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names);
+    sql.push_with("{.} = 1 AND ", &[&flag])
 }
 
 /// Writes the columns of an order, with a comma after each.
 pub(crate) fn push_order_columns<DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, '_, DB>,
+    sql: &mut Writer<'_, '_, DB>,
     columns: &[OrderColumn],
 ) -> QueryResult<()> {
     for column in columns {
-        push_column(queue, out, column.name)?;
-        out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
-        out.push_sql(", ");
+        sql.push_with("{.}", &[column.name])?;
+        sql.out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
+        sql.out.push_sql(", ");
     }
     Ok(())
-}
-
-/// Writes ` ORDER BY next_attempt_time LIMIT limit`, with these columns before the time.
-pub(crate) fn push_oldest<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    first: &[OrderColumn],
-    limit: &'b Limit,
-) -> QueryResult<()> {
-    out.push_sql(" ORDER BY ");
-    push_oldest_after(queue, out, first, limit)
-}
-
-/// Writes the same without its first words.
-fn push_oldest_after<'b, DB: QueueBackend>(
-    queue: &QueueSql<DB>,
-    out: &mut AstPass<'_, 'b, DB>,
-    first: &[OrderColumn],
-    limit: &'b Limit,
-) -> QueryResult<()> {
-    push_order_columns(queue, out, first)?;
-    push_column(queue, out, queue.names.next_attempt_time)?;
-    limit.push(out)
 }

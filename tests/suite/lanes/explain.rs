@@ -91,7 +91,7 @@ fn what_holds_a_lane_back_is_found_by_its_index() {
     let database = a_backlog(jobs_of::<Strict>());
     let an_error_of_seven = "UPDATE jobs SET status = 'ERROR' WHERE id = 500";
     database.connect().batch_execute(an_error_of_seven).unwrap();
-    let plan = plan_of(&mut database.connect(), &AheadDue::new(queue::<Strict>(), Lane::Value(seven())));
+    let plan = plan_of(&mut database.connect(), &AheadDue(queue::<Strict>(), Lane::Value(seven())));
     assert!(plan.contains("queueable_strict_jobs_"), "{plan}");
     let claim = Claim::<Backend>::new::<Strict>().some(1, Vec::new()).in_lane(from_seven(Pick::Ahead));
     let plan = plan_of(&mut database.connect(), &claim);

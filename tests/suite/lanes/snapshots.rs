@@ -52,7 +52,7 @@ fn the_sql_of_lanes() {
         "next lanes",
         &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(value()), 32),
     );
-    add(&mut sql, "lane of a row", &LanesOf::new(row::<Serial>(&1)));
+    add(&mut sql, "lane of a row", &LanesOf(row::<Serial>(&1)));
     let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
     add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), Pick::First)));
@@ -75,8 +75,8 @@ fn the_sql_of_lanes() {
         &LeasedIn::new(queue::<Serial>(), lane(), Some(row::<Serial>(&1).is_key), 1, lease),
     );
     add(&mut sql, "leased rows of the queue", &LeasedIn::new(queue::<Serial>(), Lane::Queue, None, 3, lease));
-    add(&mut sql, "when what holds a lane back is due", &AheadDue::new(queue::<Strict>(), lane()));
-    add(&mut sql, "what holds a lane back", &AheadKey::new(queue::<Strict>(), lane()));
+    add(&mut sql, "when what holds a lane back is due", &AheadDue(queue::<Strict>(), lane()));
+    add(&mut sql, "what holds a lane back", &AheadKey(queue::<Strict>(), lane()));
     let strict = |pick| Claim::<Backend>::new::<Strict>().some(1, rows::<Strict>(&[5])).in_lane(from(lane(), pick));
     add(&mut sql, "claim of what holds a lane back", &strict(Pick::Ahead));
     add(&mut sql, "claim of the very first row", &strict(Pick::FirstOfAll));

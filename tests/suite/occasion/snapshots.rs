@@ -32,15 +32,11 @@ fn the_sql_of_occasions() {
     };
     add(&mut sql, "claim", &Claim::<Backend>::new::<Whole>());
     add(&mut sql, "claim by a key of two columns", &Claim::<Backend>::new::<Line>());
-    add(&mut sql, "read keys of two columns", &DueKeys::new(queue::<Line>(), 16));
+    add(&mut sql, "read keys of two columns", &DueKeys::new(queue::<Line>(), 16, None));
     add(&mut sql, "settle", &Settle::new(row::<Whole>(&7), fence, &ended));
-    add(&mut sql, "end in a block", &FinishBlock::new(row::<Whole>(&7), fence, 1));
+    add(&mut sql, "end in a block", &FinishBlock { row: row::<Whole>(&7), fence, tries: 1 });
     let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
-    add(
-        &mut sql,
-        "enqueue a newer version",
-        &EnqueueIfNewer::new::<<Whole as queueable::Entity>::Queue>(row::<Whole>(&7), version),
-    );
+    add(&mut sql, "enqueue a newer version", &EnqueueIfNewer(row::<Whole>(&7), version));
     let target = erased::<Whole>().target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "round") {
         sql += &format!(

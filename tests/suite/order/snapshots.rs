@@ -47,14 +47,10 @@ fn the_sql_of_an_order() {
     add(&mut sql, "take aged rows", &Take::new(queue::<Urgent>(), None, (began, token), 10, Vec::new()).aged(age));
     let filter = Some(&payments::company_id.eq(3345)).copied();
     let condition = Condition::new(queue::<Urgent>(), filter.as_ref().map(|filter| filter as _), &[]);
-    add(&mut sql, "set the priority", &SetPriority::new(condition, 5, true));
+    add(&mut sql, "set the priority", &SetPriority { condition, priority: 5, keep_off_index: true });
     add(&mut sql, "whose turn it is", &Head::new(queue::<Alone>(), None));
     add(&mut sql, "look whose turn it is", &ProbeDue::new(queue::<Alone>(), None));
-    add(
-        &mut sql,
-        "whether another row is leased",
-        &AnotherIsLeased::new(queue::<Alone>(), Some(row::<Alone>(&7).is_key)),
-    );
+    add(&mut sql, "whether another row is leased", &AnotherIsLeased(queue::<Alone>(), Some(row::<Alone>(&7).is_key)));
     add(&mut sql, "claim in a descending order", &Claim::<Backend>::new::<Largest>());
     steps::<Urgent>(&mut sql);
     steps::<Largest>(&mut sql);

@@ -36,9 +36,10 @@ fn the_sql_of_reports() {
         "errors by company",
         &ErrorTexts::new(Condition::new(queue::<Order>(), Some(&filter), &troubled), company, 20_000),
     );
-    add("texts", &TextsAfter::new(plain(queue::<Order>(), &troubled), None, 5_000));
-    add("further texts", &TextsAfter::new(plain(queue::<Order>(), &troubled), Some("no route"), 5_000));
-    let texts = And(IfAny(Some(&filter)), WithTexts::new(queue::<Order>(), &texts));
+    let condition = plain(queue::<Order>(), &troubled);
+    add("texts", &TextsAfter { condition, after: None, limit: 5_000 });
+    add("further texts", &TextsAfter { condition, after: Some("no route"), limit: 5_000 });
+    let texts = And(IfAny(Some(&filter)), WithTexts(queue::<Order>(), &texts));
     add("a filter and texts", &CountByValue::new(Condition::new(queue::<Order>(), Some(&texts), &[]), None, 1));
     add("statistics without durations", &CountFinished::new(plain(queue::<Parcel>(), &failed), None, 3_600, 10));
     add("statistics by company", &CountFinished::new(plain(queue::<Order>(), &failed), company, 86_400, 10));
@@ -48,8 +49,8 @@ fn the_sql_of_reports() {
     add("failed by company", &CountByValue::new(plain(queue::<Order>(), &failed), company, 10));
     add("inspect", &Inspect::new(row::<Order>(&7)));
     add("inspect with a condition", &Inspect::new(row::<Invoice>(&7)));
-    add("is the same", &IsSame::new(row::<Order>(&7), row::<Order>(&8).is_key));
-    add("is archived", &IsArchived::new(row::<Order>(&7), "orders_done"));
+    add("is the same", &IsSame(row::<Order>(&7), row::<Order>(&8).is_key));
+    add("is archived", &IsArchived(row::<Order>(&7), "orders_done"));
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(format!("{NAME}_reports"), listing);
     });

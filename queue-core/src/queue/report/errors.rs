@@ -407,7 +407,7 @@ where
     type Entity = Q;
 
     fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts::new(Q::SQL, texts));
+        let filter = And(IfAny(self.selection().filter()), WithTexts(Q::SQL, texts));
         let kinds = operation::retry_now().kinds();
         Ok(preview_of(connection, Condition::new(Q::SQL, Some(&filter), self.states()).of_kinds(&kinds))?)
     }
@@ -422,11 +422,11 @@ where
 {
     fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
         let states = [self.states(), &TROUBLED].concat();
-        load::<Text, String, _>(connection, &TextsAfter::new(self.condition(&states), after, limit))
+        load::<Text, String, _>(connection, &TextsAfter { condition: self.condition(&states), after, limit })
     }
 
     fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts::new(Q::SQL, texts));
+        let filter = And(IfAny(self.selection().filter()), WithTexts(Q::SQL, texts));
         self.on(Filtered(filter)).retry_now(connection)
     }
 }

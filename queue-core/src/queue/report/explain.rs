@@ -329,7 +329,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
         Err(DieselError::DeserializationError(_)) => return Ok(true),
         Err(error) => return Err(error),
     };
-    let same = load::<BigInt, i64, _>(connection, &IsSame::new(Q::row(key), Q::row(&head).is_key))?;
+    let same = load::<BigInt, i64, _>(connection, &IsSame(Q::row(key), Q::row(&head).is_key))?;
     Ok(same.iter().sum::<i64>() == 0 || Q::QUEUE.another_is_leased(connection, Some(key))?)
 }
 
@@ -346,7 +346,7 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
     else {
         return Ok(None);
     };
-    let same = load::<BigInt, i64, _>(connection, &IsSame::new(Q::row(key), Q::row(&ahead).is_key))?;
+    let same = load::<BigInt, i64, _>(connection, &IsSame(Q::row(key), Q::row(&ahead).is_key))?;
     let time = DateTime::from(Q::QUEUE.present(connection)?) + due_in;
     Ok((same.iter().sum::<i64>() == 0).then(|| Explanation::Behind { key: ahead.to_string(), time }))
 }
@@ -383,7 +383,7 @@ where
     }
     for on_finish in [options.on_success, options.on_failure] {
         if let OnFinish::Archive(table) = on_finish {
-            let rows = load::<BigInt, i64, _>(connection, &IsArchived::new(Q::row(key), table))?;
+            let rows = load::<BigInt, i64, _>(connection, &IsArchived(Q::row(key), table))?;
             if rows.iter().sum::<i64>() > 0 {
                 return Ok(Some(table));
             }

@@ -1,0 +1,146 @@
+//! Writes the text of a statement: SQL with the names of the queue's table and columns.
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+
+use crate::backend::QueueBackend;
+use crate::entity::{IsKey, QueueSql};
+use crate::error::refused;
+use crate::row::ColumnNames;
+
+/// Writes a statement about a queue.
+///
+/// In a text, `{table}` stands for the queue's table, `{key}` for the columns of its key, and `{status}` for the name of
+/// that column, like each of the five columns. With a dot, as in `{.status}`, the column has its table's name. `{now}`,
+/// `{statement_time}`, `{claim_lock}` and `{row_lock}` are the database's words.
+pub(crate) struct Writer<'a, 'b, DB: QueueBackend> {
+    pub(crate) queue: &'static QueueSql<DB>,
+    pub(crate) out: AstPass<'a, 'b, DB>,
+}
+
+impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
+    pub(crate) fn new(queue: &'static QueueSql<DB>, out: AstPass<'a, 'b, DB>) -> Self {
+        Writer { queue, out }
+    }
+
+    /// Writes a text.
+    pub(crate) fn push(&mut self, text: &str) -> QueryResult<()> {
+        self.push_with(text, &[])
+    }
+
+    /// Writes a text in which each `{}` stands for the next of these columns, and `{.}` for the same with its table's name.
+    /// After the last one the first one follows.
+    pub(crate) fn push_with(&mut self, text: &str, columns: &[&str]) -> QueryResult<()> {
+        let queue = self.queue;
+        let mut columns = columns.iter().copied().cycle();
+        let (before, names) = at_names(text);
+        self.out.push_sql(before);
+        for (name, after) in names {
+            match name {
+                "table" => queue.table.walk_ast(self.out.reborrow())?,
+                "key" => queue.key_columns.walk_ast(self.out.reborrow())?,
+                "now" => self.out.push_sql(DB::NOW),
+                "statement_time" => self.out.push_sql(DB::STATEMENT_TIME),
+                "claim_lock" => self.out.push_sql(DB::CLAIM_LOCK),
+                "row_lock" => self.out.push_sql(DB::ROW_LOCK),
+                _ => {
+                    let column = name.trim_start_matches('.');
+                    if column != name {
+                        queue.table.walk_ast(self.out.reborrow())?;
+                        self.out.push_sql(".");
+                    }
+                    let column = if column.is_empty() { columns.next() } else { column_called(queue.names, column) };
+                    let column = column.ok_or_else(|| refused(format!("`{text}` has no column for a name")))?;
+                    self.out.push_identifier(column)?;
+                }
+            }
+            self.out.push_sql(after);
+        }
+        Ok(())
+    }
+
+    /// Writes a part of the statement that Diesel or the application has made.
+    pub(crate) fn push_fragment(&mut self, fragment: &'b dyn QueryFragment<DB>) -> QueryResult<()> {
+        fragment.walk_ast(self.out.reborrow())
+    }
+
+    /// Writes a text, and then the condition that picks the row with a key.
+    pub(crate) fn push_is_key(&mut self, before: &str, is_key: &'b IsKey<DB>) -> QueryResult<()> {
+        self.push(before)?;
+        self.push_fragment(&**is_key)
+    }
+
+    /// Writes a text within the SQL before and after it.
+    pub(crate) fn push_within(&mut self, parts: (&str, &str), text: &str) -> QueryResult<()> {
+        self.within(parts, |sql| sql.push(text))
+    }
+
+    /// Writes an expression within the SQL before and after it.
+    pub(crate) fn within(
+        &mut self,
+        (before, after): (&str, &str),
+        push: impl FnOnce(&mut Self) -> QueryResult<()>,
+    ) -> QueryResult<()> {
+        self.out.push_sql(before);
+        push(self)?;
+        self.out.push_sql(after);
+        Ok(())
+    }
+
+    /// Writes each of some items, with a text between each two.
+    pub(crate) fn each<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        between: &str,
+        push: impl Fn(&mut Self, T) -> QueryResult<()>,
+    ) -> QueryResult<()> {
+        for (i, item) in items.into_iter().enumerate() {
+            self.out.push_sql(if i > 0 { between } else { "" });
+            push(self, item)?;
+        }
+        Ok(())
+    }
+
+    /// Writes some parts of SQL, and a text between each two.
+    pub(crate) fn push_around(&mut self, parts: &[&str], text: &str, columns: &[&str]) -> QueryResult<()> {
+        self.push_with(&parts.join(text), columns)
+    }
+
+    /// Writes, between two separators, that the row is written now, if the entity stores that.
+    pub(crate) fn push_updated(&mut self, before: &str, after: &str) -> QueryResult<()> {
+        let Some(updated) = self.queue.options.timestamps.updated else { return Ok(()) };
+        self.out.push_sql(before);
+        self.push_with("{} = {now}", &[updated])?;
+        self.out.push_sql(after);
+        Ok(())
+    }
+}
+
+/// Writes a text in which each name in braces stands for itself.
+pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: &str) -> QueryResult<()> {
+    let (before, names) = at_names(text);
+    out.push_sql(before);
+    for (name, after) in names {
+        out.push_identifier(name)?;
+        out.push_sql(after);
+    }
+    Ok(())
+}
+
+/// Splits a text at its names: into what stands before the first one, and each name with what follows it.
+fn at_names(text: &str) -> (&str, impl Iterator<Item = (&str, &str)>) {
+    let mut parts = text.split('{');
+    let before = parts.next().unwrap_or_default();
+    (before, parts.map(|part| part.split_once('}').unwrap_or((part, ""))))
+}
+
+fn column_called(names: ColumnNames, name: &str) -> Option<&'static str> {
+    match name {
+        "status" => Some(names.status),
+        "next_attempt_time" => Some(names.next_attempt_time),
+        "try_count" => Some(names.try_count),
+        "last_attempt_time" => Some(names.last_attempt_time),
+        "last_attempt_error_message" => Some(names.last_attempt_error_message),
+        _ => None,
+    }
+}
