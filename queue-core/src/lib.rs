@@ -41,6 +41,7 @@ pub use self::backend::backends;
 pub use self::backend::{
     AsQueueConnection, ConnectionSource, Now, NowPlus, QueueBackend, QueueConnection, TriggerMigration,
 };
+pub use self::claim::ClaimStyle;
 pub use self::control::{Pause, Paused, pauses};
 pub use self::crash::CrashAccounting;
 #[doc(hidden)]
@@ -67,7 +68,6 @@ pub use self::handler::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };
-pub use self::lease::ClaimStyle;
 pub use self::log::PoolErrorLog;
 pub use self::poller::{
     ConnectionFor, EntityHealth, HandlerFor, Health, Poller, PollerHandle, PollerSettings, Shutdown,

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use super::attempt_error::AttemptError;
-use super::conclude::conclude;
 use super::conclusion::Conclusion;
 use super::crash_mark::unmark;
 use super::plan::{Remainder, UnsettledRow};
-use super::refusal::{KEPT, leave_alone};
+use super::refusal::KEPT;
 use super::settle_rules::tries_before;
 use super::slot::Slot;
 use super::transaction_runner::TransactionRunner;
@@ -42,7 +41,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         for _ in 0..CONCLUSIONS {
             let unmarked = holder.session().and_then(|session| Ok(unmark(self.queue, session, key, fence, mark)?));
             let Err(error) = unmarked else { return };
-            self.log.warn(self.queue.sql.entity, &format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
+            self.warn(&format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
             holder.close();
         }
     }
@@ -60,7 +59,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         let _passed_over = self.due_rows.row_backoff.while_concluded(key);
         for _ in 0..CONCLUSIONS {
             let concluded =
-                holder.session().and_then(|session| Ok(conclude(self.queue, session, &row, &remainder, delay)?));
+                holder.session().and_then(|session| Ok(self.write_remainder(session, &row, &remainder, delay)?));
             match concluded.map(|conclusion| self.unless_of_another(conclusion, &row, &remainder)) {
                 Ok(Conclusion::Settled(settled)) => {
                     match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
@@ -92,7 +91,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                     };
                     let untold = untold.unwrap_or_default();
                     let text = format!("row {key} was changed by somebody else{untold}");
-                    self.log.warn(self.queue.sql.entity, &text);
+                    self.warn(&text);
                     watch.is_interrupted(&text);
                     return Turn::Interrupted;
                 }
@@ -102,16 +101,16 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                         Remainder::Postpone(interruption) => &interruption.cause,
                         _ => KEPT,
                     };
-                    watch.ends(Ending::Refused, Some(&self.log.redacted(cause)), None);
-                    return leave_alone(self.queue, &self.due_rows, &self.log, &row, cause, is_noted);
+                    watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
+                    return self.leave_alone(&row, cause, is_noted);
                 }
                 Ok(Conclusion::Kept) => {
                     watch.ends(Ending::Refused, Some(KEPT), None);
-                    return leave_alone(self.queue, &self.due_rows, &self.log, &row, KEPT, false);
+                    return self.leave_alone(&row, KEPT, false);
                 }
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    self.log.warn(self.queue.sql.entity, &format!("the end of an attempt cannot be recorded: {error}"));
+                    self.warn(&format!("the end of an attempt cannot be recorded: {error}"));
                     holder.close();
                 }
             }
@@ -134,7 +133,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     pub(super) fn comes_back(&self, row: &UnsettledRow<K>, times: u32) {
         self.due_rows.row_backoff.end(&row.key);
         // If the row does not come back this time, its next try finds that it is not due.
-        self.due_rows.refuse(&row.key, row.due, row.details.lane.as_ref(), times);
+        self.refuse(row, times);
     }
 
     /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone
@@ -146,7 +145,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             _ => None,
         };
         if let Some(cause) = interruption {
-            self.log.warn(self.queue.sql.entity, &format!("an attempt was interrupted: {cause}"));
+            self.warn(&format!("an attempt was interrupted: {cause}"));
         }
         let Remainder::Postpone(interruption) = remainder else {
             return (remainder, self.due_rows.refused_rows.pause_of(&row.key));

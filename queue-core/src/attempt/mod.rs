@@ -19,6 +19,7 @@ mod refusal;
 mod returned;
 mod runner;
 mod schema_on;
+mod served_queue;
 mod settle_rules;
 mod slot;
 mod teller;
@@ -32,21 +33,20 @@ pub use self::turn::Tally;
 pub(crate) use self::after_attempt::CONCLUSIONS;
 pub(crate) use self::attempt::{SettledRow, settle_claimed};
 pub(crate) use self::attempt_error::AttemptError;
-pub(crate) use self::conclude::{find_out, record};
+pub(crate) use self::conclude::record;
 pub(crate) use self::conclusion::Conclusion;
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{
     AttemptBody, ClaimPlan, Handling, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
 };
-pub(crate) use self::preflight::{channel, check_leased, key_prefix};
-pub(crate) use self::refusal::{KEPT, is_refusal, leave_alone, leave_kept_alone, note_refusal, nowhere, try_writing};
+pub(crate) use self::preflight::check_queue;
+pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{
-    BackgroundCalls, BoxedRunner, HeldLeases, QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
-    describe_way,
+    AnyQueue, BackgroundCalls, BoxedRunner, HeldLeases, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
 };
+pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};
 pub(crate) use self::transaction_runner::TransactionRunner;
 pub(crate) use self::turn::Turn;
-pub(crate) use self::undecodable::{set_aside, set_leased_aside};

@@ -8,13 +8,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::conclusion::Conclusion;
 use super::in_transaction::in_transaction;
 use super::plan::UnsettledRow;
+use super::served_queue::ServedQueue;
 use super::turn::Turn;
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::claim::DueRows;
+use crate::claim::Refusal;
 use crate::entity::Key;
-use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence};
-use crate::statement::{Change, ErasedQueue, Next, Scope};
+use crate::statement::{Change, Next, Scope};
 
 /// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
@@ -24,105 +24,100 @@ pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(..)) && C::classify(error) == ErrorClass::Other
 }
 
-/// Notes on the row as much as the database allows: that it waits, and why. In a strict lane it stays due, because with a
-/// later due time it would no longer be the first one. An error means that the database refuses this on any row, so the
-/// refusal does not concern this one alone.
-pub(crate) fn note_refusal<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    row: &UnsettledRow<K>,
-    text: &ErrorText,
-    pause: Duration,
-) -> QueryResult<Conclusion> {
-    let stays_due = queue.sql.options.keeps_order_in(row.details.lane.as_ref());
-    let waits = (!stays_due).then(|| Change { next: Some(Next::In(pause)), ..Change::default() });
-    let mut changes: Vec<_> = waits.into_iter().collect();
-    if *text != ErrorText::Keep {
-        changes.insert(0, Change { error: text.clone(), ..changes.first().cloned().unwrap_or_default() });
-    }
-    for change in changes {
-        match in_transaction(connection, |connection| queue.settle_anew(connection, &row.key, row.fence, &change)) {
-            Ok(1) => return Ok(Conclusion::Refused { is_noted: true }),
-            Ok(_) => return kept_or_overtaken(queue, connection, row),
-            Err(error) if is_refusal::<C>(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    try_writing(queue, connection, &row.key, row.fence)?;
-    Ok(Conclusion::Refused { is_noted: false })
-}
-
-/// Makes a write that matches no row. An error shows that a right or a column is missing.
-pub(crate) fn try_writing<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    key: &K,
-    fence: Fence,
-) -> QueryResult<()> {
-    let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
-    in_transaction(connection, |connection| queue.settle_anew(connection, key, nowhere(fence), &change)).map(drop)
-}
-
 /// Returns a state that no row has.
 pub(crate) fn nowhere(fence: Fence) -> Fence {
     Fence { try_count: i32::MIN, ..fence }
 }
 
-/// Leaves a row alone for a while because the database refuses to write on it, and logs this once. `is_noted`: the row
-/// shows it too.
-pub(crate) fn leave_alone<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    due_rows: &DueRows<K, C>,
-    log: &RateLimitedLog,
-    row: &UnsettledRow<K>,
-    cause: &str,
-    is_noted: bool,
-) -> Turn {
-    let UnsettledRow { key, due, details, .. } = row;
-    let refusal = due_rows.refuse(key, *due, details.lane.as_ref(), 0);
-    if refusal.is_first && !is_noted {
-        let cause = log.redacted(cause);
-        tracing::warn!(
-            entity = queue.sql.entity,
-            ?key,
-            "the database refuses to write on a row, which is tried again after pauses of up to an hour: {cause}"
-        );
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Notes on the row as much as the database allows: that it waits, and why. In a strict lane it stays due, because with
+    /// a later due time it would no longer be the first one. An error means that the database refuses this on any row, so
+    /// the refusal does not concern this one alone.
+    pub(crate) fn note_refusal(
+        &self,
+        connection: &mut C,
+        row: &UnsettledRow<K>,
+        text: &ErrorText,
+        pause: Duration,
+    ) -> QueryResult<Conclusion> {
+        let stays_due = self.queue.sql.options.keeps_order_in(row.details.lane.as_ref());
+        let waits = (!stays_due).then(|| Change { next: Some(Next::In(pause)), ..Change::default() });
+        let mut changes: Vec<_> = waits.into_iter().collect();
+        if *text != ErrorText::Keep {
+            changes.insert(0, Change { error: text.clone(), ..changes.first().cloned().unwrap_or_default() });
+        }
+        for change in changes {
+            match self.settle_alone(connection, &row.key, row.fence, &change) {
+                Ok(1) => return Ok(Conclusion::Refused { is_noted: true }),
+                Ok(_) => return self.kept_or_overtaken(connection, row),
+                Err(error) if is_refusal::<C>(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.try_writing(connection, &row.key, row.fence)?;
+        Ok(Conclusion::Refused { is_noted: false })
     }
-    if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
-}
 
-/// Leaves a row alone that came back as it was although its new state was written. It had come back `times` times
-/// before.
-pub(crate) fn leave_kept_alone<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    due_rows: &DueRows<K, C>,
-    row: &UnsettledRow<K>,
-    times: u32,
-) -> Turn {
-    let UnsettledRow { key, due, details, .. } = row;
-    let refusal = due_rows.refuse(key, *due, details.lane.as_ref(), times);
-    if times == 0 {
-        tracing::warn!(
-            entity = queue.sql.entity,
-            ?key,
-            "a row has come back as it was when its attempt began, although the attempt was committed, so its effects may \
-             come twice: a trigger puts the old values back; the row is tried again after pauses of up to an hour"
-        );
+    /// Makes a write that matches no row. An error shows that a right or a column is missing.
+    pub(crate) fn try_writing(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<()> {
+        let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
+        self.settle_alone(connection, key, nowhere(fence), &change).map(drop)
     }
-    if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
-}
 
-/// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it; otherwise
-/// another session was faster.
-pub(crate) fn kept_or_overtaken<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    row: &UnsettledRow<K>,
-) -> QueryResult<Conclusion> {
-    let key = std::slice::from_ref(&row.key);
-    let found = in_transaction(connection, |connection| queue.claim_keys(connection, key, 1, Scope::ALL))?;
-    let is_as_claimed =
-        |found: Fence| found.reads_as(row.fence) && (row.fence.due.is_none() || found.due == row.fence.due);
-    let is_kept = found.first().is_some_and(|found| is_as_claimed(found.fence));
-    Ok(if is_kept { Conclusion::Kept } else { Conclusion::Overtaken })
+    /// Writes a row's new state in a transaction of its own.
+    pub(super) fn settle_alone(
+        &self,
+        connection: &mut C,
+        key: &K,
+        fence: Fence,
+        change: &Change,
+    ) -> QueryResult<usize> {
+        in_transaction(connection, |connection| self.queue.settle_anew(connection, key, fence, change))
+    }
+
+    /// Leaves a row alone for a while because the database refuses to write on it, and logs this once. `is_noted`: the row
+    /// shows it too.
+    pub(crate) fn leave_alone(&self, row: &UnsettledRow<K>, cause: &str, is_noted: bool) -> Turn {
+        let refusal = self.refuse(row, 0);
+        if refusal.is_first && !is_noted {
+            let cause = self.redacted(cause);
+            tracing::warn!(
+                entity = self.info.entity,
+                key = ?row.key,
+                "the database refuses to write on a row, which is tried again after pauses of up to an hour: {cause}"
+            );
+        }
+        if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
+    }
+
+    /// Leaves a row alone that came back as it was although its new state was written. It had come back `times` times
+    /// before.
+    pub(crate) fn leave_kept_alone(&self, row: &UnsettledRow<K>, times: u32) -> Turn {
+        let refusal = self.refuse(row, times);
+        if times == 0 {
+            tracing::warn!(
+                entity = self.info.entity,
+                key = ?row.key,
+                "a row has come back as it was when its attempt began, although the attempt was committed, so its effects may \
+                 come twice: a trigger puts the old values back; the row is tried again after pauses of up to an hour"
+            );
+        }
+        if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
+    }
+
+    /// Passes over a row for a while. It had been passed over `times` times before.
+    pub(super) fn refuse(&self, row: &UnsettledRow<K>, times: u32) -> Refusal {
+        self.due_rows.refuse(&row.key, row.due, row.details.lane.as_ref(), times)
+    }
+
+    /// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it; otherwise
+    /// another session was faster.
+    pub(super) fn kept_or_overtaken(&self, connection: &mut C, row: &UnsettledRow<K>) -> QueryResult<Conclusion> {
+        let key = std::slice::from_ref(&row.key);
+        let found = in_transaction(connection, |connection| self.queue.claim_keys(connection, key, 1, Scope::ALL))?;
+        let is_as_claimed =
+            |found: Fence| found.reads_as(row.fence) && (row.fence.due.is_none() || found.due == row.fence.due);
+        let is_kept = found.first().is_some_and(|found| is_as_claimed(found.fence));
+        Ok(if is_kept { Conclusion::Kept } else { Conclusion::Overtaken })
+    }
 }

@@ -10,22 +10,25 @@ use diesel::result::QueryResult;
 
 use super::in_flight::InFlight;
 use super::slot::{ErasedRow, Slot};
-use super::teller::Teller;
 use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder, Target};
-use crate::entity::{Entity, GroupMode, LeaseMode};
+use crate::claim::ClaimStyle;
 use crate::error::Finding;
 use crate::event::Events;
-use crate::log::RateLimitedLog;
 use crate::row::FailureTexts;
 
 /// One entity in a poller on connections of type `C`, as its workers use it.
 pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
-    /// Returns what is known of the runner from the start.
-    fn info(&self) -> &RunnerInfo;
+    /// Returns the queue that it serves.
+    fn served(&self) -> &dyn AnyQueue<C>;
 
-    /// Returns its questions to the database about its queue.
-    fn probes(&self) -> &dyn QueueProbes<C>;
+    /// Returns what is known of the runner from the start.
+    fn info(&self) -> &RunnerInfo {
+        self.served().info()
+    }
+
+    /// Compares the live table with what the queue needs.
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
 
     /// Returns the leases that it holds, in lease mode.
     fn leases(&self) -> Option<&dyn HeldLeases<C>> {
@@ -44,27 +47,10 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// place of the worker, because the handler does not return.
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn;
 
-    /// Tells these listeners what becomes of the rows.
-    fn tell_to(&mut self, events: &Events);
-
-    /// Tells whether rows were interrupted and wait for their next attempt.
-    fn has_interrupted(&self) -> bool;
-
     /// Tells whether rows are claimed that no worker has begun.
     fn has_more_claimed(&self) -> bool {
         false
     }
-
-    /// Serves only rows in these stages.
-    fn serve_stages(&mut self, stages: Vec<&'static str>);
-
-    /// Claims no more rows in these stages, which are paused, and all others that it serves. Returns whether any stage is
-    /// left; if none is, nothing changes.
-    fn leave_out_stages(&self, paused: &[String]) -> bool;
-
-    /// Makes a runner that writes only for moments take turns with the others of the poller, if the database has one
-    /// writer.
-    fn take_turns_with(&mut self, _writer: &Arc<Mutex<()>>) {}
 }
 
 /// The facts about a runner that are known from the start.
@@ -80,14 +66,10 @@ pub(crate) struct RunnerInfo {
     /// Whether it keeps such records: a turn holds its transaction, and therefore the process's turn to write, while
     /// the handler runs.
     pub(crate) is_recorded: bool,
-    /// Whether one message is processed at a time, anywhere: while one worker takes a turn, no other finds work.
-    pub(crate) is_exclusive: bool,
     /// How long a handler may hold its transaction.
     pub(crate) timeout: Duration,
-    /// The texts of the entity's stages, if it has any.
-    pub(crate) stages: Option<&'static [&'static str]>,
-    /// The window in which its messages may be processed, as its attributes say.
-    pub(crate) window: Option<&'static str>,
+    /// Where the queue's columns and index are, and its options.
+    pub(crate) target: Target,
     /// The longest wait of the heartbeat, if rows are held by leases.
     pub(crate) heartbeat_interval: Option<Duration>,
 }
@@ -99,27 +81,10 @@ impl RunnerInfo {
     }
 }
 
-/// Describes the mode of an entity and its times, for the log. `timeout`: how long a handler may take.
-pub(crate) fn describe_way<Q: Entity>(timeout: Duration) -> String {
-    let (settings, mode) = (Q::SETTINGS, TypeId::of::<Q::Mode>());
-    let way = match mode {
-        mode if mode == TypeId::of::<LeaseMode>() => format!("lease of {:?}", settings.lease),
-        mode if mode == TypeId::of::<GroupMode>() => format!("groups of up to {}", settings.group),
-        _ => "one transaction each".to_owned(),
-    };
-    format!("{way}, timeout {timeout:?}, {} tries", settings.max_tries)
-}
-
-/// The questions about a runner's queue that the scout, and the checks at the start, ask the database.
-pub(crate) trait QueueProbes<C: QueueConnection> {
-    /// Returns where the queue's columns and index are.
-    fn target(&self) -> QueryResult<Target>;
-
-    /// Compares the live table with what the queue needs.
-    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
-
-    /// Returns the channel on which the database announces rows that become due, if it does.
-    fn channel(&self) -> QueryResult<Option<String>>;
+/// A queue in a poller without the type of its keys: what the scout, and the checks at the start, ask.
+pub(crate) trait AnyQueue<C: QueueConnection> {
+    /// Returns what is known of the runner from the start.
+    fn info(&self) -> &RunnerInfo;
 
     /// Reads the database's current time.
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
@@ -133,6 +98,13 @@ pub(crate) trait QueueProbes<C: QueueConnection> {
 
     /// Probes, while the workers are busy, whether their claims walk over rows that were settled long ago.
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()>;
+
+    /// Tells whether rows were interrupted and wait for their next attempt.
+    fn has_interrupted(&self) -> bool;
+
+    /// Claims no more rows in these stages, which are paused, and all others that are served. Returns whether any stage is
+    /// left; if none is, nothing changes.
+    fn leave_out_stages(&self, paused: &[String]) -> bool;
 }
 
 /// The rows that a runner holds by leases, for the heartbeat and a shutdown.
@@ -180,26 +152,25 @@ pub(crate) trait WorkerCalls {
     fn takes_next(&self, ended: Turn) -> bool;
 }
 
-/// The settings of the poller that a runner takes.
-pub(crate) struct RunnerSettings {
+/// What a runner takes from its poller.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct RunnerSettings {
     pub(crate) texts: FailureTexts,
+    /// The stages in which rows are served, if not all.
+    pub(crate) stages: Option<Vec<&'static str>>,
+    /// Lease mode: how many rows one claim takes at most.
+    pub(crate) claim_batch: Option<u32>,
+    /// Lease mode: how rows are claimed.
+    pub(crate) claim_style: ClaimStyle,
     /// Whether claims begin at the low-water mark from the first on.
     pub(crate) low_water_at_once: bool,
     /// Whether rows are prefetched however slowly messages come.
     pub(crate) prefetch_at_once: bool,
-}
-
-impl RunnerSettings {
-    /// Returns what tells of the rows of this entity.
-    pub(crate) fn teller(&self, entity: &'static str) -> Teller {
-        Teller::new(entity, self.texts.redact.clone())
-    }
-
-    /// Returns the log of one runner. Each runner has its own log, so that one entity's warnings do not hold back
-    /// another's.
-    pub(crate) fn log(&self) -> RateLimitedLog {
-        RateLimitedLog::new(self.texts.redact.clone())
-    }
+    /// The listeners that hear what becomes of the rows.
+    pub(crate) events: Events,
+    /// The process's turn to write, if the database has one writer.
+    pub(crate) writer: Arc<Mutex<()>>,
 }
 
 /// A runner to be added to a poller.

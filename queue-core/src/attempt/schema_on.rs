@@ -1,16 +1,14 @@
 //! The comparison of the derive, the application's `table!` and the live table, for the user's CI.
 
-use std::any::TypeId;
-
 use diesel::connection::TransactionManager;
 use diesel::query_builder::QueryFragment;
 use diesel::query_source::Table;
 use diesel::result::QueryResult;
 use diesel::{Connection, Expression};
 
-use super::preflight::{check_claim, check_leased, check_table};
-use crate::backend::{DeclaredColumn, DeclaredTypes, LockSql, QueueConnection, TriggerMigration, column_names};
-use crate::entity::{Entity, LeaseMode, QueueTable};
+use super::preflight::{check_queue, check_table};
+use crate::backend::{DeclaredColumn, DeclaredTypes, QueueConnection, TriggerMigration, column_names};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Finding;
 use crate::statement::QueueOn;
 
@@ -72,7 +70,7 @@ where
         let status = C::TransactionManager::transaction_manager_status_mut(connection);
         let is_alone = matches!(status.transaction_depth(), Ok(None));
         let mut findings = match is_alone {
-            true => check_table(Q::QUEUE, connection)?,
+            true => check_table(connection, &target)?,
             false => connection.check(&target)?,
         };
         for finding in connection.differences(&target, &declared.collect::<Vec<_>>())? {
@@ -83,13 +81,7 @@ where
         if !findings.is_empty() || !is_alone {
             return Ok(findings);
         }
-        match TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>() {
-            true => {
-                let can_lock = C::Backend::ONE_WRITER || connection.skips_locked_rows()?;
-                check_leased(Q::QUEUE, connection, can_lock)
-            }
-            false => check_claim(Q::QUEUE, connection),
-        }
+        check_queue(Q::QUEUE, connection)
     }
 
     fn trigger_migration(connection: &mut C) -> QueryResult<TriggerMigration> {

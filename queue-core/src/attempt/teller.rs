@@ -15,13 +15,8 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    pub(crate) fn new(entity: &'static str, redact: Option<Redact>) -> Self {
-        Teller { entity, events: Events::default(), failures: RateLimitedLog::new(redact) }
-    }
-
-    /// Tells these listeners from now on.
-    pub(crate) fn tell_to(&mut self, events: &Events) {
-        self.events = events.clone();
+    pub(crate) fn new(entity: &'static str, events: Events, redact: Option<Redact>) -> Self {
+        Teller { entity, events, failures: RateLimitedLog::new(redact) }
     }
 
     /// Watches an attempt on this row, which was due at this time, if that is known.

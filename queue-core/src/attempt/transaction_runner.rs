@@ -1,42 +1,43 @@
 //! One entity in transaction mode: a turn claims a message, attempts it, and continues with the next one if that is
 //! locked already.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 
 use super::attempt::{Attempted, End, attempt};
 use super::end::timed_out;
 use super::plan::{AttemptBody, ClaimPlan, Handling, Plan, UnsettledRow};
-use super::preflight::{channel, check_claim, key_prefix};
-use super::refusal::leave_kept_alone;
-use super::runner::{QueueProbes, Runner, RunnerInfo, RunnerSettings, WorkerCalls, describe_way};
-use super::settle_rules::{SettleRules, tries_before};
+use super::preflight::check_queue;
+use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerCalls};
+use super::served_queue::ServedQueue;
+use super::settle_rules::tries_before;
 use super::slot::{ErasedRow, Slot};
 use super::turn::Turn;
-use super::undecodable::set_aside;
-use crate::backend::{QueueBackend, QueueConnection, SessionHolder, Target};
-use crate::claim::{DueRows, HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
+use crate::backend::{QueueConnection, SessionHolder};
+use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};
-use crate::event::{Events, Watch};
+use crate::event::Watch;
 use crate::handler::Handler;
-use crate::log::RateLimitedLog;
 use crate::row::failure_text;
-use crate::statement::{ErasedQueue, QueueOn};
+use crate::statement::QueueOn;
 
-/// An entity, its handler and its settings.
+/// A queue whose messages have a transaction each, and its handler.
 pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
-    pub(crate) queue: &'static ErasedQueue<K, C>,
-    info: RunnerInfo,
+    pub(super) served: ServedQueue<K, C>,
     handler: Box<dyn AttemptBody<C> + Send + Sync>,
-    pub(crate) rules: SettleRules,
-    pub(crate) due_rows: DueRows<K, C>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
-    pub(crate) log: RateLimitedLog,
+}
+
+impl<K: Key, C: QueueConnection> Deref for TransactionRunner<K, C> {
+    type Target = ServedQueue<K, C>;
+
+    fn deref(&self) -> &ServedQueue<K, C> {
+        &self.served
+    }
 }
 
 impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
@@ -44,35 +45,11 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     where
         Q: Entity<Key = K> + QueueOn<C>,
     {
-        let (queue, options) = (Q::QUEUE, *Q::QUEUE.sql.options);
-        let timeout = Q::SETTINGS.timeout.unwrap_or(C::Backend::DEFAULT_TIMEOUT);
         Ok(TransactionRunner {
-            queue,
-            info: RunnerInfo {
-                entity: Q::ENTITY,
-                queue: queue.id(),
-                key_prefix: key_prefix(queue)?,
-                way: describe_way::<Q>(timeout),
-                is_recorded: true,
-                is_exclusive: options.exclusive,
-                timeout,
-                stages: options.stages.map(|stages| stages.names),
-                window: options.window,
-                heartbeat_interval: None,
-            },
             handler: Box::new(Handling(handler)),
-            due_rows: DueRows::of(queue, settings.low_water_at_once, None)?,
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),
-            log: settings.log(),
-            rules: SettleRules {
-                teller: settings.teller(Q::ENTITY),
-                settings: Q::SETTINGS,
-                options,
-                retry: Q::retry_policy(),
-                texts: settings.texts,
-                leased: false,
-            },
+            served: ServedQueue::new::<Q>(settings)?,
         })
     }
 
@@ -115,16 +92,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         holder: &mut SessionHolder<C>,
         limit: u32,
     ) -> Result<Option<PickedRows<'_, K>>, Turn> {
-        let picked = self.due_rows.pick(holder, limit).map_err(|error| {
-            holder.close();
-            if let Error::Database(error) = &error
-                && let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error)
-            {
-                return turn;
-            }
-            self.log.warn(self.queue.sql.entity, &format!("no message can be claimed: {}", failure_text(&error, 500)));
-            Turn::Trouble
-        })?;
+        let picked = self.due_rows.pick(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
         if picked.as_ref().is_some_and(|picked| picked.is_new) {
             self.forget_prefetched();
         }
@@ -169,7 +137,13 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     ) -> Option<Turn> {
         Some(match end {
             End::Idle => return self.idle_turn(rows, session_is_sound),
-            End::NotClaimed(error) => self.unclaimed_turn(holder, worker, &error),
+            End::NotClaimed(error) => {
+                let turn = self.has_no_claim(holder, &error.into());
+                if turn != Turn::Trouble {
+                    worker.has_claimed();
+                }
+                turn
+            }
             End::Settled(key, settled) => {
                 rows.claim_floor.keep();
                 self.due_rows.is_written(&key);
@@ -187,7 +161,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             }
             End::Returned(row, times) => {
                 self.forget_prefetched();
-                leave_kept_alone(self.queue, &self.due_rows, &row, times)
+                self.leave_kept_alone(&row, times)
             }
             End::Suspect => {
                 self.forget_prefetched();
@@ -215,16 +189,6 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         Some(Turn::Idle)
     }
 
-    /// Returns the turn of an attempt whose claim failed. A row whose key cannot be decoded is set aside.
-    fn unclaimed_turn(&self, holder: &mut SessionHolder<C>, worker: &dyn WorkerCalls, error: &DieselError) -> Turn {
-        if let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error) {
-            worker.has_claimed();
-            return turn;
-        }
-        self.log.warn(self.queue.sql.entity, &format!("no message can be claimed: {error}"));
-        Turn::Trouble
-    }
-
     /// Forgets the prefetched keys and rows: the rows that are to run next may not be among them.
     fn forget_prefetched(&self) {
         self.prefetched_keys.forget();
@@ -233,12 +197,12 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
 }
 
 impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
-    fn info(&self) -> &RunnerInfo {
-        &self.info
+    fn served(&self) -> &dyn AnyQueue<C> {
+        &self.served
     }
 
-    fn probes(&self) -> &dyn QueueProbes<C> {
-        self
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        check_queue(self.queue, connection)
     }
 
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
@@ -253,7 +217,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
                 match self.attempt_one(holder, slot, worker, &rows, locked.take()) {
                     Ok(attempted) => attempted,
                     Err(error) => {
-                        self.log.warn(self.queue.sql.entity, &failure_text(&error, 500));
+                        self.warn(&failure_text(&error, 500));
                         return Turn::Trouble;
                     }
                 };
@@ -273,51 +237,5 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         self.due_rows.rows_in_hand.give_up(&row.key);
         let remainder = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
         self.conclude(holder, row, remainder, &watch)
-    }
-
-    fn tell_to(&mut self, events: &Events) {
-        self.rules.teller.tell_to(events);
-    }
-
-    fn has_interrupted(&self) -> bool {
-        self.due_rows.row_backoff.any()
-    }
-
-    fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.due_rows.stages.serve(stages);
-    }
-
-    fn leave_out_stages(&self, paused: &[String]) -> bool {
-        self.due_rows.stages.leave_out(self.info.stages, paused)
-    }
-}
-
-impl<K: Key, C: QueueConnection> QueueProbes<C> for TransactionRunner<K, C> {
-    fn target(&self) -> QueryResult<Target> {
-        self.queue.target()
-    }
-
-    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        check_claim(self.queue, connection)
-    }
-
-    fn channel(&self) -> QueryResult<Option<String>> {
-        channel(self.queue)
-    }
-
-    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        self.queue.present(connection).map(DateTime::from)
-    }
-
-    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due(connection, thorough)
-    }
-
-    fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        self.queue.oldest_due(connection, self.due_rows.stages())
-    }
-
-    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water(connection)
     }
 }

@@ -48,11 +48,12 @@ pub(crate) struct PickedRows<'a, K> {
 
 impl<K: Key, C: QueueConnection> DueRows<K, C> {
     /// The due rows of a queue. `low_water_at_once`: claims begin at the low-water mark from the first on. `lease`: the length
-    /// of its leases in lease mode.
+    /// of its leases in lease mode. `stages`: those that are served, if not all.
     pub(crate) fn of(
         queue: &'static ErasedQueue<K, C>,
         low_water_at_once: bool,
         lease: Option<Duration>,
+        stages: Option<Vec<&'static str>>,
     ) -> QueryResult<Self> {
         let mut low_water = LowWater::of::<C>(queue.sql.options);
         if low_water_at_once {
@@ -67,7 +68,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             low_water,
             places: Places::of(queue, lease)?,
             turn_holder: TurnHolder::new(queue),
-            stages: ServedStages::default(),
+            stages: ServedStages::of(stages),
         })
     }
 

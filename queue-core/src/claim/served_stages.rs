@@ -7,7 +7,6 @@ use crate::lock::Mutex;
 static LEFT: Mutex<Vec<&'static [&'static str]>> = Mutex::new(Vec::new());
 
 /// The stages in which a poller claims rows.
-#[derive(Default)]
 pub(crate) struct ServedStages {
     /// Those that it serves, if not all.
     served: Option<Vec<&'static str>>,
@@ -16,9 +15,9 @@ pub(crate) struct ServedStages {
 }
 
 impl ServedStages {
-    /// Serves only these.
-    pub(crate) fn serve(&mut self, stages: Vec<&'static str>) {
-        self.served = Some(stages);
+    /// Serves only these, or all.
+    pub(super) fn of(served: Option<Vec<&'static str>>) -> Self {
+        ServedStages { served, left: Mutex::default() }
     }
 
     /// Returns the stages, if not all.
@@ -61,7 +60,7 @@ mod tests {
 
     #[test]
     fn paused_stages_are_left_out_until_they_are_not_paused() {
-        let stages = ServedStages::default();
+        let stages = ServedStages::of(None);
         assert_eq!(stages.now(), None);
         assert!(stages.leave_out(Some(ALL), &paused(&["SEND"])));
         assert_eq!(stages.now(), Some(["RENDER", "BOOK"].as_slice()));
@@ -71,8 +70,7 @@ mod tests {
 
     #[test]
     fn a_poller_of_some_stages_keeps_to_those() {
-        let mut stages = ServedStages::default();
-        stages.serve(vec!["SEND", "BOOK"]);
+        let stages = ServedStages::of(Some(vec!["SEND", "BOOK"]));
         assert!(stages.leave_out(Some(ALL), &paused(&["RENDER"])));
         assert_eq!(stages.now(), Some(["SEND", "BOOK"].as_slice()));
         assert!(stages.leave_out(Some(ALL), &paused(&["BOOK"])));

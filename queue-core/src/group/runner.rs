@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use diesel::result::QueryResult;
+
 use super::body::GroupBody;
 use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
 use super::group::work_group;
@@ -10,13 +12,14 @@ use super::recover::{CommitState, settle_if_committed};
 use super::reread::Rereading;
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
-    CONCLUSIONS, ErasedRow, InDoubt, QueueProbes, Remainder, Runner, RunnerInfo, Slot, Tally, TransactionRunner, Turn,
-    UnsettledRow, WorkerCalls, set_aside,
+    AnyQueue, CONCLUSIONS, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow,
+    WorkerCalls,
 };
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
-use crate::event::{Events, Watch};
+use crate::error::Finding;
+use crate::event::Watch;
 use crate::lock::unpoisoned;
 use crate::row::{Options, Settlement, failure_text};
 use crate::statement::Next;
@@ -80,7 +83,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
             }
             Err(error) => {
-                self.runner.log.warn(self.runner.queue.sql.entity, &failure_text(&error, 500));
+                self.runner.warn(&failure_text(&error, 500));
                 return Some(Turn::Trouble);
             }
         };
@@ -100,7 +103,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             return Some(Turn::GivenUp);
         }
         if let Some(remark) = &grouped.remark {
-            self.runner.log.warn(self.runner.queue.sql.entity, remark);
+            self.runner.warn(remark);
         }
         if matches!(grouped.end, GroupEnd::Undone(UndoReason::RowsChanged(_))) {
             self.rereading.is_needed();
@@ -125,21 +128,15 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
             GroupEnd::Idle => return Turn::Idle,
-            GroupEnd::NotClaimed(error) => {
-                if let Some(turn) = set_aside(self.runner.queue, holder, &self.runner.log, &self.runner.rules, &error) {
-                    return turn;
-                }
-                self.runner.log.warn(self.runner.queue.sql.entity, &format!("no message can be claimed: {error}"));
-                return Turn::Trouble;
-            }
+            GroupEnd::NotClaimed(error) => return self.runner.has_no_claim(holder, &error.into()),
             GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
             GroupEnd::Undone(UndoReason::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
-                self.runner.log.warn(self.runner.queue.sql.entity, &format!("{what}: {cause}"));
+                self.runner.warn(&format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
             GroupEnd::Undone(UndoReason::Alone(cause) | UndoReason::RowsChanged(cause)) => {
-                let cause = self.runner.log.redacted(&cause);
+                let cause = self.runner.redacted(&cause);
                 tracing::debug!(
                     entity = self.runner.queue.sql.entity,
                     cause,
@@ -247,10 +244,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 Ok(committed) => return Some(committed),
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    self.runner.log.warn(
-                        self.runner.queue.sql.entity,
-                        &format!("the end of a group cannot be found out: {error}"),
-                    );
+                    self.runner.warn(&format!("the end of a group cannot be found out: {error}"));
                     holder.close();
                 }
             }
@@ -265,7 +259,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 self.runner.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
             } else {
                 let what = "was changed by somebody else after a handler of its group had committed its effects";
-                self.runner.log.warn(self.runner.queue.sql.entity, &format!("row {} {what}", row.key));
+                self.runner.warn(&format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
         }
@@ -342,12 +336,12 @@ fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
 }
 
 impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
-    fn info(&self) -> &RunnerInfo {
-        self.runner.info()
+    fn served(&self) -> &dyn AnyQueue<C> {
+        self.runner.served()
     }
 
-    fn probes(&self) -> &dyn QueueProbes<C> {
-        self.runner.probes()
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        self.runner.check(connection)
     }
 
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
@@ -377,22 +371,6 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
         self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
         self.runner.prefetched_keys.forget();
         Turn::Interrupted
-    }
-
-    fn tell_to(&mut self, events: &Events) {
-        self.runner.tell_to(events);
-    }
-
-    fn has_interrupted(&self) -> bool {
-        self.runner.has_interrupted()
-    }
-
-    fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.runner.serve_stages(stages);
-    }
-
-    fn leave_out_stages(&self, paused: &[String]) -> bool {
-        self.runner.leave_out_stages(paused)
     }
 }
 

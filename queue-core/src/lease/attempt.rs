@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::claim::{LeasedMessage, UncalledRow};
-use super::leased_rows::{LeasedRow, WatchedRow};
+use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner, leave};
 use crate::attempt::{
     AttemptBody, AttemptError, ClaimPlan, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, SettledRow, Slot,
-    Turn, find_out, in_transaction, is_refusal, record, settle_claimed, try_writing,
+    Turn, in_transaction, is_refusal, record, settle_claimed,
 };
 use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
@@ -100,10 +99,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                self.log.warn(
-                    self.queue.sql.entity,
-                    "a lease was lost: the row was changed by somebody else, nothing was written",
-                );
+                self.warn("a lease was lost: the row was changed by somebody else, nothing was written");
                 row.watch.ends(Ending::LeaseLost, None, None);
             }
             _ => {}
@@ -112,8 +108,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Settles a leased row without its handler.
-    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &UncalledRow<K>) -> Turn {
-        let UncalledRow { held, settled, change } = decided;
+    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &DecidedRow<K>) -> Turn {
+        let DecidedRow { held, settled, change } = decided;
         let row = self.watch(held.clone());
         tracing::debug!(entity = self.queue.sql.entity, key = ?held.key, outcome = ?settled, "settled by the claim");
         let mut record = || self.record(holder, &row, *settled, change).inspect_err(|_| holder.close());
@@ -243,10 +239,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             Ok(_) => Turn::Interrupted,
             Err(error) => {
-                self.log.warn(
-                    self.queue.sql.entity,
-                    &format!("a late handler cannot be recorded: {}", failure_text(&error, 500)),
-                );
+                self.warn(&format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
                 holder.close();
                 Turn::Interrupted
             }
@@ -267,15 +260,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Ok(Written::GivenUp) => return Turn::GivenUp,
                 Ok(Written::Refused(cause)) => {
                     let what = "the database refuses to write the end of an attempt on row";
-                    self.log.warn(self.queue.sql.entity, &format!("{what} {}: {cause}", held.key));
-                    held.watch.ends(Ending::Refused, Some(&self.log.redacted(&cause)), None);
+                    self.warn(&format!("{what} {}: {cause}", held.key));
+                    held.watch.ends(Ending::Refused, Some(&self.redacted(&cause)), None);
                     return Turn::Refused;
                 }
                 Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
                 Ok(Written::NotYet(cause)) => cause,
                 Err(error) => failure_text(&error, 500),
             };
-            self.log.warn(self.queue.sql.entity, &format!("the end of an attempt cannot be written yet: {cause}"));
+            self.warn(&format!("the end of an attempt cannot be written yet: {cause}"));
             if !rest(held, until, tries) {
                 held.watch.is_interrupted(&cause);
                 break;
@@ -300,10 +293,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Ok(written) => return Some(written),
                 Err(error) => {
                     let cause = failure_text(&error, 500);
-                    self.log.warn(
-                        self.queue.sql.entity,
-                        &format!("the end of an attempt cannot be found out yet: {cause}"),
-                    );
+                    self.warn(&format!("the end of an attempt cannot be found out yet: {cause}"));
                     if !rest(held, until, tries) {
                         break;
                     }
@@ -415,7 +405,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &WatchedRow<K>,
         in_doubt: &InDoubt,
     ) -> QueryResult<Written> {
-        Ok(match find_out(self.queue, session, &held.key, held.fence, in_doubt)? {
+        Ok(match self.served.find_out(session, &held.key, held.fence, in_doubt)? {
             Conclusion::Settled(settled) => {
                 let change = in_doubt.change.iter();
                 change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
@@ -511,7 +501,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 noted => return noted.map(drop).map_err(Error::from),
             }
         }
-        Ok(try_writing(self.queue, connection, &held.key, held.fence)?)
+        Ok(self.try_writing(connection, &held.key, held.fence)?)
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::calls::{CallEnd, Calls, EndedCall};
-use super::claim::{LeasedMessage, UncalledRow};
-use super::leased_rows::LeasedRow;
+use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
 use crate::attempt::{BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
@@ -87,7 +86,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         while let Some(row) = ready.take() {
             match row {
                 Ready::Settled(settled) => tally.count(Turn::Settled(settled)),
-                Ready::UncalledRow(row) if may_begin(&row.held) => decided.push(row),
+                Ready::DecidedRow(row) if may_begin(&row.held) => decided.push(row),
                 Ready::LeasedMessage(leased) if may_begin(&leased.held) => {
                     let held = leased.held.clone();
                     let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());
@@ -96,7 +95,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                         tally.count(Turn::Interrupted);
                     }
                 }
-                Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
+                Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => {
                     self.give_back(holder, &held);
                     self.give_back_unstarted(holder, Duration::ZERO);
                     goes_on = false;
@@ -142,7 +141,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {
-                self.log.warn(self.queue.sql.entity, "the runtime has dropped a call: its row is given back");
+                self.warn("the runtime has dropped a call: its row is given back");
                 self.give_back(holder, &row.held);
                 // The worker rests before it begins more calls there, and not before it has given all of them back.
                 let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::claim_style::ClaimStyle;
+use crate::backend::{LockSql, QueueConnection};
+use crate::claim::ClaimStyle;
 
 /// After this many refusals in a row, no more claims are made by one statement.
 const REFUSALS: u32 = 3;
@@ -30,9 +31,9 @@ impl ClaimWay {
     }
 
     /// Notes what the server supports.
-    pub(crate) fn learn(&self, skips_locked_rows: bool, can_lock: bool) {
+    pub(crate) fn learn<C: QueueConnection>(&self, skips_locked_rows: bool) {
         self.skips_locked_rows.store(skips_locked_rows && self.style == ClaimStyle::Auto, Ordering::Relaxed);
-        self.can_lock.store(can_lock, Ordering::Relaxed);
+        self.can_lock.store(skips_locked_rows || C::Backend::ONE_WRITER, Ordering::Relaxed);
     }
 
     /// Tells whether claims pass over the rows that others are claiming.

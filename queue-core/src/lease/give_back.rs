@@ -23,7 +23,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let given = self.write_back(holder, &[held]);
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
-            self.log.warn(self.queue.sql.entity, &format!("a row cannot be given back: {}", failure_text(error, 500)));
+            self.warn(&format!("a row cannot be given back: {}", failure_text(error, 500)));
             holder.close();
         }
         self.leased_rows.remove(held);

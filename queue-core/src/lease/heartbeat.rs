@@ -27,8 +27,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         for held in held.chunks(TOGETHER) {
             if let Err(error) = self.extend(holder, held) {
                 // After half a lease without success, the handlers learn that they may have lost their rows.
-                self.log
-                    .warn(self.queue.sql.entity, &format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                self.warn(&format!("leases cannot be extended: {}", failure_text(&error, 500)));
                 holder.close();
                 return;
             }
@@ -75,10 +74,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
-                    self.log.warn(
-                        self.queue.sql.entity,
-                        &format!("the lease of row {} cannot be extended: {error}", held.key),
-                    );
+                    self.warn(&format!("the lease of row {} cannot be extended: {error}", held.key));
                 }
                 Err(error) => return Err(error.into()),
             }

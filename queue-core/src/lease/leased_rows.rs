@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::claim::ClaimedAs;
 use crate::event::Watch;
-use crate::handler::{LeaseClock, LeaseEnd};
+use crate::handler::{LeaseClock, LeaseEnd, OwnedMessage};
 use crate::lock::unpoisoned;
-use crate::row::{Details, Fence, RowKey};
+use crate::row::{Details, Fence, RowKey, Settlement};
+use crate::statement::Change;
 
 /// A row that this process has leased.
 #[derive(Debug)]
@@ -27,6 +28,19 @@ pub(crate) struct LeasedRow<K> {
     pub(crate) tries: u32,
     pub(crate) details: Details,
     pub(crate) clock: Arc<LeaseClock>,
+}
+
+/// A leased row with its message.
+pub(crate) struct LeasedMessage<K> {
+    pub(crate) held: Arc<LeasedRow<K>>,
+    pub(crate) message: OwnedMessage,
+}
+
+/// A leased row, and the new state that is decided for it.
+pub(crate) struct DecidedRow<K> {
+    pub(crate) held: Arc<LeasedRow<K>>,
+    pub(crate) settled: Settlement,
+    pub(crate) change: Change,
 }
 
 /// A leased row, and what the listeners hear of its attempt.

@@ -9,7 +9,6 @@ mod call_turns;
 mod calls;
 mod claim;
 mod claim_size;
-mod claim_style;
 mod claim_way;
 mod give_back;
 mod heartbeat;
@@ -17,8 +16,6 @@ mod leased_rows;
 mod runner;
 mod together;
 mod turns;
-
-pub use self::claim_style::ClaimStyle;
 
 pub(crate) use self::any_handler::Calling;
 pub(crate) use self::runner::LeaseRunner;

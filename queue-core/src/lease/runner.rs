@@ -1,6 +1,7 @@
 //! One entity in lease mode: its handler, its settings, and the rows that it has leased.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -8,19 +9,16 @@ use diesel::result::QueryResult;
 
 use super::any_handler::AnyLeaseHandler;
 use super::calls::Calls;
-use super::claim::{LeasedMessage, UncalledRow, leases_at_once};
 use super::claim_size::ClaimSize;
-use super::claim_style::ClaimStyle;
 use super::claim_way::ClaimWay;
-use super::leased_rows::{LeasedRow, LeasedRows, WatchedRow};
-use crate::attempt::{RunnerInfo, RunnerSettings, SettleRules, describe_way, key_prefix};
-use crate::backend::{LockSql, QueueBackend, QueueConnection};
-use crate::claim::{DueRows, HeldPlaces, Places, Standing};
+use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
+use crate::attempt::{RunnerSettings, ServedQueue};
+use crate::backend::{LockSql, QueueConnection};
+use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Key};
 use crate::error::Error;
 use crate::handler::Lease;
 use crate::lock::unpoisoned;
-use crate::log::RateLimitedLog;
 use crate::row::{QueueState, Settlement, idempotency_key};
 use crate::statement::{ErasedQueue, QueueOn, Scope};
 
@@ -31,76 +29,41 @@ pub(crate) struct LateRow<K> {
     pub(crate) timeout: Duration,
 }
 
-/// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
-/// and has to find it free once in half a lease.
-pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
-
-/// An entity, its handler, its settings, and the rows that it has leased.
+/// A queue whose messages are handled under leases, its handler, and the rows that it has leased.
 pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
-    pub(super) queue: &'static ErasedQueue<K, C>,
-    pub(crate) info: RunnerInfo,
+    pub(super) served: ServedQueue<K, C>,
     pub(crate) handler: Box<dyn AnyLeaseHandler<C>>,
     /// The handler's calls, if they run beside the workers.
     pub(crate) calls: Option<Arc<Calls<K, C>>>,
-    pub(crate) rules: SettleRules,
     pub(crate) leased_rows: LeasedRows<K>,
-    pub(crate) due_rows: DueRows<K, C>,
     pub(crate) size: ClaimSize,
     pub(crate) way: ClaimWay,
     pub(crate) ready: Mutex<VecDeque<(Instant, Ready<K>)>>,
     pub(crate) writer: Arc<Mutex<()>>,
-    pub(crate) log: RateLimitedLog,
+}
+
+impl<K: Key, C: QueueConnection> Deref for LeaseRunner<K, C> {
+    type Target = ServedQueue<K, C>;
+
+    fn deref(&self) -> &ServedQueue<K, C> {
+        &self.served
+    }
 }
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
-    pub(crate) fn new<Q>(
-        handler: Box<dyn AnyLeaseHandler<C>>,
-        settings: RunnerSettings,
-        claim_batch: Option<u32>,
-        style: ClaimStyle,
-    ) -> Result<Self, Error>
+    pub(crate) fn new<Q>(handler: Box<dyn AnyLeaseHandler<C>>, settings: RunnerSettings) -> Result<Self, Error>
     where
         Q: Entity<Key = K> + QueueOn<C>,
     {
-        let (queue, options) = (Q::QUEUE, *Q::QUEUE.sql.options);
-        let calls = handler.background()?.map(|background| Calls::new(background, options.exclusive));
-        let mut way = describe_way::<Q>(Q::SETTINGS.timeout.unwrap_or(Q::SETTINGS.lease));
+        let background = handler.background()?;
+        let calls = background.map(|background| Calls::new(background, Q::QUEUE.sql.options.exclusive));
+        let (size, way) = (ClaimSize::of(settings.claim_batch, Q::SETTINGS), ClaimWay::new(settings.claim_style));
+        let (writer, mut served) = (settings.writer.clone(), ServedQueue::new::<Q>(settings)?);
         if let Some(calls) = &calls {
-            way.push_str(&format!(", up to {} calls in flight", calls.counts.most()));
+            served.info.way.push_str(&format!(", up to {} calls in flight", calls.counts.most()));
         }
-        Ok(LeaseRunner {
-            queue,
-            info: RunnerInfo {
-                entity: queue.sql.entity,
-                queue: queue.id(),
-                way,
-                key_prefix: key_prefix(queue)?,
-                is_recorded: false,
-                is_exclusive: options.exclusive,
-                // For the transactions only: the lease limits the handler's own time.
-                timeout: C::Backend::DEFAULT_TIMEOUT,
-                stages: options.stages.map(|stages| stages.names),
-                window: options.window,
-                heartbeat_interval: Some(Q::SETTINGS.lease / HEARTBEATS_PER_LEASE),
-            },
-            handler,
-            calls,
-            leased_rows: LeasedRows::new(),
-            due_rows: DueRows::of(queue, settings.low_water_at_once, Some(Q::SETTINGS.lease))?,
-            size: ClaimSize::of(claim_batch, Q::SETTINGS),
-            way: ClaimWay::new(style),
-            ready: Mutex::default(),
-            writer: Arc::default(),
-            log: settings.log(),
-            rules: SettleRules {
-                teller: settings.teller(queue.sql.entity),
-                settings: Q::SETTINGS,
-                options,
-                retry: Q::retry_policy(),
-                texts: settings.texts,
-                leased: true,
-            },
-        })
+        let (leased_rows, ready) = (LeasedRows::new(), Mutex::default());
+        Ok(LeaseRunner { served, handler, calls, leased_rows, size, way, ready, writer })
     }
 
     /// Returns how long a claimed row belongs to this process if its lease is not extended.
@@ -126,12 +89,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Tells whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
         let scope = Scope { stages: self.due_rows.stages(), ..Scope::ALL };
-        !self.way.is_in_steps() && leases_at_once(self.queue, self.way.skips_locked_rows(), scope)
+        !self.way.is_in_steps() && self.way.skips_locked_rows() && self.queue.is_leased_at_once(scope)
     }
 
     /// Tells whether the queue limits how many rows are processed at a time.
     pub(crate) fn keeps_turns(&self) -> bool {
-        self.info.is_exclusive || self.limits().is_some()
+        self.queue.sql.options.exclusive || self.limits().is_some()
     }
 
     /// Returns the lanes, if they or the queue have a limit.
@@ -147,7 +110,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &LeasedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
     ) -> QueryResult<Standing> {
-        if self.info.is_exclusive {
+        if self.queue.sql.options.exclusive {
             return Ok(match self.queue.exclude(connection)? {
                 false => Standing::Unknown,
                 true if self.queue.another_is_leased(connection, Some(&held.key))? => Standing::Lost,
@@ -200,7 +163,7 @@ pub(crate) fn leave<K: Key, C: QueueConnection>(
 pub(crate) enum Ready<K> {
     LeasedMessage(LeasedMessage<K>),
     /// The row is under its lease, and a worker settles it without its handler.
-    UncalledRow(UncalledRow<K>),
+    DecidedRow(DecidedRow<K>),
     /// The claim has settled the row already, so the worker only counts it.
     Settled(Settlement),
 }

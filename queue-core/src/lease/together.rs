@@ -12,7 +12,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt::{Written, taken_away};
 use super::calls::{Calls, EndedCall};
-use super::leased_rows::{LeasedRow, WatchedRow};
+use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use crate::attempt::{AttemptError, InDoubt, Slot, Tally, Turn, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
@@ -52,18 +52,11 @@ pub(crate) struct LateBatch<K, C> {
 struct InHand<K, C> {
     batch: SharedBatch<K, C>,
     /// What becomes of the rows whose answers are applied, in the same order.
-    decided: Vec<Decided<K>>,
+    decided: Vec<DecidedRow<K>>,
     /// The answer that is being applied.
     current: Option<EndedCall<K, C>>,
     /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
     aside: Vec<EndedCall<K, C>>,
-}
-
-/// The new state of a row.
-struct Decided<K> {
-    held: Arc<LeasedRow<K>>,
-    settled: Settlement,
-    change: Change,
 }
 
 /// Rows that one statement settles.
@@ -79,7 +72,7 @@ enum Uncommitted<K> {
     /// The answer to COMMIT was lost.
     InDoubt(String),
     /// The handler of the current answer has ended it, which is a failure of its row.
-    EndedByHandler(String, Box<Decided<K>>),
+    EndedByHandler(String, Box<DecidedRow<K>>),
 }
 
 impl<K> Uncommitted<K> {
@@ -133,14 +126,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match end {
             Ok(()) => {
                 calls.sizes().went_well();
-                for (EndedCall { row, .. }, Decided { settled, change, .. }) in applied.iter().zip(&decided) {
+                for (EndedCall { row, .. }, DecidedRow { settled, change, .. }) in applied.iter().zip(&decided) {
                     self.rules.teller.settled(&row.key, *settled, change, &row.watch);
                     tally.count(self.is_settled(row, *settled));
                 }
             }
             Err(Uncommitted::Undone(why)) => {
                 let answers = decided.len();
-                let why = self.log.redacted(&why);
+                let why = self.redacted(&why);
                 tracing::debug!(entity = self.queue.sql.entity, answers, %why, "answers were not applied together");
                 calls.sizes().was_undone();
                 back.extend(applied.into_iter().chain(current));
@@ -292,7 +285,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         session: &mut Session<C>,
         slot: &Slot,
         ended: &EndedCall<K, C>,
-    ) -> Result<Decided<K>, Uncommitted<K>> {
+    ) -> Result<DecidedRow<K>, Uncommitted<K>> {
         let EndedCall { row, .. } = ended;
         let Some(Answered { message, answer }) = ended.answer() else {
             return Uncommitted::undone("a call without an answer");
@@ -328,7 +321,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                     return Uncommitted::undone("a handler has left a transaction open");
                 }
                 let (settled, change) = self.rules.after_outcome(row.before, row.tries, outcome, &row.details);
-                Ok(Decided { held: row.held.clone(), settled, change })
+                Ok(DecidedRow { held: row.held.clone(), settled, change })
             }
         }
     }
@@ -341,7 +334,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 let (settled, mut change) = self.rules.after_failure(row.tries, failure, &row.details);
                 let text = change.error.text().unwrap_or_default().to_owned();
                 change.error = ErrorText::Set(self.rules.texts.of(&AttemptError::FailedAndEnded(text)));
-                let decided = Decided { held: row.held.clone(), settled, change };
+                let decided = DecidedRow { held: row.held.clone(), settled, change };
                 Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
             }
             _ => Uncommitted::Undone("a handler failed".to_owned()),
@@ -359,12 +352,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
         let (settled, change) = self.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
-        let decided = Decided { held: row.held.clone(), settled, change };
+        let decided = DecidedRow { held: row.held.clone(), settled, change };
         Uncommitted::EndedByHandler(cause, Box::new(decided))
     }
 
     /// Settles the rows, unless that was done: rows with the same change by one statement.
-    fn settle_each(&self, session: &mut Session<C>, decided: &[Decided<K>]) -> Result<(), Uncommitted<K>> {
+    fn settle_each(&self, session: &mut Session<C>, decided: &[DecidedRow<K>]) -> Result<(), Uncommitted<K>> {
         fail_point("lease-applied");
         if decided.iter().any(|decided| taken_away(&decided.held).is_some()) {
             return Uncommitted::undone("a lease has ended");
@@ -408,12 +401,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         holder: &mut SessionHolder<C>,
         applied: Vec<EndedCall<K, C>>,
-        decided: Vec<Decided<K>>,
+        decided: Vec<DecidedRow<K>>,
         cause: &str,
         tally: &mut Tally,
     ) -> Vec<EndedCall<K, C>> {
         let (mut others, since) = (Vec::new(), Instant::now());
-        for (ended, Decided { settled, change, .. }) in applied.into_iter().zip(decided) {
+        for (ended, DecidedRow { settled, change, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;
             let reached = match settled {
                 Settlement::Deleted => None,
@@ -440,7 +433,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 fn write<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    row: &Decided<K>,
+    row: &DecidedRow<K>,
 ) -> QueryResult<usize> {
     let LeasedRow { key, fence, .. } = &*row.held;
     match row.settled {

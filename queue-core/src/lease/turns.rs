@@ -1,29 +1,26 @@
 //! A turn in lease mode: claim, begin a call, settle, give back.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::claim::{ClaimedBatch, LeaseClaim, LeasedMessage, UncalledRow, claim_leases};
-use super::leased_rows::LeasedRow;
-use super::runner::{HEARTBEATS_PER_LEASE, LeaseRunner, Ready};
+use super::claim::{ClaimedBatch, LeaseClaim};
+use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
+use super::runner::{LeaseRunner, Ready};
 use super::together::LateBatch;
 use crate::attempt::{
-    AttemptError, BackgroundCalls, Conclusion, ErasedRow, HeldLeases, KEPT, QueueProbes, Runner, RunnerInfo, Slot,
-    Turn, UnsettledRow, WorkerCalls, channel, check_leased, in_transaction, leave_alone, leave_kept_alone,
-    note_refusal, set_aside,
+    AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, HeldLeases, KEPT, Runner,
+    Slot, Turn, UnsettledRow, WorkerCalls, check_queue, in_transaction,
 };
-use crate::backend::{LockSql, QueueConnection, SessionHolder, Target};
+use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::{Error, Finding};
-use crate::event::Events;
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
 use crate::lock::unpoisoned;
-use crate::row::{ErrorText, Settlement, failure_text};
+use crate::row::{ErrorText, Settlement};
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives back the rows that no worker has begun for this long.
@@ -41,9 +38,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             |(claimed, ready): &(Instant, Ready<K>)| !matches!(ready, Ready::Settled(_)) && claimed.elapsed() >= since;
         let place = ready.iter().position(is_old)?;
         match ready.remove(place)?.1 {
-            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
-                Some(held)
-            }
+            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => Some(held),
             Ready::Settled(_) => None,
         }
     }
@@ -82,19 +77,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     ) -> Result<ClaimedBatch<K>, Turn> {
         let places = self.due_rows.places.as_ref().map(Places::hold);
         let claim = LeaseClaim {
-            rules: &self.rules,
-            lease: self.length(),
             limit,
-            skips_locked_rows: self.way.skips_locked_rows(),
-            can_lock: self.way.can_lock(),
             at_once: rows.only.is_none() && self.claims_at_once(),
             scope: rows.scope(),
-            kept_rows: &self.due_rows.kept_rows,
             places: places.as_ref(),
         };
         let writing = self.turn_to_write();
         let mut watched = claim.at_once.then(|| self.way.watch());
-        let claimed = holder.session_as_it_is().and_then(|session| Ok(claim_leases(self.queue, session, &claim)?));
+        let claimed = holder.session_as_it_is().and_then(|session| Ok(self.claim_leases(session, &claim)?));
         let can_be_read = !matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_))));
         watched.iter_mut().for_each(|watched| watched.can_be_read = can_be_read);
         drop(watched);
@@ -112,31 +102,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         Ok(batch)
     }
 
-    /// Ends a turn that claimed nothing because the database returned an error.
-    fn has_no_claim(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
-        holder.close();
-        if let Error::Database(error) = error
-            && let Some(turn) = set_aside(self.queue, holder, &self.log, &self.rules, error)
-        {
-            return turn;
-        }
-        self.log.warn(self.queue.sql.entity, &format!("no message can be claimed: {}", failure_text(error, 500)));
-        Turn::Trouble
-    }
-
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
     fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<K>, error: Option<DieselError>) -> Turn {
-        let due_rows = &self.due_rows;
-        let Some(error) = error else { return leave_alone(self.queue, due_rows, &self.log, row, KEPT, false) };
-        let pause = due_rows.refused_rows.pause_of(&row.key);
+        let Some(error) = error else { return self.leave_alone(row, KEPT, false) };
+        let pause = self.due_rows.refused_rows.pause_of(&row.key);
         let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
-        let noted = holder.session().and_then(|session| Ok(note_refusal(self.queue, session, row, &text, pause)?));
+        let noted = holder.session().and_then(|session| Ok(self.note_refusal(session, row, &text, pause)?));
         match noted {
-            Ok(Conclusion::Refused { is_noted }) => {
-                leave_alone(self.queue, due_rows, &self.log, row, text.text().unwrap_or(KEPT), is_noted)
-            }
-            Ok(Conclusion::Kept) => leave_alone(self.queue, due_rows, &self.log, row, KEPT, false),
+            Ok(Conclusion::Refused { is_noted }) => self.leave_alone(row, text.text().unwrap_or(KEPT), is_noted),
+            Ok(Conclusion::Kept) => self.leave_alone(row, KEPT, false),
             Ok(_) => Turn::Interrupted,
             Err(error) => self.has_no_claim(holder, &error),
         }
@@ -155,7 +130,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         let row =
             UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone(), claimed_as: None };
-        Some(leave_kept_alone(self.queue, &self.due_rows, &row, times))
+        Some(self.leave_kept_alone(&row, times))
     }
 
     /// Passes claimed rows on to the workers, and takes the first one.
@@ -192,7 +167,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         for decided in batch.decided {
             self.leased_rows.add(decided.held.clone());
-            ready.push_back((now, Ready::UncalledRow(decided)));
+            ready.push_back((now, Ready::DecidedRow(decided)));
         }
         for leased in batch.leased {
             self.leased_rows.add(leased.held.clone());
@@ -203,12 +178,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 }
 
 impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
-    fn info(&self) -> &RunnerInfo {
-        &self.info
+    fn served(&self) -> &dyn AnyQueue<C> {
+        &self.served
     }
 
-    fn probes(&self) -> &dyn QueueProbes<C> {
-        self
+    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        self.way.learn::<C>(connection.skips_locked_rows()?);
+        check_queue(self.queue, connection)
     }
 
     fn leases(&self) -> Option<&dyn HeldLeases<C>> {
@@ -223,7 +199,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         if let Some(calls) = &self.calls {
             return self.turn_beside(calls, holder, slot, worker);
         }
-        let ready = match self.next(holder, if self.info.is_exclusive { 1 } else { self.size.next() }) {
+        let ready = match self.next(holder, if self.queue.sql.options.exclusive { 1 } else { self.size.next() }) {
             Ok(ready) => ready,
             Err(turn) => return turn,
         };
@@ -234,10 +210,10 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
                 let _at_work = self.size.begins();
                 self.work(holder, slot, leased)
             }
-            Ready::UncalledRow(decided) if worker.goes_on() && self.may_begin(&decided.held) => {
+            Ready::DecidedRow(decided) if worker.goes_on() && self.may_begin(&decided.held) => {
                 self.settle_decided(holder, &decided)
             }
-            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::UncalledRow(UncalledRow { held, .. }) => {
+            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => {
                 // The heartbeat may have passed already, or may have ended.
                 self.give_back(holder, &held);
                 self.give_back_unstarted(holder, Duration::ZERO);
@@ -253,61 +229,8 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         }
     }
 
-    fn tell_to(&mut self, events: &Events) {
-        self.rules.teller.tell_to(events);
-    }
-
-    fn has_interrupted(&self) -> bool {
-        self.due_rows.row_backoff.any()
-    }
-
     fn has_more_claimed(&self) -> bool {
         !unpoisoned(self.ready.lock()).is_empty()
-    }
-
-    fn serve_stages(&mut self, stages: Vec<&'static str>) {
-        self.due_rows.stages.serve(stages);
-    }
-
-    fn leave_out_stages(&self, paused: &[String]) -> bool {
-        self.due_rows.stages.leave_out(self.info.stages, paused)
-    }
-
-    fn take_turns_with(&mut self, writer: &Arc<Mutex<()>>) {
-        self.writer = writer.clone();
-    }
-}
-
-impl<K: Key, C: QueueConnection> QueueProbes<C> for LeaseRunner<K, C> {
-    fn target(&self) -> QueryResult<Target> {
-        self.queue.target()
-    }
-
-    fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        let skips_locked_rows = connection.skips_locked_rows()?;
-        let can_lock = skips_locked_rows || C::Backend::ONE_WRITER;
-        self.way.learn(skips_locked_rows, can_lock);
-        check_leased(self.queue, connection, can_lock)
-    }
-
-    fn channel(&self) -> QueryResult<Option<String>> {
-        channel(self.queue)
-    }
-
-    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
-        self.queue.present(connection).map(DateTime::from)
-    }
-
-    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        self.due_rows.probe_due(connection, thorough)
-    }
-
-    fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
-        self.queue.oldest_due(connection, self.due_rows.stages())
-    }
-
-    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.probe_low_water(connection)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::any::TypeId;
 use std::sync::{Mutex, PoisonError};
 
-use crate::attempt::Runner;
-use crate::backend::{QueueConnection, Target};
+use crate::attempt::{Runner, RunnerInfo};
+use crate::backend::QueueConnection;
 use crate::error::{Error, Finding};
 
 /// The columns of the queue of one entity.
@@ -19,7 +19,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(database: &str, target: Target, queue: TypeId) -> Self {
+    fn of(database: &str, RunnerInfo { target, queue, entity, .. }: &RunnerInfo) -> Self {
         let names = target.columns;
         let columns = [
             names.status,
@@ -28,8 +28,8 @@ impl Columns {
             names.last_attempt_time,
             names.last_attempt_error_message,
         ];
-        let table = (target.table.schema, target.table.name);
-        Columns { database: database.to_owned(), table, columns, entity: target.entity, queue }
+        let table = (target.table.schema.clone(), target.table.name.clone());
+        Columns { database: database.to_owned(), table, columns, entity, queue: *queue }
     }
 
     /// Returns the columns that another entity's queue has too. Each queue would take the other's rows for its own, and
@@ -68,10 +68,7 @@ impl ColumnsInUse {
     /// Registers the queues of a poller, unless two of its entities share columns. Logs a warning for columns that
     /// another poller uses for another entity. Several pollers may serve one entity.
     pub(crate) fn enter<C: QueueConnection>(database: &str, runners: &[Box<dyn Runner<C>>]) -> Result<Self, Error> {
-        let mut entered = Vec::new();
-        for runner in runners {
-            entered.push(Columns::of(database, runner.probes().target()?, runner.info().queue));
-        }
+        let entered: Vec<_> = runners.iter().map(|runner| Columns::of(database, runner.info())).collect();
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, others) = &mut *in_use;
         let mut findings = Vec::new();

@@ -138,7 +138,9 @@ impl ControlWatch {
             let info = shared.runners[runner].info();
             match row {
                 Ok(StandingPause { paused, left }) => {
-                    let is_stage = |stage: &String| info.stages.is_some_and(|known| known.contains(&stage.as_str()));
+                    let is_stage = |stage: &String| {
+                        info.target.options.stages.is_some_and(|known| known.names.contains(&stage.as_str()))
+                    };
                     match paused.stage.as_ref().filter(|stage| !is_stage(stage)) {
                         Some(stage) => self.tell(info.entity, format!("the entity has no stage `{stage}`")),
                         None => {
@@ -175,7 +177,7 @@ impl ControlWatch {
         // Before it is told: from the line in the log on, nothing begins.
         if scopes != scopes_before {
             let stages: Vec<_> = scopes.iter().flatten().cloned().collect();
-            let is_paused = !shared.runners[runner].leave_out_stages(&stages) || scopes.contains(&None);
+            let is_paused = !shared.runners[runner].served().leave_out_stages(&stages) || scopes.contains(&None);
             shared.gates[runner].change(is_paused);
             if !is_paused {
                 timer.probe_now(Instant::now());

@@ -5,11 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::result::QueryResult;
-
 use super::poll_timer::PollTimer;
 use super::shared::PollerShared;
-use crate::backend::{QueueConnection, Session, SessionHolder};
+use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::row::failure_text;
 
 /// How long the scout rests before it asks its connection for notifications again. Diesel can only ask for them, and
@@ -49,13 +47,12 @@ struct Misses {
 
 impl Listener {
     /// Makes the listener of a poller.
-    pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> QueryResult<Self> {
-        let mut channels = Vec::new();
-        for (number, runner) in shared.runners.iter().enumerate() {
-            let channel = runner.probes().channel()?;
-            channels.extend(channel.map(|name| Channel { runner: number, name, misses: Misses::default() }));
-        }
-        Ok(Listener { channels, last_received: Instant::now() })
+    pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> Self {
+        let targets = shared.runners.iter().map(|runner| &runner.info().target).enumerate();
+        let announced = targets.filter(|(_, target)| C::Backend::NOTIFIES && target.options.notifies);
+        let channels =
+            announced.map(|(runner, target)| Channel { runner, name: target.channel(), misses: Misses::default() });
+        Listener { channels: channels.collect(), last_received: Instant::now() }
     }
 
     /// Tells whether there is a reason to listen. While workers process an entity's messages, nobody has to hear of

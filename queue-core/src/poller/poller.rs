@@ -23,13 +23,13 @@ use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::shared::{PollerShared, spawn};
 use super::worker::Worker;
-use crate::attempt::{Runner, Tally};
+use crate::attempt::{Runner, RunnerSettings, Tally};
 use crate::backend::{ConnectionSource, Connections, QueueConnection, SessionLimits};
+use crate::claim::ClaimStyle;
 use crate::crash::{CrashAccounting, Crashes};
 use crate::entity::{Entity, StageOf, Window};
 use crate::error::Error;
 use crate::event::{Event, Events, Listeners};
-use crate::lease::ClaimStyle;
 use crate::log::RateLimitedLog;
 use crate::redact::Redact;
 
@@ -438,7 +438,8 @@ impl<C: QueueConnection> Poller<C> {
     /// yet.
     fn prepare(self, until_idle: bool, events: Events) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
         let Poller { connections, settings, served, shares, .. } = self;
-        let runners = build_runners(served, &settings)?;
+        let for_runners = settings.for_runner(events.clone(), Arc::default());
+        let runners = build_runners(served, &settings, &for_runners)?;
         check_entities(&runners)?;
         let shares = workers_of(&runners, settings.workers, &shares)?;
         check_pool(&settings, &runners, connections.max_size())?;
@@ -451,8 +452,8 @@ impl<C: QueueConnection> Poller<C> {
         }
         // Before the first claim, because this process may have started in place of a crashed one.
         let crashes = open_crashes(&runners, &settings, &database)?;
-        let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout, events.clone());
-        let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes, events);
+        let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout, events);
+        let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes, for_runners);
         Ok((Arc::new(shared), columns))
     }
 }
@@ -477,13 +478,14 @@ fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
 fn build_runners<C: QueueConnection>(
     served: Vec<Box<dyn ServeLater<C>>>,
     settings: &PollerSettings,
+    for_runners: &RunnerSettings,
 ) -> Result<Vec<Box<dyn Runner<C>>>, Error> {
     if served.is_empty() {
         let (setting, found) = ("the number of entities served", "0".to_owned());
         return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
     }
     settings.check()?;
-    served.into_iter().map(|serve| Ok(serve.build(settings)?.0)).collect()
+    served.into_iter().map(|serve| Ok(serve.build(for_runners.clone())?.0)).collect()
 }
 
 /// Returns the limits of the workers' sessions: those of the runner whose handlers may take longest.
@@ -511,7 +513,7 @@ fn start_threads<C: QueueConnection>(
     until_idle: bool,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<(), Error> {
-    let scout = Scout::new(shared.clone(), Listener::new(shared)?, until_idle);
+    let scout = Scout::new(shared.clone(), Listener::new(shared), until_idle);
     until_tried(|has_tried| {
         let scouts = has_tried.clone();
         threads.push(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);

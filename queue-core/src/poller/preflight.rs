@@ -100,9 +100,9 @@ pub(crate) fn window_gates<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
     settings: &PollerSettings,
 ) -> Result<Vec<WindowGate>, Error> {
-    let window_gates = runners
-        .iter()
-        .map(|runner| WindowGate::new(runner.info().entity, runner.info().window, settings.window.as_ref()));
+    let window_gates = runners.iter().map(|runner| {
+        WindowGate::new(runner.info().entity, runner.info().target.options.window, settings.window.as_ref())
+    });
     let (mut open, mut findings) = (Vec::new(), Vec::new());
     window_gates.for_each(|window_gate| match window_gate {
         Ok(window_gate) => open.push(window_gate),
@@ -143,7 +143,7 @@ fn check_tables_once<C: QueueConnection>(
     let mut session = Session::open(connections, settings.pool_timeout, limits)?;
     let mut findings = Vec::new();
     for runner in runners {
-        findings.extend(runner.probes().check(&mut session)?);
+        findings.extend(runner.check(&mut session)?);
     }
     if settings.control {
         findings.extend(check_control(&mut *session)?);

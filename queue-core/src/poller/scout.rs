@@ -114,7 +114,7 @@ impl<C: QueueConnection> Scout<C> {
                         .runners
                         .iter()
                         .zip(&shared.gates)
-                        .any(|(runner, gate)| gate.is_open() && runner.has_interrupted())
+                        .any(|(runner, gate)| gate.is_open() && runner.served().has_interrupted())
                 {
                     self.control.tell_what_is_left(shared);
                     return;
@@ -128,9 +128,9 @@ impl<C: QueueConnection> Scout<C> {
     /// Reads the database's clock for the listeners, if there are any and it was not read lately.
     fn read_clock(&self, holder: &mut SessionHolder<C>) {
         let Some(clock) = self.shared.events.clock().filter(|clock| clock.has_to_be_read()) else { return };
-        let (probes, asked) = (self.shared.runners[0].probes(), Instant::now());
+        let (queue, asked) = (self.shared.runners[0].served(), Instant::now());
         // The next probe logs trouble with the session.
-        if let Ok(Ok(now)) = holder.session().map(|session| probes.present(session)) {
+        if let Ok(Ok(now)) = holder.session().map(|session| queue.present(session)) {
             clock.tell(now, asked);
         }
     }
@@ -143,7 +143,7 @@ impl<C: QueueConnection> Scout<C> {
             }
             let asked = Instant::now();
             // The next probe logs trouble with the session.
-            let Ok(Ok(oldest)) = holder.session().map(|session| runner.probes().oldest_due(session)) else { return };
+            let Ok(Ok(oldest)) = holder.session().map(|session| runner.served().oldest_due(session)) else { return };
             self.shared.health.has_read(number, oldest, asked);
         }
     }
@@ -203,7 +203,7 @@ impl<C: QueueConnection> Scout<C> {
         }
         let probed = self.ask_whether_open(holder, runner).and_then(|closed_for| match closed_for {
             Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
-            None => Ok(Seen::Due(shared.runners[runner].probes().probe_due(holder.session()?, self.until_idle)?)),
+            None => Ok(Seen::Due(shared.runners[runner].served().probe_due(holder.session()?, self.until_idle)?)),
         });
         let seen = match probed {
             Ok(seen) => seen,
@@ -249,7 +249,7 @@ impl<C: QueueConnection> Scout<C> {
             return Ok(());
         }
         let asked = self.ask_whether_open(holder, runner);
-        let probed = asked.and_then(|_| Ok(self.shared.runners[runner].probes().probe_low_water(holder.session()?)?));
+        let probed = asked.and_then(|_| Ok(self.shared.runners[runner].served().probe_low_water(holder.session()?)?));
         probed.map_err(|error| failure_text(&error, 500))?;
         (timer.troubles, timer.next_low_water_probe) = (0, now + PROBE_INTERVAL);
         Ok(())
@@ -288,7 +288,7 @@ impl<C: QueueConnection> Scout<C> {
             return Ok(None);
         }
         let asked = Instant::now();
-        let now = self.shared.runners[runner].probes().present(holder.session()?)?;
+        let now = self.shared.runners[runner].served().present(holder.session()?)?;
         Ok(window_gate.tell(now, asked))
     }
 

@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::settings::PollerSettings;
-use crate::attempt::{BoxedRunner, Handling, TransactionRunner};
+use crate::attempt::{BoxedRunner, Handling, RunnerSettings, TransactionRunner};
 use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
@@ -27,7 +26,7 @@ use crate::statement::QueueOn;
 )]
 pub trait HandlerFor<Q: Entity, C, M = <Q as Entity>::Mode>: Sized + Send {
     #[doc(hidden)]
-    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
     where
         C: QueueConnection;
 }
@@ -50,14 +49,14 @@ pub trait ConnectionFor<Q: Entity>: QueueConnection {
     #[doc(hidden)]
     fn transaction_runner(
         handler: Box<dyn Handler<Q, Self>>,
-        settings: &PollerSettings,
+        settings: RunnerSettings,
     ) -> Result<BoxedRunner<Self>, Error>;
 
     #[doc(hidden)]
-    fn group_runner(handler: Box<dyn Handler<Q, Self>>, settings: &PollerSettings) -> Result<BoxedRunner<Self>, Error>;
+    fn group_runner(handler: Box<dyn Handler<Q, Self>>, settings: RunnerSettings) -> Result<BoxedRunner<Self>, Error>;
 
     #[doc(hidden)]
-    fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<Self>, Error>
+    fn lease_runner<H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<Self>, Error>
     where
         H: LeaseHandler<Q, Self> + 'static;
 }
@@ -68,28 +67,22 @@ where
     Q: QueueOn<C> + Send,
     C: QueueConnection,
 {
-    fn transaction_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
-        Ok(BoxedRunner(Box::new(TransactionRunner::new::<Q>(Arc::from(handler), settings.for_runner())?)))
+    fn transaction_runner(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
+        Ok(BoxedRunner(Box::new(TransactionRunner::new::<Q>(Arc::from(handler), settings)?)))
     }
 
-    fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
         let handler: Arc<dyn Handler<Q, C>> = Arc::from(handler);
-        let runner = TransactionRunner::new::<Q>(handler.clone(), settings.for_runner())?;
+        let runner = TransactionRunner::new::<Q>(handler.clone(), settings)?;
         Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(Handling(handler))))))
     }
 
-    fn lease_runner<H>(handler: H, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    fn lease_runner<H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
     where
         H: LeaseHandler<Q, C> + 'static,
     {
-        let PollerSettings { claim_batch, claim_style, .. } = *settings;
-        let runner = LeaseRunner::new::<Q>(
-            Box::new(Calling::<Q, _>::new(handler)),
-            settings.for_runner(),
-            claim_batch,
-            claim_style,
-        )?;
-        Ok(BoxedRunner(Box::new(runner)))
+        let handler = Box::new(Calling::<Q, _>::new(handler));
+        Ok(BoxedRunner(Box::new(LeaseRunner::new::<Q>(handler, settings)?)))
     }
 }
 
@@ -97,7 +90,7 @@ where
 /// queue can use is one error, at the call that names it.
 pub(super) trait ServeLater<C>: Send {
     /// Builds the runner.
-    fn build(self: Box<Self>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    fn build(self: Box<Self>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
     where
         C: QueueConnection;
 }
@@ -120,7 +113,7 @@ where
     Q: Entity,
     H: HandlerFor<Q, C>,
 {
-    fn build(self: Box<Self>, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error>
+    fn build(self: Box<Self>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
     where
         C: QueueConnection,
     {
@@ -128,11 +121,7 @@ where
             let (setting, found) = ("the stages of an entity that are served", format!("none of {}", Q::ENTITY));
             return Err(Error::Setting { setting, found, expected: "at least one stage, or `serve`" });
         }
-        let mut runner = self.handler.into_runner(settings)?;
-        if let Some(stages) = self.stages {
-            runner.0.serve_stages(stages);
-        }
-        Ok(runner)
+        self.handler.into_runner(RunnerSettings { stages: self.stages, ..settings })
     }
 }
 
@@ -142,7 +131,7 @@ where
     C: ConnectionFor<Q>,
     H: Handler<Q, C> + 'static,
 {
-    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
         C::transaction_runner(Box::new(self), settings)
     }
 }
@@ -153,7 +142,7 @@ where
     C: ConnectionFor<Q>,
     H: Handler<Q, C> + 'static,
 {
-    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
         C::group_runner(Box::new(self), settings)
     }
 }
@@ -164,7 +153,7 @@ where
     C: ConnectionFor<Q>,
     H: LeaseHandler<Q, C> + 'static,
 {
-    fn into_runner(self, settings: &PollerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
         C::lease_runner(self, settings)
     }
 }

@@ -1,15 +1,17 @@
 //! The poller's settings, with every default in one place.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::RunnerSettings;
+use crate::claim::ClaimStyle;
 use crate::crash::CrashAccounting;
 use crate::entity::Window;
 use crate::error::Error;
-use crate::lease::ClaimStyle;
+use crate::event::Events;
 use crate::redact::Redact;
 use crate::row::{FailureTexts, HORIZON};
 
@@ -121,12 +123,17 @@ impl Default for PollerSettings {
 }
 
 impl PollerSettings {
-    /// Returns the settings that a runner takes.
-    pub(crate) fn for_runner(&self) -> RunnerSettings {
+    /// Returns what a runner takes.
+    pub(crate) fn for_runner(&self, events: Events, writer: Arc<Mutex<()>>) -> RunnerSettings {
         RunnerSettings {
             texts: FailureTexts { limit: self.error_text_limit, redact: self.redact.clone() },
+            stages: None,
+            claim_batch: self.claim_batch,
+            claim_style: self.claim_style,
             low_water_at_once: self.low_water_at_once,
             prefetch_at_once: self.prefetch_at_once,
+            events,
+            writer,
         }
     }
 

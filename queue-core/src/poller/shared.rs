@@ -10,7 +10,7 @@ use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
-use crate::attempt::{HeldLeases, Runner, Slot};
+use crate::attempt::{HeldLeases, Runner, RunnerSettings, Slot};
 use crate::backend::{LockSql, QueueConnection};
 use crate::crash::{Crashes, Recorder, exclusive_run};
 use crate::error::Error;
@@ -44,15 +44,12 @@ impl<C: QueueConnection> PollerShared<C> {
     pub(crate) fn new(
         sessions: PollerSessions<C>,
         settings: PollerSettings,
-        mut runners: Vec<Box<dyn Runner<C>>>,
+        runners: Vec<Box<dyn Runner<C>>>,
         shares: Vec<usize>,
         gates: Vec<Gate>,
         crashes: Crashes,
-        events: Events,
+        RunnerSettings { events, writer, .. }: RunnerSettings,
     ) -> Self {
-        let writer = Arc::default();
-        runners.iter_mut().for_each(|runner| runner.take_turns_with(&writer));
-        runners.iter_mut().for_each(|runner| runner.tell_to(&events));
         PollerShared {
             board: board_for(&runners, shares),
             wake_signal: WakeSignal::new(),
@@ -147,7 +144,10 @@ impl<C: QueueConnection> PollerShared<C> {
 /// Makes the board of a poller. `shares`: how many workers may work for each runner at the same time.
 fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shares: Vec<usize>) -> Arc<WorkBoard> {
     let counts = |runner: &dyn Runner<C>| runner.calls().map(|calls| calls.counts().clone());
-    let work = runners.iter().zip(shares).map(|(runner, share)| (share, runner.info().is_exclusive, counts(&**runner)));
+    let work = runners
+        .iter()
+        .zip(shares)
+        .map(|(runner, share)| (share, runner.info().target.options.exclusive, counts(&**runner)));
     let board = Arc::new(WorkBoard::new(work));
     for calls in runners.iter().filter_map(|runner| counts(&**runner)) {
         // The board has the counts, and a call may outlive the poller.

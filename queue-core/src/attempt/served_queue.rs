@@ -1,0 +1,119 @@
+//! A queue in a poller: its rules, its due rows and its log, which a runner has whatever the entity's mode.
+
+use std::any::TypeId;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::result::QueryResult;
+
+use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
+use super::settle_rules::SettleRules;
+use super::teller::Teller;
+use crate::backend::{QueueBackend, QueueConnection};
+use crate::claim::DueRows;
+use crate::entity::{Entity, GroupMode, Key};
+use crate::error::Error;
+use crate::log::RateLimitedLog;
+use crate::row::queue_name;
+use crate::statement::{ErasedQueue, QueueOn};
+
+/// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
+/// and has to find it free once in half a lease.
+pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
+
+/// A queue in a poller.
+pub(crate) struct ServedQueue<K: Key, C: QueueConnection> {
+    pub(crate) queue: &'static ErasedQueue<K, C>,
+    pub(crate) info: RunnerInfo,
+    pub(crate) rules: SettleRules,
+    pub(crate) due_rows: DueRows<K, C>,
+    /// A log of its own, so that one entity's warnings do not hold back another's.
+    log: RateLimitedLog,
+}
+
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    pub(crate) fn new<Q>(settings: RunnerSettings) -> Result<Self, Error>
+    where
+        Q: Entity<Key = K> + QueueOn<C>,
+    {
+        let RunnerSettings { texts, stages, events, low_water_at_once, .. } = settings;
+        let (queue, target) = (Q::QUEUE, Q::QUEUE.target()?);
+        let lease = queue.is_leased().then_some(Q::SETTINGS.lease);
+        Ok(ServedQueue {
+            queue,
+            info: RunnerInfo {
+                entity: Q::ENTITY,
+                queue: queue.id(),
+                way: way_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT),
+                key_prefix: queue_name(target.table.schema.as_deref(), &target.table.name, target.columns.status),
+                is_recorded: lease.is_none(),
+                // For the transactions only in lease mode: there, the lease limits the handler's own time.
+                timeout: Q::SETTINGS.timeout.filter(|_| lease.is_none()).unwrap_or(C::Backend::DEFAULT_TIMEOUT),
+                target,
+                heartbeat_interval: lease.map(|lease| lease / HEARTBEATS_PER_LEASE),
+            },
+            due_rows: DueRows::of(queue, low_water_at_once, lease, stages)?,
+            log: RateLimitedLog::new(texts.redact.clone()),
+            rules: SettleRules {
+                teller: Teller::new(Q::ENTITY, events, texts.redact.clone()),
+                settings: Q::SETTINGS,
+                options: *queue.sql.options,
+                retry: Q::retry_policy(),
+                texts,
+                leased: lease.is_some(),
+            },
+        })
+    }
+
+    /// Logs a warning about the queue.
+    pub(crate) fn warn(&self, text: &str) {
+        self.log.warn(self.info.entity, text);
+    }
+
+    /// Returns a text as it may be logged.
+    pub(crate) fn redacted(&self, text: &str) -> String {
+        self.log.redacted(text)
+    }
+}
+
+/// Describes the mode of an entity and its times, for the log.
+fn way_of<Q: Entity>(lease: Option<Duration>, default_timeout: Duration) -> String {
+    let settings = Q::SETTINGS;
+    let way = match lease {
+        Some(lease) => format!("lease of {lease:?}"),
+        None if TypeId::of::<Q::Mode>() == TypeId::of::<GroupMode>() => format!("groups of up to {}", settings.group),
+        None => "one transaction each".to_owned(),
+    };
+    let timeout = settings.timeout.or(lease).unwrap_or(default_timeout);
+    format!("{way}, timeout {timeout:?}, {} tries", settings.max_tries)
+}
+
+impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
+    fn info(&self) -> &RunnerInfo {
+        &self.info
+    }
+
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {
+        self.queue.present(connection).map(DateTime::from)
+    }
+
+    fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
+        self.due_rows.probe_due(connection, thorough)
+    }
+
+    fn oldest_due(&self, connection: &mut C) -> QueryResult<Option<Duration>> {
+        self.queue.oldest_due(connection, self.due_rows.stages())
+    }
+
+    fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
+        self.due_rows.probe_low_water(connection)
+    }
+
+    fn has_interrupted(&self) -> bool {
+        self.due_rows.row_backoff.any()
+    }
+
+    fn leave_out_stages(&self, paused: &[String]) -> bool {
+        self.due_rows.stages.leave_out(self.queue.sql.options.stages.map(|stages| stages.names), paused)
+    }
+}
