@@ -179,10 +179,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Writes the row's new state, under the fence and on exactly one row.
     fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
-        let written = match settled {
-            Settlement::Deleted => self.plan.queue.remove(self.session, self.row.key, self.row.fence),
-            _ => self.plan.queue.settle(self.session, self.row.key, self.row.fence, change),
-        };
+        let written = self.plan.queue.settle(self.session, self.row.key, self.row.fence, change);
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
@@ -219,10 +216,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Returns the remainder after a COMMIT that was refused, or whose answer was lost.
     fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
         if C::leaves_commit_in_doubt(&error) {
-            let reached = match settled {
-                Settlement::Deleted => None,
-                _ => change.reached(self.row.fence, self.plan.queue.sql.options),
-            };
+            let reached = change.reached(self.row.fence, self.plan.queue.sql.options);
             let (cause, since, change) = (error.to_string(), Instant::now(), Some(change.clone()));
             return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));
         }

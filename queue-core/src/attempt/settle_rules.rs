@@ -120,7 +120,7 @@ impl SettleRules {
                     Change { status: Some(Status::Skipped), next_occasion: true, of_content: false, ..recorded };
                 (Settlement::Skipped, skipped)
             }
-            Outcome::Delete => (Settlement::Deleted, recorded),
+            Outcome::Delete => (Settlement::Deleted, Change { removes: true, ..recorded }),
             Outcome::Again(when) => {
                 // This is no failure, so the tries stay. A finished row that was made due again begins anew.
                 let status = if fence.status == Status::Error { Status::Error } else { Status::NotAttempted };

@@ -207,9 +207,6 @@ impl<K> DecidedRow<K> {
 
     /// Returns the state in which a commit leaves the row. `None`: the row is gone.
     pub(crate) fn reached(&self, options: &Options) -> Option<Fence> {
-        match self.settled {
-            Settlement::Deleted => None,
-            _ => self.change.reached(self.fence, options),
-        }
+        self.change.reached(self.fence, options)
     }
 }

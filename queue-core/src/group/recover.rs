@@ -66,11 +66,7 @@ fn settle_where_it_is<K: Key, C: QueueConnection>(
         return queue.settle(connection, key, fence, change);
     }
     connection.batch_execute("SAVEPOINT queueable_recovery")?;
-    let written = match settled {
-        Settlement::Deleted => queue.remove(connection, key, fence),
-        _ => queue.settle(connection, key, fence, change),
-    };
-    match written {
+    match queue.settle(connection, key, fence, change) {
         Ok(rows) => {
             connection.batch_execute("RELEASE SAVEPOINT queueable_recovery")?;
             Ok(rows)
@@ -78,7 +74,7 @@ fn settle_where_it_is<K: Key, C: QueueConnection>(
         Err(error) if C::classify(&error) == ErrorClass::Other => {
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_recovery")?;
             tracing::error!(entity = queue.sql.entity, ?key, %error, "a row that has succeeded cannot leave the table");
-            let stays = Change { status: Some(Status::Success), stays: true, ..change.clone() };
+            let stays = Change { status: Some(Status::Success), stays: true, removes: false, ..change.clone() };
             queue.settle(connection, key, fence, &stays)
         }
         Err(error) => Err(error),

@@ -49,11 +49,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         has_ended: bool,
     ) -> Handled<K> {
         let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        let passed = match settled {
-            Settlement::Deleted => None,
-            _ if !goes_on => None,
-            _ => self.pass_on(row, &change),
-        };
+        let passed = if goes_on { self.pass_on(row, &change) } else { None };
         let (key, watch) = (row.key.clone(), row.watch.clone());
         let decided = DecidedRow { key, fence: row.fence, settled, change, written: true, watch };
         match passed {

@@ -136,11 +136,7 @@ pub(crate) fn write<K: Key, C: QueueConnection>(
     connection: &mut C,
     row: &DecidedRow<K>,
 ) -> Result<(), GroupEnd<K>> {
-    let written = match row.settled {
-        Settlement::Deleted => queue.remove(connection, &row.key, row.fence),
-        _ => queue.settle(connection, &row.key, row.fence, &row.change),
-    };
-    expect_rows::<K, C>(written, 1)
+    expect_rows::<K, C>(queue.settle(connection, &row.key, row.fence, &row.change), 1)
 }
 
 /// Checks how many rows were written. A row that cannot be written, or that its handler has changed, is identified when

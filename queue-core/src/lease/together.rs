@@ -21,7 +21,7 @@ use crate::fault::fail_point;
 use crate::handler::{Answered, Failure, HandlerResult, LeaseEnd, Message, Panicked, drop_safely};
 use crate::lock::unpoisoned;
 use crate::row::{ErrorText, Fence, Settlement, failure_text, idempotency_key};
-use crate::statement::{Change, ErasedQueue};
+use crate::statement::Change;
 
 const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
 
@@ -242,7 +242,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                     if let Err(error) = session.control(RELEASE) {
                         return Err(self.without_savepoint(session, row, error));
                     }
-                    expect(write(self.queue, session, &decided), 1)?;
+                    expect(self.write(session, &decided), 1)?;
                     Some(decided)
                 }
                 true => Some(self.apply_one(session, slot, ended)?),
@@ -369,7 +369,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         for row in decided {
             let (key, fence) = (row.held.key.value(), row.held.fence);
             match alike.iter_mut().find(|alike| *alike.change == row.change) {
-                _ if row.settled == Settlement::Deleted => expect(write(self.queue, session, row), 1)?,
+                _ if row.change.removes => expect(self.write(session, row), 1)?,
                 Some(alike) => alike.rows.push((key, fence)),
                 None => alike.push(Alike { change: &row.change, rows: vec![(key, fence)] }),
             }
@@ -378,6 +378,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             expect(self.queue.settle_many(session, &rows, change), rows.len())?;
         }
         Ok(())
+    }
+
+    /// Writes a row's new state, under its fence.
+    fn write(&self, connection: &mut C, DecidedRow { held, change, .. }: &DecidedRow<K>) -> QueryResult<usize> {
+        self.queue.settle(connection, &held.key, held.fence, change)
     }
 
     fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {
@@ -408,10 +413,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (mut others, since) = (Vec::new(), Instant::now());
         for (ended, DecidedRow { settled, change, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;
-            let reached = match settled {
-                Settlement::Deleted => None,
-                _ => change.reached(row.fence, self.queue.sql.options),
-            };
+            let reached = change.reached(row.fence, self.queue.sql.options);
             let in_doubt = InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) };
             let found = catch_unwind(AssertUnwindSafe(|| self.find_out(holder, row, &in_doubt)));
             match found {
@@ -426,19 +428,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         }
         others
-    }
-}
-
-/// Writes a row's new state, under its fence.
-fn write<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    row: &DecidedRow<K>,
-) -> QueryResult<usize> {
-    let LeasedRow { key, fence, .. } = &*row.held;
-    match row.settled {
-        Settlement::Deleted => queue.remove(connection, key, *fence),
-        _ => queue.settle(connection, key, *fence, &row.change),
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Change {
     pub of_content: bool,
     /// Whether a row whose work ends with this change stays in its table, whatever the entity asks for.
     pub stays: bool,
+    /// Whether the row is removed from its table, whatever the entity asks for.
+    pub removes: bool,
 }
 
 /// When a row is due next.

@@ -23,6 +23,7 @@ impl Change {
             return OnFinish::Keep;
         }
         match (self.status, self.next) {
+            _ if self.removes => OnFinish::Delete,
             (Some(Status::Success), Some(Next::Never)) => options.on_success,
             (Some(Status::Failed), Some(Next::Never)) => options.on_failure,
             _ => OnFinish::Keep,
@@ -44,6 +45,9 @@ pub(crate) fn settle<C: QueueConnection>(
     change: &Change,
     if_due: bool,
 ) -> QueryResult<usize> {
+    if let (true, [(is_key, fence)]) = (change.removes, rows) {
+        return remove(connection, &queue.row(is_key), *fence);
+    }
     let on_finish = change.on_finish(queue.options);
     if on_finish == OnFinish::Keep {
         return write(connection, queue, rows, change, if_due);

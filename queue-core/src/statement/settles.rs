@@ -18,7 +18,7 @@ use crate::row::{Fence, OnFinish};
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Changes the row if it is still as it was claimed, and returns the number of rows changed. If the change is
     /// [`of_content`](Change::of_content) and the content has changed, the row is made due instead. A row whose work
-    /// has ended leaves the table if the entity says so, here and in the other methods that settle rows.
+    /// has ended leaves the table if the entity or the change says so, here and in the other methods that settle rows.
     pub fn settle(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> QueryResult<usize> {
         on_finish::settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, false)
     }
@@ -47,12 +47,6 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             Err(error) if !C::has_compounds(Some(&error)) => None,
             passed => Some(passed.map(drop)),
         }
-    }
-
-    /// Removes the row if it is still as it was claimed, and returns the number of rows removed. If its content has
-    /// changed, the row is made due instead.
-    pub fn remove(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<usize> {
-        on_finish::remove(connection, &self.row(key), fence)
     }
 
     /// Changes a row whose key cannot be decoded, if it is still as it was found, and returns the number of rows
