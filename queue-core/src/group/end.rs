@@ -43,7 +43,7 @@ pub(crate) enum GroupEnd<K> {
         reservation: Option<Reservation>,
         before: Vec<DecidedRow<K>>,
         offender: Box<Offender<K>>,
-        after: Vec<UntouchedRow<K>>,
+        after: Vec<GroupRow<K>>,
     },
     /// One of the handlers of these rows may have ended the transaction. Nobody knows which one, or which effects are
     /// committed. If there is another reason why it is gone, and nothing was committed, it was rolled back for that
@@ -51,7 +51,7 @@ pub(crate) enum GroupEnd<K> {
     EndedByUnknown {
         reservation: Option<Reservation>,
         rows: Vec<DecidedRow<K>>,
-        after: Vec<UntouchedRow<K>>,
+        after: Vec<GroupRow<K>>,
         why: Option<UndoReason>,
     },
     /// The answer to COMMIT was lost.
@@ -94,17 +94,8 @@ pub(crate) struct DecidedRow<K> {
 
 /// A row whose handler may have ended the transaction, and the remainder for it.
 pub(crate) struct Offender<K> {
-    pub(crate) row: UntouchedRow<K>,
+    pub(crate) row: GroupRow<K>,
     pub(crate) remainder: Remainder,
-}
-
-/// A reserved row that was not handled, and the change that restores it.
-pub(crate) struct UntouchedRow<K> {
-    pub(crate) key: RowKey<K>,
-    pub(crate) fence: Fence,
-    pub(crate) change: Change,
-    pub(crate) details: Details,
-    pub(crate) watch: Watch,
 }
 
 /// The mark that a [reserved](super::reserve) group writes on its rows before any handler runs. It replaces the last
@@ -126,6 +117,7 @@ impl Reservation {
 }
 
 /// A message of the group without its entity.
+#[derive(Clone)]
 pub(crate) struct GroupRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
@@ -137,34 +129,37 @@ pub(crate) struct GroupRow<K> {
 }
 
 impl<K: Clone> GroupRow<K> {
-    /// Returns the row with the change that makes it what it was when it was claimed.
-    pub(crate) fn untouched(&self) -> UntouchedRow<K> {
-        let change = Change {
-            next: self.state.next_attempt_time.map(|time| Next::At(time.into())),
-            error: self.text(),
-            ..Change::default()
-        };
-        UntouchedRow {
-            key: self.key.clone(),
-            fence: self.fence,
-            change,
-            details: self.details.clone(),
-            watch: self.watch.clone(),
-        }
+    /// Returns the row with its new state. `written`: the group's transaction contains it already.
+    pub(crate) fn decided(&self, settled: Settlement, change: Change, written: bool) -> DecidedRow<K> {
+        let (key, fence, watch) = (self.key.clone(), self.fence, self.watch.clone());
+        DecidedRow { key, fence, settled, change, written, watch }
+    }
+
+    /// Returns the row, whose effects may or may not be committed: it is reported, and does not run again by itself.
+    pub(crate) fn in_doubt(&self, rules: &SettleRules) -> DecidedRow<K> {
+        let (settled, change) = rules.after_failure(self.tries, &Failure::fatal(AttemptError::InDoubt), &self.details);
+        self.decided(settled, change, false)
+    }
+}
+
+impl<K> GroupRow<K> {
+    /// Returns the change that makes the row what it was when it was claimed, if its group has reserved it.
+    pub(crate) fn restored(&self) -> Change {
+        let next = self.due().map(Next::At);
+        Change { next, error: self.text(), ..Change::default() }
     }
 
     pub(crate) fn text(&self) -> ErrorText {
         self.state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set)
     }
-}
 
-impl<K> UntouchedRow<K> {
+    fn due(&self) -> Option<Instant> {
+        self.state.next_attempt_time.map(Instant::from)
+    }
+
     /// Returns the row for the remainder of its attempt.
     pub(crate) fn into_unsettled(self) -> UnsettledRow<K> {
-        let due = match self.change.next {
-            Some(Next::At(due)) => Some(due),
-            _ => None,
-        };
+        let due = self.due();
         UnsettledRow { key: self.key, fence: self.fence, due, details: self.details, claimed_as: None }
     }
 }
@@ -183,20 +178,6 @@ impl<K: Clone> DecidedRow<K> {
 }
 
 impl<K> DecidedRow<K> {
-    /// Returns the change for a row whose effects may or may not be committed: the row is reported, and does not run
-    /// again by itself.
-    pub(crate) fn in_doubt(
-        rules: &SettleRules,
-        key: RowKey<K>,
-        fence: Fence,
-        details: &Details,
-        watch: &Watch,
-    ) -> Self {
-        let (settled, change) =
-            rules.after_failure(tries_before(fence) + 1, &Failure::fatal(AttemptError::InDoubt), details);
-        DecidedRow { key, fence, settled, change, written: false, watch: watch.clone() }
-    }
-
     /// Tells whether the row succeeded and its tries go up by one, so that one statement settles all rows of its kind.
     pub(crate) fn is_plain_success(&self) -> bool {
         let tries = self.fence.try_count;

@@ -12,7 +12,7 @@ use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
 use super::body::{Entities, GroupBody};
-use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoReason, UntouchedRow, WorkedGroup};
+use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoReason, WorkedGroup};
 use super::reread::Rereading;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, undone, write};
@@ -162,7 +162,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                     rows.iter().for_each(|row| row.watch.is_interrupted(why.text()));
                 }
                 if let GroupEnd::EndedByHandler { after, .. } | GroupEnd::EndedByUnknown { after, .. } = &mut end {
-                    *after = rows[self.begun..].iter().map(GroupRow::untouched).collect();
+                    *after = rows[self.begun..].to_vec();
                 }
                 end
             }
@@ -250,8 +250,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Restores the rows that the group did not come to.
     fn leave(&mut self, rows: &[GroupRow<K>], reservation: &Reservation) -> Result<(), GroupEnd<K>> {
-        for UntouchedRow { key, fence, change, .. } in rows.iter().map(GroupRow::untouched) {
-            expect_rows::<K, C>(self.plan.queue.settle(self.session, &key, reservation.fence(fence), &change), 1)?;
+        for row in rows {
+            let (fence, change) = (reservation.fence(row.fence), row.restored());
+            expect_rows::<K, C>(self.plan.queue.settle(self.session, &row.key, fence, &change), 1)?;
         }
         Ok(())
     }

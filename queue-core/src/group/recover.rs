@@ -3,7 +3,7 @@
 
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, Reservation, UntouchedRow};
+use super::end::{DecidedRow, GroupRow, Reservation};
 use crate::attempt::in_transaction;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::entity::Key;
@@ -27,7 +27,7 @@ pub(crate) fn settle_if_committed<K: Key, C: QueueConnection>(
     connection: &mut C,
     reservation: &Reservation,
     handled: &[DecidedRow<K>],
-    left: &[&UntouchedRow<K>],
+    left: &[&GroupRow<K>],
 ) -> QueryResult<CommitState> {
     in_transaction(connection, |connection| {
         let mut committed = false;
@@ -42,10 +42,10 @@ pub(crate) fn settle_if_committed<K: Key, C: QueueConnection>(
             };
             settled.push((changed == 1).then_some(*state));
         }
-        for UntouchedRow { key, fence, change, .. } in left {
+        for row @ GroupRow { key, fence, .. } in left {
             if queue.recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
                 committed = true;
-                queue.settle(connection, key, reservation.fence(*fence), change)?;
+                queue.settle(connection, key, reservation.fence(*fence), &row.restored())?;
             }
         }
         Ok(if committed { CommitState::Committed(settled) } else { CommitState::RolledBack })

@@ -6,7 +6,7 @@ use std::time::Instant;
 use diesel::result::QueryResult;
 
 use super::body::GroupBody;
-use super::end::{DecidedRow, GroupEnd, HeldGroup, Offender, Reservation, UndoReason, UntouchedRow, WorkedGroup};
+use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Offender, Reservation, UndoReason, WorkedGroup};
 use super::group::work_group;
 use super::recover::{CommitState, settle_if_committed};
 use super::reread::Rereading;
@@ -179,7 +179,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         reservation: Option<Reservation>,
         before: Vec<DecidedRow<K>>,
         offender: Offender<K>,
-        after: Vec<UntouchedRow<K>>,
+        after: Vec<GroupRow<K>>,
         tally: &mut Tally,
     ) {
         let Offender { row, remainder } = offender;
@@ -234,7 +234,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         holder: &mut SessionHolder<C>,
         reservation: &Reservation,
         handled: &[DecidedRow<K>],
-        left: &[&UntouchedRow<K>],
+        left: &[&GroupRow<K>],
     ) -> Option<CommitState> {
         for _ in 0..CONCLUSIONS {
             let committed = holder

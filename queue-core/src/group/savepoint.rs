@@ -2,7 +2,7 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{DecidedRow, GroupEnd, GroupRow, UndoReason};
+use super::end::{GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
@@ -50,8 +50,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     ) -> Handled<K> {
         let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         let passed = if goes_on { self.pass_on(row, &change) } else { None };
-        let (key, watch) = (row.key.clone(), row.watch.clone());
-        let decided = DecidedRow { key, fence: row.fence, settled, change, written: true, watch };
+        let decided = row.decided(settled, change, true);
         match passed {
             Some(Ok(())) => {
                 fail_point("released");
@@ -104,7 +103,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         if self.session.control(ROLLBACK_TO).is_ok() {
             // The savepoint still exists, for the next message.
             let (settled, change) = self.after(row, AttemptError::SwallowedError(error));
-            self.push(row, settled, change);
+            self.decided.push(row.decided(settled, change, false));
             return Ok(());
         }
         let (settled, change) = self.after(row, AttemptError::TransactionEnded(error));
@@ -118,7 +117,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         match (judged, self.session.control(ROLLBACK_TO)) {
             (Ok((settled, change)), Ok(())) if self.settles_in_turn => self.settle_failure(row, settled, change),
             (Ok((settled, change)), Ok(())) => {
-                self.push(row, settled, change);
+                self.decided.push(row.decided(settled, change, false));
                 Ok(())
             }
             (Ok((settled, mut change)), Err(error))
@@ -155,8 +154,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// written outside the savepoint, because the next failure is rolled back to that.
     fn settle_failure(&mut self, row: &GroupRow<K>, settled: Settlement, change: Change) -> Handled<K> {
         self.session.control(RELEASE).map_err(undone::<K, C>)?;
-        let (key, watch) = (row.key.clone(), row.watch.clone());
-        let decided = DecidedRow { key, fence: row.fence, settled, change, written: true, watch };
+        let decided = row.decided(settled, change, true);
         fail_point("recording");
         write(self.plan.queue, self.session, &decided)?;
         fail_point("recorded");

@@ -49,12 +49,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             // The text stays as it was at the claim; the reservation has replaced it on the row.
             change.error = row.text();
         }
-        self.push(row, settled, change);
-    }
-
-    pub(crate) fn push(&mut self, row: &GroupRow<K>, settled: Settlement, change: Change) {
-        let (key, watch) = (row.key.clone(), row.watch.clone());
-        self.decided.push(DecidedRow { key, fence: row.fence, settled, change, written: false, watch });
+        self.decided.push(row.decided(settled, change, false));
     }
 
     pub(crate) fn revoked(&self, why: Revocation) -> UndoReason {
@@ -70,7 +65,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         GroupEnd::EndedByHandler {
             reservation: self.reservation.take(),
             before: std::mem::take(&mut self.decided),
-            offender: Box::new(Offender { row: row.untouched(), remainder }),
+            offender: Box::new(Offender { row: row.clone(), remainder }),
             after: Vec::new(),
         }
     }
@@ -87,10 +82,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
     pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<UndoReason>) -> GroupEnd<K> {
-        let rules = self.plan.rules;
-        let in_doubt =
-            |row: &GroupRow<K>| DecidedRow::in_doubt(rules, row.key.clone(), row.fence, &row.details, &row.watch);
-        let rows = rows[..self.begun].iter().map(in_doubt).collect();
+        let rows = rows[..self.begun].iter().map(|row| row.in_doubt(self.plan.rules)).collect();
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
 
