@@ -10,7 +10,7 @@ use super::reread::reread;
 use super::reserve::reserve;
 use super::savepoint::{RELEASE, ROLLBACK_TO, SAVEPOINT, is_refusal};
 use super::work::{Handled, OpenGroup, conflict, undone};
-use crate::attempt::{AttemptError, Remainder, Revocation, is_interruption};
+use crate::attempt::{AttemptError, Remainder, Revocation};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
@@ -148,24 +148,18 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         // Under one savepoint, each handler sees the settings that an earlier one has changed. A handler that changes
         // settings runs alone.
-        match self.session.has_other_settings() {
-            Ok(false) => {}
-            Ok(true) => {
-                return Err(self.undo_all(rows, UndoReason::Alone(HAS_SET.to_owned())));
-            }
-            Err(error) if is_interruption::<C>(&error) => {
-                return Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())));
-            }
-            // The release reports the error.
-            Err(_) => {}
+        let why = match self.session.has_other_settings() {
+            Ok(is_set) => is_set.then(|| UndoReason::Alone(HAS_SET.to_owned())),
+            // The release reports any other error.
+            Err(error) => conflict::<C>(&error),
+        };
+        if let Some(why) = why {
+            return Err(self.undo_all(rows, why));
         }
-        match self.session.control(RELEASE) {
-            Ok(()) => Ok(()),
-            Err(error) if is_interruption::<C>(&error) => {
-                Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())))
-            }
-            Err(error) => Err(self.undo_all(rows, UndoReason::Alone(AttemptError::SwallowedError(error).to_string()))),
-        }
+        let Err(error) = self.session.control(RELEASE) else { return Ok(()) };
+        let why = conflict::<C>(&error);
+        let why = why.unwrap_or_else(|| UndoReason::Alone(AttemptError::SwallowedError(error).to_string()));
+        Err(self.undo_all(rows, why))
     }
 
     /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
@@ -275,10 +269,17 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             results.into_iter().for_each(drop_safely);
             return Ok(GroupAnswer::NotHandled);
         }
-        match self.outcomes(rows, results) {
-            Ok(Some(outcomes)) => Ok(GroupAnswer::Handled(outcomes)),
-            Ok(None) => Ok(GroupAnswer::NotHandled),
-            Err(cause) => Err(self.undo_all(rows, UndoReason::Conflict(cause))),
+        let (mut outcomes, mut conflict) = (Vec::new(), None);
+        for (row, result) in rows.iter().zip(results) {
+            match self.plan.rules.accept(result) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
+            }
+        }
+        match conflict {
+            Some(by) => Err(self.undo_all(rows, UndoReason::Conflict(by.cause))),
+            None if outcomes.len() == expected => Ok(GroupAnswer::Handled(outcomes)),
+            None => Ok(GroupAnswer::NotHandled),
         }
     }
 
@@ -289,10 +290,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
                 Ok(true)
             }
-            Err(error) if is_interruption::<C>(&error) => {
-                Err(self.undo_all(rows, UndoReason::Conflict(error.to_string())))
-            }
-            Err(_) => Ok(false),
+            Err(error) => conflict::<C>(&error).map_or(Ok(false), |why| Err(self.undo_all(rows, why))),
         }
     }
 
@@ -307,23 +305,6 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 Ok(())
             }
             Err(error) => Err(self.ended_by_unknown(rows, conflict::<C>(&error))),
-        }
-    }
-
-    /// Returns all outcomes, or `None` if one message failed. An error is the text of a conflict.
-    fn outcomes(&mut self, rows: &[GroupRow<K>], results: Vec<HandlerResult>) -> Result<Option<Vec<Outcome>>, String> {
-        let (mut outcomes, mut conflict) = (Vec::new(), None);
-        for (row, result) in rows.iter().zip(results) {
-            match self.plan.rules.accept(result) {
-                Ok(outcome) => outcomes.push(outcome),
-                Err(failure) => {
-                    conflict = conflict.or(self.judge(row.tries, failure, &row.details).err().map(|by| by.cause));
-                }
-            }
-        }
-        match conflict {
-            Some(cause) => Err(cause),
-            None => Ok(Some(outcomes).filter(|outcomes| outcomes.len() == rows.len())),
         }
     }
 

@@ -10,25 +10,16 @@ use crate::entity::Key;
 use crate::row::{Fence, Settlement, Status};
 use crate::statement::{Change, ErasedQueue};
 
-/// The result of a transaction that a handler ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CommitState {
-    /// It was committed, and the messages whose effects it contained are settled now. `None`: another session has
-    /// changed the row meanwhile, although it was reserved.
-    Committed(Vec<Option<Settlement>>),
-    /// It was rolled back: its rows are as they were, and due.
-    RolledBack,
-}
-
 /// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects
-/// are committed, and gives back the reserved rows that are `left`.
+/// are committed, and gives back the reserved rows that are `left`. `None`: it was rolled back, and its rows are as they
+/// were, and due. In the list, `None`: another session has changed the row meanwhile, although it was reserved.
 pub(crate) fn settle_if_committed<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     reservation: &Reservation,
     handled: &[DecidedRow<K>],
     left: &[&GroupRow<K>],
-) -> QueryResult<CommitState> {
+) -> QueryResult<Option<Vec<Option<Settlement>>>> {
     in_transaction(connection, |connection| {
         let mut committed = false;
         let mut settled = Vec::new();
@@ -48,7 +39,7 @@ pub(crate) fn settle_if_committed<K: Key, C: QueueConnection>(
                 queue.settle(connection, key, reservation.fence(*fence), &row.restored())?;
             }
         }
-        Ok(if committed { CommitState::Committed(settled) } else { CommitState::RolledBack })
+        Ok(committed.then_some(settled))
     })
 }
 

@@ -8,7 +8,7 @@ use diesel::result::QueryResult;
 use super::body::GroupBody;
 use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Offender, Reservation, UndoReason, WorkedGroup};
 use super::group::work_group;
-use super::recover::{CommitState, settle_if_committed};
+use super::recover::settle_if_committed;
 use super::reread::Rereading;
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
@@ -149,14 +149,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             }
             GroupEnd::EndedByUnknown { reservation, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
-                match (reservation.and_then(|reservation| self.commit_state(holder, &reservation, &rows, &left)), why) {
-                    (Some(CommitState::Committed(settled)), _) => self.count_committed(&mut tally, &rows, settled),
+                match (reservation.and_then(|reservation| self.committed(holder, &reservation, &rows, &left)), why) {
+                    (Some(settled), _) => self.count_committed(&mut tally, &rows, settled),
                     // Also if nothing can be found out: committed rows are reserved for a while, so rows that are due
                     // were not committed.
-                    (Some(CommitState::RolledBack) | None, Some(why)) => {
-                        return self.conclude(holder, GroupEnd::Undone(why), begun);
-                    }
-                    _ => self.record(holder, rows, &mut tally),
+                    (None, Some(why)) => return self.conclude(holder, GroupEnd::Undone(why), begun),
+                    (None, None) => self.record(holder, rows, &mut tally),
                 }
             }
             GroupEnd::Unknown(rows, cause) => self.find_out(holder, rows, cause, &mut tally),
@@ -182,66 +180,50 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         after: Vec<GroupRow<K>>,
         tally: &mut Tally,
     ) {
-        let Offender { row, remainder } = offender;
+        let Offender { row, mut remainder } = offender;
         let is_recorded = matches!(remainder, Remainder::Record(..));
         // An offender that is not recorded runs again, like the rows that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let Some(reservation) = reservation else {
-            self.count_if_committed(holder, before, why_ended(&remainder), tally);
+            // The other rows are as they were, and due.
+            let (written, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|row| row.written);
+            self.find_out(holder, written, why_ended(&remainder), tally);
+            others.iter().for_each(|_| tally.count(Turn::Interrupted));
             let watch = row.watch.clone();
             tally.count(self.runner.conclude(holder, row.into_unsettled(), remainder, &watch));
             return;
         };
-        let committed = self.commit_state(holder, &reservation, &before, &left);
         let mut fence = row.fence;
-        let remainder = match (committed, remainder) {
-            (Some(CommitState::Committed(settled)), Remainder::Record(state, change)) => {
+        match self.committed(holder, &reservation, &before, &left) {
+            Some(settled) => {
                 self.count_committed(tally, &before, settled);
-                fence = reservation.fence(fence);
-                Remainder::RecordReserved(state, change)
+                if let Remainder::Record(state, change) = remainder {
+                    fence = reservation.fence(fence);
+                    remainder = Remainder::RecordReserved(state, change);
+                }
             }
-            (Some(CommitState::Committed(settled)), remainder) => {
-                self.count_committed(tally, &before, settled);
-                remainder
-            }
-            (Some(CommitState::RolledBack) | None, remainder) => {
-                before.iter().for_each(|_| tally.count(Turn::Interrupted));
-                remainder
-            }
-        };
+            None => before.iter().for_each(|_| tally.count(Turn::Interrupted)),
+        }
         let watch = row.watch.clone();
         let row = UnsettledRow { fence, ..row.into_unsettled() };
         tally.count(self.runner.conclude(holder, row, remainder, &watch));
     }
 
-    /// Counts the rows of a transaction that a handler ended. If it was committed, the rows that were settled in it are
-    /// settled now. The others are as they were, and due.
-    fn count_if_committed(
-        &self,
-        holder: &mut SessionHolder<C>,
-        rows: Vec<DecidedRow<K>>,
-        cause: String,
-        tally: &mut Tally,
-    ) {
-        let (written, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.written);
-        self.find_out(holder, written, cause, tally);
-        others.iter().for_each(|_| tally.count(Turn::Interrupted));
-    }
-
-    /// Finds out whether a transaction that a handler ended was committed. If it was, it settles the rows.
-    fn commit_state(
+    /// Finds out whether a transaction that a handler ended was committed. If it was, it settles the rows. `None`: it was
+    /// not, or that cannot be found out.
+    fn committed(
         &self,
         holder: &mut SessionHolder<C>,
         reservation: &Reservation,
         handled: &[DecidedRow<K>],
         left: &[&GroupRow<K>],
-    ) -> Option<CommitState> {
+    ) -> Option<Vec<Option<Settlement>>> {
         for _ in 0..CONCLUSIONS {
             let committed = holder
                 .session()
                 .and_then(|session| Ok(settle_if_committed(self.runner.queue, session, reservation, handled, left)?));
             match committed {
-                Ok(committed) => return Some(committed),
+                Ok(committed) => return committed,
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     self.runner.warn(&format!("the end of a group cannot be found out: {error}"));
