@@ -1,4 +1,4 @@
-//! The SQL that differs between databases, by task, and the abilities of a database.
+//! The SQL that differs between databases, by task, and the abilities of a database. What most of them do is the default.
 
 use crate::row::{TextForm, ValueKind};
 
@@ -9,13 +9,13 @@ pub trait TimeSql {
 
     /// The time when the statement began. The claim compares with it, because a volatile clock cannot bound an index
     /// scan.
-    const STATEMENT_TIME: &'static str;
+    const STATEMENT_TIME: &'static str = Self::NOW;
 
     /// The SQL before and after a number of microseconds that adds it to [`NOW`](Self::NOW).
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str);
 
     /// The SQL before and after a number of microseconds that adds it to [`STATEMENT_TIME`](Self::STATEMENT_TIME).
-    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str);
+    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
 
     /// The SQL before and after a time column that gives the microseconds from now until then, as a 64 bit integer.
     const MICROSECONDS_UNTIL: (&'static str, &'static str);
@@ -37,27 +37,27 @@ pub trait TextSql {
     const KEY_TEXT: (&'static str, &'static str);
 
     /// The same for one of several texts that are joined by commas.
-    const KEY_PART_TEXT: (&'static str, &'static str);
+    const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
 
     /// How to read such texts.
     const TEXT_FORM: TextForm;
 
     /// Whether a key's column of any type can be compared with a text by a walk along its index.
-    const FINDS_KEY_BY_TEXT: bool;
+    const FINDS_KEY_BY_TEXT: bool = false;
 
     /// The SQL before and after a text column that makes its comparison exact, whatever its collation.
     ///
     /// MySQL's collations ignore trailing blanks, and case by default: an unknown status would compare equal to one of
     /// the queue's, be claimed, and fail to decode for ever.
-    const EXACTLY: (&'static str, &'static str);
+    const EXACTLY: (&'static str, &'static str) = ("", "");
 
     /// The SQL before and after a text that distinguishes it from every other in a sort, however long it is.
     ///
     /// MySQL compares no more than the first 1,024 bytes of what it sorts.
-    const IDENTITY: (&'static str, &'static str);
+    const IDENTITY: (&'static str, &'static str) = ("", "");
 
     /// The SQL before, between and after two expressions that joins their texts.
-    const CONCATENATION: (&'static str, &'static str, &'static str);
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
 }
 
 /// How a statement finds several lanes along their index.
@@ -73,35 +73,37 @@ pub enum LaneWalk {
 pub trait LaneSql {
     /// Whether the text of a value that is a text begins with its identity: texts that differ may be equal by the
     /// collation of their column.
-    const TEXT_HAS_IDENTITY: bool;
+    const TEXT_HAS_IDENTITY: bool = false;
 
     /// Whether a place in a lane ends with the transaction in which it was taken. Elsewhere it ends with the session,
     /// unless it is given back.
-    const PLACES_END_WITH_TRANSACTION: bool;
+    const PLACES_END_WITH_TRANSACTION: bool = true;
 
     /// Whether a claim picks the rows of a lane by a range of values, from the lane's value to the same, and sorts by the
     /// value first. Only the index of lanes has this order.
     ///
     /// PostgreSQL would walk along the due times of all lanes if it believes that most rows are this lane's.
-    const LANE_IS_RANGE: bool;
+    const LANE_IS_RANGE: bool = false;
 
     /// The SQL before and after the condition that picks the rows of a lane.
     ///
     /// SQLite may assume that a lane has many rows, and would rather skip through the index by due time, and sort.
-    const IS_IN_LANE: (&'static str, &'static str);
+    const IS_IN_LANE: (&'static str, &'static str) = ("", "");
 
     /// The SQL around the number of a lane's places, the queue, its table and the lane: an expression that takes one of
     /// the places for the transaction, and is null if all are taken. `None`: a claim cannot take a place itself.
-    const PLACE_IN_CLAIM: Option<[&'static str; 5]>;
+    const PLACE_IN_CLAIM: Option<[&'static str; 5]> = None;
 
     /// How a statement finds the next lanes along their index.
-    const LANE_WALK: LaneWalk;
+    const LANE_WALK: LaneWalk = LaneWalk::Recursive;
 
     /// Returns the SQL around a value that makes it text. The value stands between each two of the parts.
     fn value_text(kind: ValueKind) -> &'static [&'static str];
 
     /// Returns the SQL before and after a bound value that makes it comparable with a column of this kind.
-    fn bound_value(kind: ValueKind) -> (&'static str, &'static str);
+    fn bound_value(_kind: ValueKind) -> (&'static str, &'static str) {
+        ("", "")
+    }
 }
 
 /// How rows are locked, and the effects of locks.
@@ -117,29 +119,29 @@ pub trait LockSql {
     /// A claim on MariaDB does so when it walks an index. The application could not change such a row, and make the
     /// condition true, as long as the handler of another row runs. So if a claim may pass rows, it reads their keys
     /// first and locks the rows afterwards.
-    const LOCKS_WHAT_IT_PASSES: bool;
+    const LOCKS_WHAT_IT_PASSES: bool = false;
 
     /// Whether a rollback to a savepoint releases the locks that were taken after it.
-    const SAVEPOINT_FREES_LOCKS: bool;
+    const SAVEPOINT_FREES_LOCKS: bool = true;
 
     /// Whether the database has one writer at a time. The workers of a process then take turns among themselves, which
     /// is cheaper and fairer than waiting for the database's lock.
-    const ONE_WRITER: bool;
+    const ONE_WRITER: bool = false;
 
     /// Whether one statement can lease rows: it locks them, writes on them, and returns them as they were, in their
     /// order.
-    const LEASES_AT_ONCE: bool;
+    const LEASES_AT_ONCE: bool = false;
 
     /// Whether rows are locked by keys that are read before, many at once, instead of along the index.
     ///
     /// InnoDB keeps the entries of finished rows in the index until they are purged, and a claim along the index passes
     /// all of them. It also keeps the locks of entries whose rows others hold, and these would wait for them when they
     /// settle.
-    const PREFETCHES_KEYS: bool;
+    const PREFETCHES_KEYS: bool = false;
 
     /// The system columns that distinguish one version of a row from every other, if there are any: its place, and the
     /// transaction that wrote it. With them, whole rows are prefetched, and locked by their versions.
-    const ROW_VERSION: Option<[&'static str; 2]>;
+    const ROW_VERSION: Option<[&'static str; 2]> = None;
 }
 
 /// How an index is used, or avoided.
@@ -147,30 +149,30 @@ pub trait IndexSql {
     /// The SQL before and after the index's name that makes a claim use the index.
     ///
     /// MySQL sorts a small table instead of walking the index, and then locks every candidate that it sorted.
-    const INDEX_HINT: Option<(&'static str, &'static str)>;
+    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
 
     /// The SQL before and after the index's name that keeps a change of many rows off the index.
     ///
     /// A change that walks MySQL's queue index waits for every pending row on its way. One that walks the table passes
     /// over locked rows that it does not change.
-    const IGNORE_INDEX: Option<(&'static str, &'static str)>;
+    const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
 
     /// The SQL before and after the index's name that makes a claim in the entity's own order walk that index.
     ///
     /// SQLite assumes that a quarter of the rows is due, and would rather sort them.
-    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)>;
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
 
     /// The SQL after a column in a descending index or order, whose nulls come last.
-    const DESCENDING: &'static str;
+    const DESCENDING: &'static str = " DESC";
 
     /// The SQL after a column in an index or an order that puts its nulls first, where the database does not by
     /// default.
-    const NULLS_FIRST: &'static str;
+    const NULLS_FIRST: &'static str = "";
 
     /// Whether an index can leave out the rows that are not pending. On other databases the index of an entity with its
     /// own order begins with a flag that only pending rows have. Otherwise a claim would walk it past every finished
     /// row.
-    const PARTIAL_INDEXES: bool;
+    const PARTIAL_INDEXES: bool = true;
 
     /// The SQL before a column, and between it and a value, that compares them without a walk along the column's index.
     /// An application that enqueues many rows gives all of them the same time, and the row's key selects better.
@@ -180,21 +182,21 @@ pub trait IndexSql {
 /// How rows are changed, copied and removed.
 pub trait ChangeSql {
     /// Whether an update itself can have an order and a limit; elsewhere a subquery picks its rows.
-    const UPDATE_HAS_LIMIT: bool;
+    const UPDATE_HAS_LIMIT: bool = false;
 
     /// The SQL after the columns of an insert that brings its own keys along, even for columns whose keys the database
     /// makes.
-    const INSERT_OWN_KEYS: &'static str;
+    const INSERT_OWN_KEYS: &'static str = "";
 
     /// Whether a DELETE from a table with an alias has to name the alias: `DELETE name FROM table AS name`.
-    const DELETE_NAMES_ALIAS: bool;
+    const DELETE_NAMES_ALIAS: bool = false;
 
     /// The SQL after the values of an insert into the control table that changes the row instead if there is one with the
     /// same key.
-    const ON_SAME_KEY: &'static str;
+    const ON_SAME_KEY: &'static str = " ON CONFLICT ({queue}, {scope}) DO UPDATE SET ";
 
     /// The SQL before and after the name of a column that gives, in such a change, the value that was to be inserted.
-    const INSERTED: (&'static str, &'static str);
+    const INSERTED: (&'static str, &'static str) = ("excluded.", "");
 }
 
 /// The round trips that a message costs.
@@ -203,29 +205,29 @@ pub trait RoundTrips {
     ///
     /// PostgreSQL caches 64 of them. With one more, every session that reads has to look the others up in shared
     /// memory.
-    const MOST_SAVEPOINTS: u32;
+    const MOST_SAVEPOINTS: u32 = u32::MAX;
 
     /// Whether several statements in one text are one round trip. On MySQL they are more than one each, because the
     /// client first has to announce that there are several.
-    const STATEMENTS_TRAVEL_TOGETHER: bool;
+    const STATEMENTS_TRAVEL_TOGETHER: bool = true;
 
     /// Whether a message can end in one round trip.
-    const FINISHES_AT_ONCE: bool;
+    const FINISHES_AT_ONCE: bool = true;
 
     /// Whether it does so by a [`FinishBlock`](crate::statement::FinishBlock), and not by
     /// [`OneRoundTrip::finish`](super::one_round_trip::OneRoundTrip::finish).
-    const FINISHES_IN_A_BLOCK: bool;
+    const FINISHES_IN_A_BLOCK: bool = false;
 
     /// Whether [`Transactions::commit_and_begin`](super::transactions::Transactions::commit_and_begin) is cheaper than a COMMIT and a BEGIN.
-    const COMMITS_AND_BEGINS: bool;
+    const COMMITS_AND_BEGINS: bool = true;
 
     /// Whether the server refuses a handler's COMMIT in the transaction of a group.
-    const REFUSES_COMMITS: bool;
+    const REFUSES_COMMITS: bool = false;
 
     /// For databases on which messages end by blocks of statements: an expression for the settings of a session as one
     /// text, whose original value `@queueable_settings` holds, and the error text of a block that finds another value.
-    const OTHER_SETTINGS: Option<(&'static str, &'static str)>;
+    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
 
     /// Whether a commit can tell other sessions that a row has become due.
-    const NOTIFIES: bool;
+    const NOTIFIES: bool = false;
 }

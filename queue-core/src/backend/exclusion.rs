@@ -18,7 +18,9 @@ pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     }
 
     /// Gives the lock back after the end of the transaction, if it outlives the transaction.
-    fn end_exclusion(&mut self, target: &Target) -> QueryResult<()>;
+    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
+    }
 
     /// Takes one of this number of places of a lane without waiting, and returns which. `None`: other sessions hold all
     /// of them. The call must be in a transaction. The place ends with that transaction or, on some databases, with
@@ -26,7 +28,9 @@ pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>>;
 
     /// Gives a place back after the end of the transaction, if it outlives the transaction.
-    fn leave_place(&mut self, target: &Target, lane: &str, place: u32) -> QueryResult<()>;
+    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
+        Ok(())
+    }
 }
 
 /// One of the places of a lane, as the session's lock names it.

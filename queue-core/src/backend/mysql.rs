@@ -24,14 +24,11 @@ use super::connection::QueueBackend;
 use super::control::Control;
 use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
-use super::error_class::ErrorClass;
-use super::error_class::ErrorClasses;
-use super::one_round_trip::OneRoundTrip;
-use super::one_round_trip::Unfinished;
+use super::error_class::{ErrorClass, ErrorClasses};
+use super::one_round_trip::{OneRoundTrip, Unfinished};
 use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
-use super::session_setup::SessionLimits;
-use super::session_setup::SessionSetup;
+use super::session_setup::{SessionLimits, SessionSetup};
 use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::error::refused;
@@ -74,9 +71,7 @@ mod trigger;
 impl TimeSql for Mysql {
     // The time when the statement began. The settling statement begins when the attempt ends.
     const NOW: &'static str = "UTC_TIMESTAMP(6)";
-    const STATEMENT_TIME: &'static str = "UTC_TIMESTAMP(6)";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
-    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
     // A zero date is due at once: only its own row fails, while a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
@@ -86,7 +81,6 @@ impl TimeSql for Mysql {
 impl TextSql for Mysql {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
     const KEY_TEXT: (&'static str, &'static str) = ("HEX(CAST(", " AS BINARY))");
-    const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
     const TEXT_FORM: TextForm = TextForm::Hex;
     const FINDS_KEY_BY_TEXT: bool = true;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS SIGNED)");
@@ -99,39 +93,27 @@ impl LockSql for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const LOCKS_WHAT_IT_PASSES: bool = true;
-    const LEASES_AT_ONCE: bool = false;
     const PREFETCHES_KEYS: bool = true;
-    const ROW_VERSION: Option<[&'static str; 2]> = None;
     const SAVEPOINT_FREES_LOCKS: bool = false;
-    const ONE_WRITER: bool = false;
 }
 
 impl IndexSql for Mysql {
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
-    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Self::INDEX_HINT;
-    const DESCENDING: &'static str = " DESC";
-    const NULLS_FIRST: &'static str = "";
     const PARTIAL_INDEXES: bool = false;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");
 }
 
 impl ChangeSql for Mysql {
     const UPDATE_HAS_LIMIT: bool = true;
-    const INSERT_OWN_KEYS: &'static str = "";
     const DELETE_NAMES_ALIAS: bool = true;
     const ON_SAME_KEY: &'static str = " ON DUPLICATE KEY UPDATE ";
     const INSERTED: (&'static str, &'static str) = ("VALUES(", ")");
 }
 
 impl RoundTrips for Mysql {
-    const MOST_SAVEPOINTS: u32 = u32::MAX;
     const STATEMENTS_TRAVEL_TOGETHER: bool = false;
-    const FINISHES_AT_ONCE: bool = true;
     const FINISHES_IN_A_BLOCK: bool = true;
-    const COMMITS_AND_BEGINS: bool = true;
-    const REFUSES_COMMITS: bool = false;
-    const NOTIFIES: bool = false;
     const OTHER_SETTINGS: Option<(&'static str, &'static str)> = Some((settings::FINGERPRINT, OTHER_SETTINGS));
 }
 
@@ -377,10 +359,7 @@ impl<C: MysqlSession> ErrorClasses<Mysql> for C {
 impl LaneSql for Mysql {
     const TEXT_HAS_IDENTITY: bool = true;
     const PLACES_END_WITH_TRANSACTION: bool = false;
-    const LANE_IS_RANGE: bool = false;
-    const PLACE_IN_CLAIM: Option<[&'static str; 5]> = None;
     const LANE_WALK: LaneWalk = LaneWalk::Grouped;
-    const IS_IN_LANE: (&'static str, &'static str) = ("", "");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
         match kind {
@@ -388,10 +367,6 @@ impl LaneSql for Mysql {
             ValueKind::Binary => &["HEX(", ")"],
             ValueKind::Integer | ValueKind::Uuid => &["CAST(", " AS CHAR)"],
         }
-    }
-
-    fn bound_value(_kind: ValueKind) -> (&'static str, &'static str) {
-        ("", "")
     }
 }
 

@@ -20,18 +20,14 @@ use self::pg_session::PgSession;
 use self::settings::PgSettings;
 use super::connection::QueueBackend;
 use super::control_schema::ControlSchema;
-use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
-use super::error_class::ErrorClass;
-use super::error_class::ErrorClasses;
-use super::one_round_trip::OneRoundTrip;
-use super::one_round_trip::{AfterFinish, Unfinished};
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::error_class::{ErrorClass, ErrorClasses};
+use super::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
-use super::session_setup::SessionLimits;
-use super::session_setup::SessionSetup;
+use super::session_setup::{SessionLimits, SessionSetup};
 use super::target::{Schema, Step, Target};
-use super::transactions::COMMIT_REFUSED;
-use super::transactions::Transactions;
+use super::transactions::{COMMIT_REFUSED, Transactions};
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
@@ -102,20 +98,12 @@ impl TextSql for Pg {
     const KEY_PART_TEXT: (&'static str, &'static str) =
         ("pg_catalog.replace(pg_catalog.replace(CAST(", " AS pg_catalog.text), '%', '%25'), ',', '%2C')");
     const TEXT_FORM: TextForm = TextForm::Text;
-    const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
-    const EXACTLY: (&'static str, &'static str) = ("", "");
-    const IDENTITY: (&'static str, &'static str) = ("", "");
-    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
 }
 
 impl LaneSql for Pg {
-    const TEXT_HAS_IDENTITY: bool = false;
-    const PLACES_END_WITH_TRANSACTION: bool = true;
     const LANE_IS_RANGE: bool = true;
     const PLACE_IN_CLAIM: Option<[&'static str; 5]> = Some(PLACES);
-    const LANE_WALK: LaneWalk = LaneWalk::Recursive;
-    const IS_IN_LANE: (&'static str, &'static str) = ("", "");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
         match kind {
@@ -136,41 +124,24 @@ impl LockSql for Pg {
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
-    const LOCKS_WHAT_IT_PASSES: bool = false;
     const LEASES_AT_ONCE: bool = true;
-    const PREFETCHES_KEYS: bool = false;
     const ROW_VERSION: Option<[&'static str; 2]> = Some(["ctid", "xmin"]);
-    const SAVEPOINT_FREES_LOCKS: bool = true;
-    const ONE_WRITER: bool = false;
 }
 
 impl IndexSql for Pg {
-    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
-    const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
-    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = None;
     const DESCENDING: &'static str = " DESC NULLS LAST";
     const NULLS_FIRST: &'static str = " NULLS FIRST";
-    const PARTIAL_INDEXES: bool = true;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");
 }
 
 impl ChangeSql for Pg {
-    const UPDATE_HAS_LIMIT: bool = false;
     const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
-    const DELETE_NAMES_ALIAS: bool = false;
-    const ON_SAME_KEY: &'static str = " ON CONFLICT ({queue}, {scope}) DO UPDATE SET ";
-    const INSERTED: (&'static str, &'static str) = ("excluded.", "");
 }
 
 impl RoundTrips for Pg {
     const MOST_SAVEPOINTS: u32 = 60;
-    const STATEMENTS_TRAVEL_TOGETHER: bool = true;
-    const FINISHES_AT_ONCE: bool = true;
-    const FINISHES_IN_A_BLOCK: bool = false;
-    const COMMITS_AND_BEGINS: bool = true;
     const REFUSES_COMMITS: bool = true;
     const NOTIFIES: bool = true;
-    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
 }
 
 impl QueueBackend for Pg {
@@ -283,10 +254,6 @@ impl<C: PgSession> Transactions<Pg> for C {
             self.has_committed();
         }
         Ok(wait.is_some())
-    }
-
-    fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
-        Ok(())
     }
 
     fn check_savepoint(&mut self) -> QueryResult<()> {

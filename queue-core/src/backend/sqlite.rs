@@ -16,15 +16,13 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::connection::{QueueBackend, QueueConnection};
 use super::control_schema::ControlSchema;
-use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
-use super::error_class::ErrorClass;
-use super::error_class::ErrorClasses;
+use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::error_class::{ErrorClass, ErrorClasses};
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
 use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
-use super::session_setup::SessionLimits;
-use super::session_setup::SessionSetup;
+use super::session_setup::{SessionLimits, SessionSetup};
 use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::error::refused;
@@ -48,10 +46,8 @@ static TIME_FORMAT: LazyLock<Vec<Item<'static>>> =
 
 impl TimeSql for Sqlite {
     const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
-    const STATEMENT_TIME: &'static str = Self::NOW;
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
-    const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
     // A text that is not a time is due at once: only its own row fails, while a null would stop the probe for every
     // row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
@@ -70,54 +66,27 @@ impl TextSql for Sqlite {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
     // A column holds values of any type, and each type is quoted in its own way.
     const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
-    const KEY_PART_TEXT: (&'static str, &'static str) = Self::KEY_TEXT;
     const TEXT_FORM: TextForm = TextForm::HexOfLiteral;
-    const FINDS_KEY_BY_TEXT: bool = false;
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
-    const EXACTLY: (&'static str, &'static str) = ("", "");
-    const IDENTITY: (&'static str, &'static str) = ("", "");
-    const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
 }
 
 impl LockSql for Sqlite {
     // BEGIN IMMEDIATE holds the database's only write lock.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
-    const LOCKS_WHAT_IT_PASSES: bool = false;
-    const LEASES_AT_ONCE: bool = false;
-    const PREFETCHES_KEYS: bool = false;
-    const ROW_VERSION: Option<[&'static str; 2]> = None;
-    const SAVEPOINT_FREES_LOCKS: bool = true;
     const ONE_WRITER: bool = true;
 }
 
 impl IndexSql for Sqlite {
-    const INDEX_HINT: Option<(&'static str, &'static str)> = None;
-    const IGNORE_INDEX: Option<(&'static str, &'static str)> = None;
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
-    const DESCENDING: &'static str = " DESC";
-    const NULLS_FIRST: &'static str = "";
-    const PARTIAL_INDEXES: bool = true;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("+", " = ");
 }
 
-impl ChangeSql for Sqlite {
-    const UPDATE_HAS_LIMIT: bool = false;
-    const INSERT_OWN_KEYS: &'static str = "";
-    const DELETE_NAMES_ALIAS: bool = false;
-    const ON_SAME_KEY: &'static str = " ON CONFLICT ({queue}, {scope}) DO UPDATE SET ";
-    const INSERTED: (&'static str, &'static str) = ("excluded.", "");
-}
+impl ChangeSql for Sqlite {}
 
 impl RoundTrips for Sqlite {
-    const MOST_SAVEPOINTS: u32 = u32::MAX;
-    const STATEMENTS_TRAVEL_TOGETHER: bool = true;
     const FINISHES_AT_ONCE: bool = false;
-    const FINISHES_IN_A_BLOCK: bool = false;
     const COMMITS_AND_BEGINS: bool = false;
-    const REFUSES_COMMITS: bool = false;
-    const NOTIFIES: bool = false;
-    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = None;
 }
 
 impl QueueBackend for Sqlite {
@@ -188,10 +157,6 @@ impl Transactions for SqliteConnection {
         self.begin()
     }
 
-    fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
-        Ok(())
-    }
-
     fn commit_and_begin(&mut self) -> QueryResult<()> {
         // The next transaction would take the only write lock, whether there is work for it or not.
         Err(refused("SQLite commits and begins one by one".to_owned()))
@@ -232,11 +197,6 @@ impl ErrorClasses for SqliteConnection {
 }
 
 impl LaneSql for Sqlite {
-    const TEXT_HAS_IDENTITY: bool = false;
-    const PLACES_END_WITH_TRANSACTION: bool = true;
-    const LANE_IS_RANGE: bool = false;
-    const PLACE_IN_CLAIM: Option<[&'static str; 5]> = None;
-    const LANE_WALK: LaneWalk = LaneWalk::Recursive;
     const IS_IN_LANE: (&'static str, &'static str) = ("likelihood(", ", 0.0001)");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
@@ -244,10 +204,6 @@ impl LaneSql for Sqlite {
             ValueKind::Binary => &["HEX(", ")"],
             ValueKind::Integer | ValueKind::Text | ValueKind::Uuid => &["CAST(", " AS TEXT)"],
         }
-    }
-
-    fn bound_value(_kind: ValueKind) -> (&'static str, &'static str) {
-        ("", "")
     }
 }
 
@@ -257,17 +213,9 @@ impl Exclusion for SqliteConnection {
         Ok(true)
     }
 
-    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
-        Ok(())
-    }
-
     fn take_place(&mut self, _target: &Target, _lane: &str, _places: u32) -> QueryResult<Option<u32>> {
         // BEGIN IMMEDIATE holds the database's only write lock.
         Ok(Some(0))
-    }
-
-    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
-        Ok(())
     }
 }
 

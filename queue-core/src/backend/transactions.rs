@@ -28,7 +28,9 @@ pub trait Transactions<DB = <Self as Connection>::Backend>: Connection {
 
     /// Restores the session's own lock wait after [`begin_impatiently`](Self::begin_impatiently) and the end of its
     /// transaction. After an error the session must not be used again.
-    fn restore_patience(&mut self, wait: Duration) -> QueryResult<()>;
+    fn restore_patience(&mut self, _wait: Duration) -> QueryResult<()> {
+        Ok(())
+    }
 
     /// Runs a statement that controls the transaction, in as few round trips as possible.
     fn control(&mut self, statement: &'static str) -> QueryResult<()> {

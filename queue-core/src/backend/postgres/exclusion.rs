@@ -48,10 +48,6 @@ impl<C: PgSession> Exclusion<Pg> for C {
         Ok(holders.into_iter().next().map(|holder| holder.session))
     }
 
-    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
-        Ok(())
-    }
-
     fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>> {
         #[derive(QueryableByName)]
         struct Answer {
@@ -64,10 +60,6 @@ impl<C: PgSession> Exclusion<Pg> for C {
         let query = diesel::sql_query(query).bind::<BigInt, _>(place.places).bind::<Text, _>(place.queue);
         let taken: Answer = query.bind::<Text, _>(place.table).bind::<Text, _>(place.lane).get_result(self)?;
         Ok(taken.place.map(i32::unsigned_abs))
-    }
-
-    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
-        Ok(())
     }
 }
 
