@@ -103,10 +103,10 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, ControlSchema, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Migrated, Now, NowPlus, OneRoundTrip, Place,
-            QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
-            Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
+            AfterFinish, AsQueueConnection, Binds, ChangeSql, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
+            Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, Place, QueueBackend,
+            QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
+            TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
         #[cfg(feature = "_async")]
         pub use crate::backend::{AsyncSession, SessionRuntime};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::internals::backend::{ControlSchema, Schema, Sql, Statement};
+use queueable::internals::backend::{Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
     CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present,
@@ -228,7 +228,7 @@ fn the_sql_of_pauses() {
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
     listing.add("resume", &EndPause { queue: "payments.status", scope: "" });
-    let step = <Conn as ControlSchema>::control_step();
+    let step = Conn::control_step();
     listing.text("add the control table", &step.up.join(";\n"));
     listing.text("remove the control table", &step.down.join(";\n"));
     listing.matches("control");

@@ -56,7 +56,9 @@ pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String>;
 
     /// Runs the statement that creates an archive.
-    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()>;
+    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
+        self.alter(ddl)
+    }
 
     /// Writes the SQL that gives a column this type and lets it be null.
     fn retype(archive: &TableName, column: &str, sql_type: &str) -> String;
@@ -88,13 +90,7 @@ fn archives(target: &Target) -> Vec<TableName> {
 pub(crate) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
     let up: Vec<_> = archives(target).iter().flat_map(|archive| A::create_archive(target, archive, None)).collect();
     let down = vec!["/* the archive and its rows stay */ SELECT 1".to_owned()];
-    (!up.is_empty()).then_some(Step {
-        name: "archive",
-        up,
-        down,
-        in_transaction: A::ALTERS_IN_TRANSACTION,
-        alone: false,
-    })
+    (!up.is_empty()).then(|| A::step("archive", up, down))
 }
 
 /// Creates the archives that are missing.

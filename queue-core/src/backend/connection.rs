@@ -7,17 +7,16 @@
 use std::time::Duration;
 
 use diesel::backend::Backend;
-use diesel::connection::{BoxableConnection, Connection, LoadConnection};
+use diesel::connection::{BoxableConnection, LoadConnection};
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
 use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
 
 use super::bind::Binds;
-use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::ErrorClasses;
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
-use super::own_connection::Migrated;
+use super::own_connection::own;
 use super::session_setup::SessionSetup;
 use super::settings::SessionSettings;
 use super::statement::Loads;
@@ -46,14 +45,28 @@ pub trait QueueBackend:
     /// How long a handler may hold the message's transaction by default.
     const DEFAULT_TIMEOUT: Duration;
 
+    /// A type of its sessions.
+    type First: Schema + R2D2Connection<Backend = Self> + Send + 'static;
+
+    /// The other type of its sessions; the same one if only one client is switched on.
+    type Last: Schema + R2D2Connection<Backend = Self> + Send + 'static;
+
     /// Returns the steps that add the queue to a table that has none of it.
-    fn steps(target: &Target) -> Vec<Step>;
+    fn steps(target: &Target) -> Vec<Step> {
+        Self::First::steps(target)
+    }
 
     /// Returns the step that creates the control table.
-    fn control_step() -> Step;
+    fn control_step() -> Step {
+        Self::First::control_step()
+    }
 
     /// Returns the queue's connection behind the one on which a migration runs; `None` if it is another's.
-    fn own_connection(connection: &mut dyn BoxableConnection<Self>) -> Option<&mut dyn Migrated<Self>>;
+    fn own_connection(connection: &mut dyn BoxableConnection<Self>) -> Option<&mut dyn Schema> {
+        let is_first =
+            connection.is::<Self::First>() || connection.is::<PooledConnection<ConnectionManager<Self::First>>>();
+        if is_first { own::<Self::First, _>(connection) } else { own::<Self::Last, _>(connection) }
+    }
 }
 
 /// A connection that a queue can use.
@@ -83,8 +96,7 @@ pub trait QueueConnection:
     + OneRoundTrip
     + ErrorClasses
     + Exclusion
-    + Schema<<Self as Connection>::Backend>
-    + ControlSchema
+    + Schema
     + SessionSettings
     + Send
     + 'static

@@ -10,13 +10,8 @@ use crate::error::Finding;
 /// Returns the step that adds the default.
 pub(crate) fn step<T: LiveTable>(target: &Target) -> Option<Step> {
     let (created, time) = target.options.timestamps.created.zip(T::INSERT_TIME)?;
-    Some(Step {
-        name: "created",
-        up: vec![set_default(target, created, time)],
-        down: vec![alter_default(target, created, "DROP DEFAULT")],
-        in_transaction: T::ALTERS_IN_TRANSACTION,
-        alone: false,
-    })
+    let down = alter_default(target, created, "DROP DEFAULT");
+    Some(T::step("created", vec![set_default(target, created, time)], vec![down]))
 }
 
 /// Adds the default if it is missing.

@@ -5,10 +5,9 @@
 
 use diesel::result::QueryResult;
 
-use super::ddl::{Ddl, check_indexes, needed};
 use super::declared_column::DeclaredColumn;
 use super::live_table::{LiveColumn, find};
-use super::schema::{NeededColumn, OTHER_NAMES, foreign};
+use super::schema::{Ddl, NeededColumn, OTHER_NAMES, foreign, needed_columns};
 use super::target::{Target, finding};
 use super::trigger;
 use crate::error::Finding;
@@ -27,9 +26,9 @@ pub(crate) fn differences<D: Ddl>(
     if live.is_empty() {
         return Ok(Vec::new());
     }
-    let needed = needed::<D>(target);
+    let needed = needed_columns::<D>(target);
     let mut findings = Vec::new();
-    let has_queue = foreign(target, &needed, &live, |column, marked| D::redefine(target, column, marked)).is_none();
+    let has_queue = foreign::<D>(target, &needed, &live).is_none();
     if has_queue {
         findings.extend(needed.iter().filter_map(|column| unmarked::<D>(target, column, &live, declared)));
     }
@@ -44,7 +43,7 @@ pub(crate) fn differences<D: Ddl>(
     };
     findings.extend(declared.iter().filter(lacks).map(|column| lacking(target, &column.name)));
     if has_queue {
-        findings.extend(check_indexes(connection, target)?);
+        findings.extend(connection.check_indexes(target)?);
         findings.extend(trigger::check(connection, target)?);
     }
     Ok(findings)

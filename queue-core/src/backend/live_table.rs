@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use super::connection::QueueBackend;
-use super::target::Target;
+use super::target::{Step, Target};
 
 /// The comment by which a migration knows a column as the queue's. Restores and dumps keep it, and so does the renaming
 /// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever its
@@ -102,6 +102,11 @@ pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backe
 
     /// Runs DDL that needs the table's strongest lock, without keeping other sessions waiting for long.
     fn alter(&mut self, ddl: &str) -> QueryResult<()>;
+
+    /// Makes a step of a migration.
+    fn step(name: &'static str, up: Vec<String>, down: Vec<String>) -> Step {
+        Step { name, up, down, in_transaction: Self::ALTERS_IN_TRANSACTION, alone: false }
+    }
 }
 
 /// Checks what is left to do, and does it, until nothing is left.

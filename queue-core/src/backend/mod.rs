@@ -16,7 +16,6 @@ mod connection_source;
 mod connections;
 #[cfg(feature = "_mysql")]
 mod control;
-mod control_ddl;
 mod control_schema;
 mod created;
 mod ddl;
@@ -60,7 +59,6 @@ pub use self::async_session::AsyncSession;
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
 pub use self::connection_source::ConnectionSource;
-pub use self::control_schema::ControlSchema;
 pub use self::declared_column::{DeclaredColumn, DeclaredTypes};
 pub(crate) use self::dialect::LaneWalk;
 pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
@@ -72,7 +70,6 @@ pub use self::exclusion::{Exclusion, Place};
 pub use self::mysql::mysql_async::AsyncMysqlSession;
 pub use self::now::{Now, NowPlus};
 pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
-pub use self::own_connection::Migrated;
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::tokio_postgres::AsyncPgSession;
 #[cfg(feature = "_async")]

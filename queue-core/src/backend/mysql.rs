@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
-use diesel::connection::{BoxableConnection, TransactionManager};
+use diesel::connection::TransactionManager;
 use diesel::deserialize::{self, FromSql};
 use diesel::mysql::{Mysql, MysqlValue};
 use diesel::query_dsl::methods::ExecuteDsl;
-use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Text};
@@ -22,14 +21,11 @@ use self::mysql_session::MysqlSession;
 use self::settings::Variable;
 use super::connection::QueueBackend;
 use super::control::Control;
-use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::{ErrorClass, ErrorClasses};
 use super::one_round_trip::{OneRoundTrip, Unfinished};
-use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::{SessionLimits, SessionSetup};
-use super::target::{Schema, Step, Target};
 use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
@@ -47,8 +43,6 @@ use diesel::mysql::MysqlConnection as First;
 use diesel::mysql::MysqlConnection as Last;
 
 mod archive;
-
-mod control;
 
 mod errors;
 
@@ -120,18 +114,8 @@ impl RoundTrips for Mysql {
 impl QueueBackend for Mysql {
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn steps(target: &Target) -> Vec<Step> {
-        First::steps(target)
-    }
-
-    fn control_step() -> Step {
-        First::control_step()
-    }
-
-    fn own_connection(connection: &mut dyn BoxableConnection<Mysql>) -> Option<&mut dyn Migrated<Mysql>> {
-        let is_first = connection.is::<First>() || connection.is::<PooledConnection<ConnectionManager<First>>>();
-        if is_first { own::<First, _>(connection) } else { own::<Last, _>(connection) }
-    }
+    type First = First;
+    type Last = Last;
 }
 
 impl<C: MysqlSession> SessionSetup<Mysql> for C {

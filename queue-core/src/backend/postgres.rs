@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, Utc};
-use diesel::connection::BoxableConnection;
 use diesel::deserialize::{self, FromSql};
 use diesel::pg::{Pg, PgValue};
-use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Text, Timestamptz};
@@ -19,14 +17,11 @@ use self::exclusion::PLACES;
 use self::pg_session::PgSession;
 use self::settings::PgSettings;
 use super::connection::QueueBackend;
-use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::{ErrorClass, ErrorClasses};
 use super::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
-use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::{SessionLimits, SessionSetup};
-use super::target::{Schema, Step, Target};
 use super::transactions::{COMMIT_REFUSED, Transactions};
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
@@ -44,8 +39,6 @@ use diesel::pg::PgConnection as First;
 use diesel::pg::PgConnection as Last;
 
 mod archive;
-
-mod control;
 
 mod errors;
 
@@ -147,18 +140,8 @@ impl RoundTrips for Pg {
 impl QueueBackend for Pg {
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn steps(target: &Target) -> Vec<Step> {
-        First::steps(target)
-    }
-
-    fn control_step() -> Step {
-        First::control_step()
-    }
-
-    fn own_connection(connection: &mut dyn BoxableConnection<Pg>) -> Option<&mut dyn Migrated<Pg>> {
-        let is_first = connection.is::<First>() || connection.is::<PooledConnection<ConnectionManager<First>>>();
-        if is_first { own::<First, _>(connection) } else { own::<Last, _>(connection) }
-    }
+    type First = First;
+    type Last = Last;
 }
 
 impl<C: PgSession> SessionSetup<Pg> for C {

@@ -1,34 +1,95 @@
 //! The queue's columns, and their comparison with those of the live table.
 
+use std::{iter, slice};
+
+use diesel::Connection;
 use diesel::result::QueryResult;
 
-use super::live_table::{LiveColumn, find};
-use super::target::{Target, finding};
+use super::archive::ArchiveSchema;
+use super::index::{Index, indexes, no_index};
+use super::live_table::{LiveColumn, find, until_done};
+use super::target::{Step, Target, finding};
+use super::trigger::Triggers;
 use crate::error::{Finding, refused};
 use crate::row::{Options, Status};
 
 /// The SQL types of the columns on one database.
 pub(crate) struct Types {
-    pub(crate) status: &'static str,
-    pub(crate) time: &'static str,
-    pub(crate) try_count: &'static str,
-    pub(crate) message: &'static str,
+    pub(crate) status: ColumnType,
+    pub(crate) time: ColumnType,
+    pub(crate) try_count: ColumnType,
+    pub(crate) message: ColumnType,
     /// A word: a stage, a cron expression, a time zone.
-    pub(crate) word: &'static str,
+    pub(crate) word: ColumnType,
     /// A whole number of 64 bits.
-    pub(crate) count: &'static str,
-    /// The types that the catalogue may give for each of them.
-    pub(crate) accepted: Accepted,
+    pub(crate) count: ColumnType,
 }
 
-/// The types that the catalogue may give for the columns.
-pub(crate) struct Accepted {
-    pub(crate) status: &'static [&'static str],
-    pub(crate) time: &'static [&'static str],
-    pub(crate) try_count: &'static [&'static str],
-    pub(crate) message: &'static [&'static str],
-    pub(crate) word: &'static [&'static str],
-    pub(crate) count: &'static [&'static str],
+/// A type as DDL writes it, and the types that the catalogue may give for it.
+pub(crate) struct ColumnType(pub(crate) &'static str, pub(crate) &'static [&'static str]);
+
+/// A database's words for columns, indexes and the control table.
+pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + ArchiveSchema<DB> {
+    /// The SQL types of the columns.
+    const TYPES: Types;
+
+    /// The statement that creates the control table, unless it exists. Its checks refuse what no pause can be.
+    const CREATE_CONTROL: &'static str;
+
+    /// The statement that drops the control table.
+    const DROP_CONTROL: &'static str;
+
+    /// Writes the statements that add the columns.
+    fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String>;
+
+    /// Writes the statements that drop the columns with these names.
+    fn drop_columns(target: &Target, names: &[&str]) -> Vec<String>;
+
+    /// Writes the SQL that gives an existing column its definition, with the queue's mark if it had that.
+    fn redefine(target: &Target, column: &NeededColumn, marked: bool) -> String;
+
+    /// Writes the SQL that marks an existing column as the queue's.
+    fn mark(target: &Target, column: &NeededColumn) -> String {
+        Self::redefine(target, column, true)
+    }
+
+    /// Returns the steps of a migration that create an index.
+    fn index_steps(target: &Target, index: &Index) -> Vec<Step>;
+
+    /// Returns the statements that are still to be run for an index; none if the live table has it, or one that serves
+    /// as well.
+    fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>>;
+
+    /// Builds the indexes that are missing.
+    fn add_indexes(&mut self, target: &Target) -> QueryResult<()> {
+        indexes::<Self::Backend>(target).iter().try_for_each(|index| {
+            until_done(
+                self,
+                |connection| Ok(Some(connection.lacking(target, index)?).filter(|lacking| !lacking.is_empty())),
+                |connection, lacking| connection.alter(&lacking[0]),
+            )
+        })
+    }
+
+    /// Drops the indexes that exist.
+    fn drop_indexes(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Returns the findings about the indexes.
+    fn check_indexes(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let mut findings = Vec::new();
+        for index in indexes::<Self::Backend>(target) {
+            let mend = self.lacking(target, &index)?;
+            if !mend.is_empty() {
+                findings.push(no_index(target, &index, &mend));
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Returns the findings that only this database has, about the table and the server's settings.
+    fn check_own(&mut self, _target: &Target) -> QueryResult<Vec<Finding>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A column that the queue needs.
@@ -65,9 +126,9 @@ const WORD_LENGTH: i64 = 191;
 const MESSAGE_LENGTH: i64 = 65_535;
 
 /// Returns the queue's columns: the five, and those that the entity's options ask for.
-pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn> {
-    let names = target.columns;
-    let nullable = |name, sql_type: &'static str, accepted| NeededColumn {
+pub(crate) fn needed_columns<D: Ddl>(target: &Target) -> Vec<NeededColumn> {
+    let (names, types) = (target.columns, D::TYPES);
+    let nullable = |name, &ColumnType(sql_type, accepted): &ColumnType| NeededColumn {
         name,
         definition: sql_type.to_owned(),
         sql_type,
@@ -76,39 +137,35 @@ pub(crate) fn needed_columns(target: &Target, types: &Types) -> Vec<NeededColumn
         shortest: 0,
         nullable: true,
     };
-    let required = |name, sql_type: &'static str, default: &str, accepted| NeededColumn {
-        name,
-        definition: format!("{sql_type} NOT NULL DEFAULT {default}"),
-        sql_type,
+    let required = |name, sql_type: &ColumnType, default: &str| NeededColumn {
+        definition: format!("{} NOT NULL DEFAULT {default}", sql_type.0),
         default: Some(default.to_owned()),
-        accepted,
-        shortest: 0,
         nullable: false,
+        ..nullable(name, sql_type)
     };
     let at_least = |shortest, column: NeededColumn| NeededColumn { shortest, ..column };
-    let Types { accepted, .. } = types;
-    let time = |name| nullable(name, types.time, accepted.time);
-    let word = |name| at_least(WORD_LENGTH, nullable(name, types.word, accepted.word));
+    let time = |name| nullable(name, &types.time);
+    let word = |name| at_least(WORD_LENGTH, nullable(name, &types.word));
     let longest_status = Status::ALL.map(|status| status.as_str().len()).into_iter().max().unwrap_or_default() as i64;
     let mut columns = vec![
-        at_least(longest_status, required(names.status, types.status, "'NOT_ATTEMPTED'", accepted.status)),
+        at_least(longest_status, required(names.status, &types.status, "'NOT_ATTEMPTED'")),
         time(names.next_attempt_time),
-        required(names.try_count, types.try_count, "0", accepted.try_count),
+        required(names.try_count, &types.try_count, "0"),
         time(names.last_attempt_time),
-        at_least(MESSAGE_LENGTH, nullable(names.last_attempt_error_message, types.message, accepted.message)),
+        at_least(MESSAGE_LENGTH, nullable(names.last_attempt_error_message, &types.message)),
     ];
     let Options { priority, stages, periodic, rerun_on_change, timestamps, occasion, .. } = target.options;
-    columns.extend(priority.map(|name| required(name, types.try_count, "0", accepted.try_count)));
+    columns.extend(priority.map(|name| required(name, &types.try_count, "0")));
     columns.extend(stages.map(|stages| {
         let first = stages.names.first().copied().unwrap_or_default().replace('\'', "''");
-        at_least(WORD_LENGTH, required(stages.column, types.word, &format!("'{first}'"), accepted.word))
+        at_least(WORD_LENGTH, required(stages.column, &types.word, &format!("'{first}'")))
     }));
     if let Some(periodic) = periodic {
-        columns.push(nullable(periodic.period, types.count, accepted.count));
+        columns.push(nullable(periodic.period, &types.count));
         columns.extend([word(periodic.cron), word(periodic.time_zone), time(periodic.scheduled_time)]);
     }
-    columns.extend(rerun_on_change.map(|rerun| required(rerun.change_count, types.count, "0", accepted.count)));
-    columns.extend(occasion.map(|name| required(name, types.count, "0", accepted.count)));
+    columns.extend(rerun_on_change.map(|rerun| required(rerun.change_count, &types.count, "0")));
+    columns.extend(occasion.map(|name| required(name, &types.count, "0")));
     columns.extend(
         [timestamps.created, timestamps.updated, timestamps.begin, timestamps.end].into_iter().flatten().map(time),
     );
@@ -122,7 +179,7 @@ const OWN: usize = 5;
 /// option asks for. So an option that is added later makes a further step, beside the existing ones.
 pub(crate) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
     let (own, asked_for) = needed.split_at(OWN);
-    std::iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, std::slice::from_ref(column))))
+    iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, slice::from_ref(column))))
 }
 
 /// Returns the needed columns that the live table lacks; `None` if it has them all.
@@ -131,19 +188,14 @@ pub(crate) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'s
 ///
 /// If the table has a column of such a name that is the application's own, or, where the queue adopts it, one that the
 /// queue could not use.
-pub(crate) fn missing(
-    target: &Target,
-    needed: Vec<NeededColumn>,
-    live: &[LiveColumn],
-    retype: impl Fn(&NeededColumn, bool) -> String,
-) -> QueryResult<Option<Vec<NeededColumn>>> {
+pub(crate) fn missing<D: Ddl>(target: &Target, live: &[LiveColumn]) -> QueryResult<Option<Vec<NeededColumn>>> {
     let mut missing = Vec::new();
-    for column in needed {
+    for column in needed_columns::<D>(target) {
         match find(live, column.name) {
             None => missing.push(column),
             Some(live) if live.marked => {}
             Some(live) if target.adopts => {
-                if let Some((problem, mend)) = unfit(target, &column, live, &retype) {
+                if let Some((problem, mend)) = unfit::<D>(target, &column, live) {
                     return Err(refused(format!(
                         "the table {} is not ready for its queue: {problem}; {mend}",
                         target.table
@@ -161,9 +213,9 @@ pub(crate) fn missing(
 /// # Errors
 ///
 /// If one of them is the application's own.
-pub(crate) fn present(target: &Target, needed: &[NeededColumn], live: &[LiveColumn]) -> QueryResult<Vec<&'static str>> {
+pub(crate) fn present<D: Ddl>(target: &Target, live: &[LiveColumn]) -> QueryResult<Vec<&'static str>> {
     let mut present = Vec::new();
-    for column in needed {
+    for column in needed_columns::<D>(target) {
         match find(live, column.name) {
             Some(live) if !live.marked && !target.adopts => {
                 return Err(refused(not_the_queues(target, column.name)));
@@ -222,32 +274,25 @@ fn is_status_default(live: &LiveColumn) -> bool {
     live.default_value.as_ref().is_some_and(|default| default.contains(Status::NotAttempted.as_str()))
 }
 
-/// Returns the findings about the live columns. `add` writes the SQL that adds a column, `retype` the SQL that gives one
-/// its definition, with the queue's mark or without.
-pub(crate) fn compare(
-    target: &Target,
-    needed: &[NeededColumn],
-    live: &[LiveColumn],
-    add: impl Fn(&NeededColumn) -> String,
-    retype: impl Fn(&NeededColumn, bool) -> String,
-) -> Vec<Finding> {
+/// Returns the findings about the live columns.
+pub(crate) fn compare<D: Ddl>(target: &Target, needed: &[NeededColumn], live: &[LiveColumn]) -> Vec<Finding> {
     let table = &target.table;
     if live.is_empty() {
         let problem = format!("there is no table {table}");
         return vec![finding(target, problem, "create it, or correct `table_name`".to_owned())];
     }
-    if let Some(foreign) = foreign(target, needed, live, &retype) {
+    if let Some(foreign) = foreign::<D>(target, needed, live) {
         let problem = format!("the table {table} has no queue, but a column {} of its own", foreign.name);
         return vec![finding(target, problem, not_taken_over(target))];
     }
     let mut findings = Vec::new();
     for column in needed {
         let found = match find(live, column.name) {
-            Some(live) => unfit(target, column, live, &retype),
+            Some(live) => unfit::<D>(target, column, live),
             None => {
                 let problem =
                     format!("the table {table} has no column {}, which the entity's migration adds", column.name);
-                Some((problem, add(column)))
+                Some((problem, D::add_columns(target, slice::from_ref(column)).join("; ")))
             }
         };
         findings.extend(found.map(|(problem, mend)| finding(target, problem, mend)));
@@ -259,13 +304,12 @@ pub(crate) fn compare(
 ///
 /// Without a status of the queue's there is none, unless all its columns were made by hand. To add the others would hand
 /// the application's column over to it.
-pub(crate) fn foreign<'a>(
+pub(crate) fn foreign<'a, D: Ddl>(
     target: &Target,
     needed: &'a [NeededColumn],
     live: &[LiveColumn],
-    retype: impl Fn(&NeededColumn, bool) -> String,
 ) -> Option<&'a NeededColumn> {
-    let is_status = |live: &LiveColumn| live.marked || unfit(target, &needed[0], live, &retype).is_none();
+    let is_status = |live: &LiveColumn| live.marked || unfit::<D>(target, &needed[0], live).is_none();
     let has_queue = find(live, target.columns.status).is_some_and(is_status)
         || needed[..OWN].iter().all(|column| find(live, column.name).is_some());
     let is_foreign = |column: &&NeededColumn| find(live, column.name).is_some_and(|live| !live.marked);
@@ -273,12 +317,7 @@ pub(crate) fn foreign<'a>(
 }
 
 /// Says why a live column cannot hold what the queue writes, and the mend; `None` if it can.
-fn unfit(
-    target: &Target,
-    column: &NeededColumn,
-    live: &LiveColumn,
-    retype: impl Fn(&NeededColumn, bool) -> String,
-) -> Option<(String, String)> {
+fn unfit<D: Ddl>(target: &Target, column: &NeededColumn, live: &LiveColumn) -> Option<(String, String)> {
     let name = column.name;
     let accepts = |sql_type: &str| column.accepted.contains(&sql_type.to_ascii_lowercase().as_str());
     let problem = if !accepts(&live.data_type) {
@@ -303,5 +342,5 @@ fn unfit(
     } else {
         return None;
     };
-    Some((problem, retype(column, live.marked)))
+    Some((problem, D::redefine(target, column, live.marked)))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, BoxableConnection, SimpleConnection};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::deserialize::{self, FromSql};
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, IsNull, Output, ToSql};
@@ -15,15 +15,13 @@ use diesel::sql_types::{BigInt, Text, Timestamp};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::connection::{QueueBackend, QueueConnection};
-use super::control_schema::ControlSchema;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::{ErrorClass, ErrorClasses};
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
-use super::own_connection::{Migrated, own};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::{SessionLimits, SessionSetup};
-use super::target::{Schema, Step, Target};
+use super::target::Target;
 use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
@@ -31,8 +29,6 @@ use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
 use diesel::prelude::*;
 
 mod archive;
-
-mod control;
 
 mod schema;
 
@@ -92,17 +88,8 @@ impl RoundTrips for Sqlite {
 impl QueueBackend for Sqlite {
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    fn steps(target: &Target) -> Vec<Step> {
-        SqliteConnection::steps(target)
-    }
-
-    fn control_step() -> Step {
-        SqliteConnection::control_step()
-    }
-
-    fn own_connection(connection: &mut dyn BoxableConnection<Sqlite>) -> Option<&mut dyn Migrated<Sqlite>> {
-        own::<SqliteConnection, _>(connection)
-    }
+    type First = SqliteConnection;
+    type Last = SqliteConnection;
 }
 
 impl SessionSetup for SqliteConnection {

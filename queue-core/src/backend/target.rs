@@ -112,7 +112,7 @@ pub struct TriggerMigration {
 }
 
 /// The DDL of a database, and its catalogue's view of a live table.
-pub trait Schema<DB> {
+pub trait Schema {
     /// Returns the steps that add the queue to a table that has none of it.
     fn steps(target: &Target) -> Vec<Step>
     where
@@ -140,4 +140,22 @@ pub trait Schema<DB> {
 
     /// Makes the SQL that restricts the application's triggers to updates of the application's columns.
     fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration>;
+
+    /// Returns the step of a migration that creates the control table.
+    fn control_step() -> Step
+    where
+        Self: Sized;
+
+    /// Creates the control table, unless it exists.
+    ///
+    /// # Errors
+    ///
+    /// If another table has its name.
+    fn add_control(&mut self) -> QueryResult<()>;
+
+    /// Drops the control table, if it exists.
+    fn remove_control(&mut self) -> QueryResult<()>;
+
+    /// Tells whether there is a control table that this session can see, without a read of it.
+    fn has_control(&mut self) -> QueryResult<bool>;
 }

@@ -107,13 +107,9 @@ pub(crate) fn steps<T: Triggers>(target: &Target) -> Vec<Step> {
     let wanted = T::wanted(target);
     let step = |name: &'static str| {
         let triggers: Vec<_> = wanted.iter().filter(|trigger| trigger.step == name).collect();
-        (!triggers.is_empty()).then(|| Step {
-            name,
-            up: triggers.iter().map(|trigger| trigger.create.clone()).collect(),
-            down: triggers.iter().flat_map(|trigger| T::drop_trigger(target, &trigger.name)).collect(),
-            in_transaction: T::ALTERS_IN_TRANSACTION,
-            alone: false,
-        })
+        let up = triggers.iter().map(|trigger| trigger.create.clone()).collect();
+        let down = triggers.iter().flat_map(|trigger| T::drop_trigger(target, &trigger.name)).collect();
+        (!triggers.is_empty()).then(|| T::step(name, up, down))
     };
     [step("rerun"), created::step::<T>(target).or_else(|| step("created")), step("notify")]
         .into_iter()

@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use regex::Regex;
 
 use super::bystanders::{any_column, head_of, is_kept, regex};
-use super::ddl::{Ddl, needed};
+use super::schema::{Ddl, needed_columns};
 use super::target::{Target, TriggerMigration};
 use super::trigger::PREFIX;
 
@@ -28,7 +28,7 @@ fn line(statement: &str) -> String {
 
 /// Makes the SQL for the triggers and columns of which a poller tells at its start.
 pub(crate) fn trigger_migration<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<TriggerMigration> {
-    let needed = needed::<D>(target);
+    let needed = needed_columns::<D>(target);
     let mut columns = Vec::new();
     for column in connection.live_columns(target)? {
         let is_needed = needed.iter().any(|needed| needed.name.eq_ignore_ascii_case(&column.name));

@@ -7,9 +7,9 @@
 use diesel::result::QueryResult;
 
 use super::live_table::LiveColumn;
-use super::schema::NeededColumn;
+use super::schema::{Ddl, NeededColumn};
 use super::target::{Target, finding};
-use super::trigger::{self, Triggers};
+use super::trigger;
 use crate::error::Finding;
 use crate::row::ColumnNames;
 
@@ -26,13 +26,12 @@ const GOVERNING: [(&str, &str); 7] = [
 ];
 
 /// Finds the marked columns of this queue that the entity does not ask for. Only columns with their default names are
-/// recognized: a table may have several queues, each with its own prefix. `drop` writes the SQL that drops columns.
-pub(crate) fn check<T: Triggers>(
-    connection: &mut T,
+/// recognized: a table may have several queues, each with its own prefix.
+pub(crate) fn check<D: Ddl>(
+    connection: &mut D,
     target: &Target,
     needed: &[NeededColumn],
     live: &[LiveColumn],
-    drop: impl FnOnce(&[&str]) -> Vec<String>,
 ) -> QueryResult<Option<Finding>> {
     let Some(prefix) = prefix(target.columns) else { return Ok(None) };
     let unknown = |(name, key): (&str, &'static str)| {
@@ -57,7 +56,7 @@ pub(crate) fn check<T: Triggers>(
         true => trigger::stale_drops(connection, target)?,
         false => Vec::new(),
     };
-    drops.extend(drop(&names));
+    drops.extend(D::drop_columns(target, &names));
     let drops = drops.join("; ");
     let mend = format!("add {keys} to #[queue(..)]; or, if no program has it any more: {drops}");
     Ok(Some(finding(target, problem, mend)))

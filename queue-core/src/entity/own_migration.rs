@@ -5,7 +5,7 @@ use std::fmt;
 use diesel::connection::BoxableConnection;
 use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationVersion, Result};
 
-use crate::backend::{Migrated, QueueBackend, Target};
+use crate::backend::{QueueBackend, Schema, Target};
 
 /// Adds a queue or the control table.
 pub(crate) struct OwnMigration {
@@ -20,7 +20,7 @@ impl OwnMigration {
     fn connection<'a, DB: QueueBackend + 'static>(
         &self,
         connection: &'a mut dyn BoxableConnection<DB>,
-    ) -> Result<&'a mut dyn Migrated<DB>> {
+    ) -> Result<&'a mut dyn Schema> {
         DB::own_connection(connection).ok_or_else(|| {
             let what = match &self.queue {
                 Some(target) => format!("the queue of {}", target.table),

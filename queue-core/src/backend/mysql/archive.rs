@@ -5,7 +5,6 @@ use diesel::sql_types::{Nullable, Text};
 
 use super::mysql_session::MysqlSession;
 use crate::backend::archive::{ArchiveSchema, StoredColumn, UniqueColumn};
-use crate::backend::live_table::LiveTable;
 use crate::backend::table_name::TableName;
 use crate::backend::target::Target;
 
@@ -55,10 +54,6 @@ impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
              SELECT {copied} FROM {} WHERE FALSE",
             target.table
         )]
-    }
-
-    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
-        self.alter(ddl)
     }
 
     fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {

@@ -7,39 +7,44 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::live_table::{Name, entry};
 use super::mysql_session::MysqlSession;
-use crate::backend::ddl::{self, Ddl};
-use crate::backend::declared_column::DeclaredColumn;
+use crate::backend::ddl;
 use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, find};
-use crate::backend::schema::{Accepted, NeededColumn, Types};
-use crate::backend::table_name::TableName;
-use crate::backend::target::{Schema, Step, Target, TriggerMigration, finding};
-use crate::backend::trigger_migration::trigger_migration;
-use crate::backend::{archive, differences, trigger};
+use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
+use crate::backend::target::{Step, Target, finding};
 use crate::error::Finding;
 
 use diesel::prelude::*;
 
-const TYPES: Types = Types {
-    // utf8mb4, whatever the table's own character set is: a failure's text may contain any character.
-    status: "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    time: "DATETIME(6)",
-    try_count: "INT",
-    message: "MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    word: "VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    count: "BIGINT",
-    accepted: Accepted {
-        status: &["varchar"],
-        time: &["datetime"],
-        try_count: &["int"],
-        message: &["mediumtext", "longtext"],
-        word: &["varchar"],
-        count: &["bigint"],
-    },
-};
-
 impl<C: MysqlSession> Ddl<Mysql> for C {
-    const TYPES: Types = TYPES;
+    const TYPES: Types = Types {
+        // utf8mb4, whatever the table's own character set is: a failure's text may contain any character.
+        status: ColumnType("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", &["varchar"]),
+        time: ColumnType("DATETIME(6)", &["datetime"]),
+        try_count: ColumnType("INT", &["int"]),
+        message: ColumnType("MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", &["mediumtext", "longtext"]),
+        word: ColumnType("VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", &["varchar"]),
+        count: ColumnType("BIGINT", &["bigint"]),
+    };
+
+    // The names are compared byte by byte, and the key has no more than the 3,072 bytes that InnoDB takes.
+    const CREATE_CONTROL: &'static str = "CREATE TABLE IF NOT EXISTS `queueable_control` (
+  `queue` VARCHAR(500) NOT NULL,
+  `scope` VARCHAR(255) NOT NULL DEFAULT '',
+  `paused_at` DATETIME(6) NULL,
+  `paused_until` DATETIME(6) NULL,
+  `paused_by` VARCHAR(255) NULL,
+  `pause_reason` VARCHAR(1000) NULL,
+  PRIMARY KEY (`queue`, `scope`),
+  CHECK (`queue` <> ''),
+  CHECK (`paused_until` > `paused_at`),
+  CHECK (TRIM(`paused_by`) <> ''),
+  CHECK (TRIM(`pause_reason`) <> ''),
+  CHECK ((`paused_at` IS NULL) = (`paused_by` IS NULL) AND (`paused_at` IS NULL) = (`pause_reason` IS NULL)),
+  CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+
+    const DROP_CONTROL: &'static str = "DROP TABLE IF EXISTS `queueable_control`";
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         vec![ddl::add_together(target, columns, &comment())]
@@ -67,7 +72,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
 
     /// The flag has a step of its own, because another order takes the same flag.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
-        let step = |name, up, down| Step { name, up: vec![up], down: vec![down], in_transaction: false, alone: false };
+        let step = |name, up, down| Self::step(name, vec![up], vec![down]);
         let flag = index.pending_flag.as_deref();
         flag.map(|flag| step("pending", add_pending_flag(target, flag), drop_pending_flag(target, flag)))
             .into_iter()
@@ -96,23 +101,8 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         let drop = usable.map(|_| drop_index(target, index));
         Ok(drop.into_iter().chain(pending_flag).chain([create_index(target, index)]).collect())
     }
-}
 
-impl<C: MysqlSession> Schema<Mysql> for C {
-    fn steps(target: &Target) -> Vec<Step> {
-        ddl::steps::<Self>(target)
-    }
-
-    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        ddl::add_columns(self, target)?;
-        indexes::<Mysql>(target).iter().try_for_each(|index| ddl::add_index(self, target, index))?;
-        ddl::add_rest(self, target)
-    }
-
-    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        let present = ddl::present_columns(self, target)?;
-        // A column that a trigger refers to cannot be dropped.
-        trigger::remove(self, target)?;
+    fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
         // The ordered index first: its pending flag is computed from a column that the other steps drop.
         for index in indexes::<Mysql>(target).iter().rev() {
             if index_is_usable(self, target, index)?.is_some() {
@@ -123,19 +113,11 @@ impl<C: MysqlSession> Schema<Mysql> for C {
                 self.alter(&drop_pending_flag(target, flag))?;
             }
         }
-        if present.is_empty() {
-            return Ok(());
-        }
-        Self::drop_columns(target, &present).iter().try_for_each(|drop| self.alter(drop))
+        Ok(())
     }
 
-    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
-        archive::copied_columns(self, table)
-    }
-
-    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let mut findings = ddl::check(self, target)?;
-        findings.extend(binary_log(self, target)?);
+    fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let mut findings: Vec<_> = binary_log(self, target)?.into_iter().collect();
         for index in indexes::<Mysql>(target) {
             findings.extend(ascending(self, target, &index)?);
         }
@@ -145,16 +127,7 @@ impl<C: MysqlSession> Schema<Mysql> for C {
             let problem = format!("the table {} uses the engine {engine}, which has no transactions", target.table);
             findings.push(finding(target, problem, format!("ALTER TABLE {} ENGINE = InnoDB", target.table)));
         }
-        findings.extend(archive::check(self, target)?);
         Ok(findings)
-    }
-
-    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
-        trigger_migration(self, target)
-    }
-
-    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
-        differences::differences(self, target, declared)
     }
 }
 

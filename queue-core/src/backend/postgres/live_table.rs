@@ -9,28 +9,11 @@ use diesel::sql_types::Text;
 use super::pg_session::PgSession;
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
-use crate::backend::schema::{Accepted, Types, needed_columns};
+use crate::backend::schema::needed_columns;
 use crate::backend::target::Target;
 use crate::error::refused;
 
 use diesel::prelude::*;
-
-pub(crate) const TYPES: Types = Types {
-    status: "text",
-    time: "timestamptz",
-    try_count: "integer",
-    message: "text",
-    word: "text",
-    count: "bigint",
-    accepted: Accepted {
-        status: &["text", "character varying"],
-        time: &["timestamp with time zone"],
-        try_count: &["integer"],
-        message: &["text", "character varying"],
-        word: &["text", "character varying"],
-        count: &["bigint"],
-    },
-};
 
 /// How long the DDL may wait in the table's lock queue, where it blocks everybody behind it.
 const LOCK_TIMEOUT: &str = "100ms";
@@ -80,7 +63,7 @@ impl<C: PgSession> LiveTable<Pg> for C {
         .bind::<Text, _>(MARK)
         .load(self)?;
         // On other databases `Status` is `status`; here it is another column.
-        let needed = needed_columns(target, &TYPES);
+        let needed = needed_columns::<Self>(target);
         live.retain(|live| {
             needed.iter().all(|needed| needed.name == live.name || !needed.name.eq_ignore_ascii_case(&live.name))
         });

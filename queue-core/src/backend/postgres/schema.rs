@@ -7,24 +7,42 @@ use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use super::live_table::{PATIENCE, TYPES, in_transaction};
+use super::live_table::{PATIENCE, in_transaction};
 use super::pg_session::PgSession;
 use super::rights;
-use crate::backend::ddl::{self, Ddl};
-use crate::backend::declared_column::DeclaredColumn;
+use crate::backend::ddl;
 use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, until_done};
-use crate::backend::schema::{NeededColumn, Types};
-use crate::backend::table_name::{TableName, fingerprint};
-use crate::backend::target::{Schema, Step, Target, TriggerMigration, finding};
-use crate::backend::trigger_migration::trigger_migration;
-use crate::backend::{archive, differences, trigger};
+use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
+use crate::backend::table_name::fingerprint;
+use crate::backend::target::{Step, Target, finding};
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
 
 impl<C: PgSession> Ddl<Pg> for C {
-    const TYPES: Types = TYPES;
+    const TYPES: Types = Types {
+        status: ColumnType("text", &["text", "character varying"]),
+        time: ColumnType("timestamptz", &["timestamp with time zone"]),
+        try_count: ColumnType("integer", &["integer"]),
+        message: ColumnType("text", &["text", "character varying"]),
+        word: ColumnType("text", &["text", "character varying"]),
+        count: ColumnType("bigint", &["bigint"]),
+    };
+
+    const CREATE_CONTROL: &'static str = r#"CREATE TABLE IF NOT EXISTS "queueable_control" (
+  "queue" TEXT NOT NULL CHECK ("queue" <> ''),
+  "scope" TEXT NOT NULL DEFAULT '',
+  "paused_at" TIMESTAMP WITH TIME ZONE CHECK (isfinite("paused_at")),
+  "paused_until" TIMESTAMP WITH TIME ZONE CHECK (isfinite("paused_until") AND "paused_until" > "paused_at"),
+  "paused_by" TEXT CHECK (btrim("paused_by") <> ''),
+  "pause_reason" TEXT CHECK (btrim("pause_reason") <> ''),
+  PRIMARY KEY ("queue", "scope"),
+  CHECK (("paused_at" IS NULL) = ("paused_by" IS NULL) AND ("paused_at" IS NULL) = ("pause_reason" IS NULL)),
+  CHECK ("paused_at" IS NOT NULL OR "paused_until" IS NULL)
+)"#;
+
+    const DROP_CONTROL: &'static str = r#"DROP TABLE IF EXISTS "queueable_control""#;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         // One text is one transaction: no column is ever seen without its comment.
@@ -73,16 +91,9 @@ impl<C: PgSession> Ddl<Pg> for C {
         let concurrently = concurrently(self, target)?;
         lacking(self, target, index, concurrently)
     }
-}
 
-impl<C: PgSession> Schema<Pg> for C {
-    fn steps(target: &Target) -> Vec<Step> {
-        ddl::steps::<Self>(target)
-    }
-
-    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
+    fn add_indexes(&mut self, target: &Target) -> QueryResult<()> {
         let alone = !in_transaction(self);
-        ddl::add_columns(self, target)?;
         let partitioned = is_partitioned(self, target)?;
         if alone && partitioned {
             for partition in partitions(self, target)? {
@@ -90,15 +101,12 @@ impl<C: PgSession> Schema<Pg> for C {
             }
         }
         match alone && !partitioned {
-            true => build_indexes_alone(self, target)?,
-            false => indexes::<Pg>(target).iter().try_for_each(|index| build_index(self, target, index, ""))?,
+            true => build_indexes_alone(self, target),
+            false => indexes::<Pg>(target).iter().try_for_each(|index| build_index(self, target, index, "")),
         }
-        ddl::add_rest(self, target)
     }
 
-    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        let present = ddl::present_columns(self, target)?;
-        trigger::remove(self, target)?;
+    fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
         let concurrently = if in_transaction(self) { "" } else { concurrently(self, target)? };
         for index in indexes::<Pg>(target) {
             let drop = drop_index(target, &index, concurrently);
@@ -107,19 +115,11 @@ impl<C: PgSession> Schema<Pg> for C {
                 _ => self.batch_execute(&drop)?,
             }
         }
-        if present.is_empty() {
-            return Ok(());
-        }
-        Self::drop_columns(target, &present).iter().try_for_each(|drop| self.alter(drop))
+        Ok(())
     }
 
-    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
-        archive::copied_columns(self, table)
-    }
-
-    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let mut findings = ddl::check(self, target)?;
-        findings.extend(rights::check_row_security(self, target)?);
+    fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let mut findings = rights::check_row_security(self, target)?;
         rights::tell_of_overridden(self, target)?;
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
@@ -133,16 +133,7 @@ impl<C: PgSession> Schema<Pg> for C {
             );
             findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
         }
-        findings.extend(archive::check(self, target)?);
         Ok(findings)
-    }
-
-    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
-        trigger_migration(self, target)
-    }
-
-    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
-        differences::differences(self, target, declared)
     }
 }
 

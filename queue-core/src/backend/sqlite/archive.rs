@@ -1,6 +1,5 @@
 //! Archives on SQLite.
 
-use diesel::connection::SimpleConnection;
 use diesel::sql_types::Text;
 use diesel::sqlite::SqliteConnection;
 
@@ -51,10 +50,6 @@ impl ArchiveSchema for SqliteConnection {
             .collect();
         lines.push(format!("PRIMARY KEY ({keys})"));
         vec![format!("CREATE TABLE IF NOT EXISTS {archive} ({})", lines.join(", "))]
-    }
-
-    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
-        self.batch_execute(ddl)
     }
 
     /// SQLite cannot alter a column, so a new one takes its name and its values.

@@ -5,37 +5,13 @@ use diesel::deserialize::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::ddl::{self, Ddl};
-use crate::backend::declared_column::DeclaredColumn;
 use crate::backend::index::{Index, indexes};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
-use crate::backend::schema::{Accepted, NeededColumn, Types};
-use crate::backend::table_name::TableName;
-use crate::backend::target::{Schema, Step, Target, TriggerMigration};
+use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
+use crate::backend::target::{Step, Target};
 use crate::backend::trigger::Triggers;
-use crate::backend::trigger_migration::trigger_migration;
-use crate::backend::{archive, differences, trigger};
-use crate::error::Finding;
 
 use diesel::prelude::*;
-
-const TYPES: Types = Types {
-    status: "TEXT",
-    time: "TEXT",
-    try_count: "INTEGER",
-    message: "TEXT",
-    word: "TEXT",
-    count: "BIGINT",
-    accepted: Accepted {
-        status: &["text"],
-        // Text affinity: any other would turn a time into a number.
-        time: &["text"],
-        try_count: &["integer"],
-        message: &["text"],
-        word: &["text"],
-        count: &["bigint", "integer"],
-    },
-};
 
 impl LiveTable for SqliteConnection {
     const INSERT_TIME: Option<&'static str> = None;
@@ -87,7 +63,32 @@ impl LiveTable for SqliteConnection {
 }
 
 impl Ddl for SqliteConnection {
-    const TYPES: Types = TYPES;
+    const TYPES: Types = Types {
+        status: ColumnType("TEXT", &["text"]),
+        // Text affinity: any other would turn a time into a number.
+        time: ColumnType("TEXT", &["text"]),
+        try_count: ColumnType("INTEGER", &["integer"]),
+        message: ColumnType("TEXT", &["text"]),
+        word: ColumnType("TEXT", &["text"]),
+        count: ColumnType("BIGINT", &["bigint", "integer"]),
+    };
+
+    // A column takes values of any type, so each is checked. A time that is no time has no Julian day.
+    const CREATE_CONTROL: &'static str = "CREATE TABLE IF NOT EXISTS `queueable_control` (
+  `queue` TEXT NOT NULL CHECK (typeof(`queue`) = 'text' AND `queue` <> ''),
+  `scope` TEXT NOT NULL DEFAULT '' CHECK (typeof(`scope`) = 'text'),
+  `paused_at` TEXT CHECK (`paused_at` IS NULL
+    OR (`paused_at` GLOB '[0-9][0-9][0-9][0-9]-*' AND julianday(`paused_at`) IS NOT NULL)),
+  `paused_until` TEXT CHECK (`paused_until` IS NULL
+    OR (`paused_until` GLOB '[0-9][0-9][0-9][0-9]-*' AND COALESCE(julianday(`paused_until`) > julianday(`paused_at`), 0))),
+  `paused_by` TEXT CHECK (typeof(`paused_by`) IN ('text', 'null') AND trim(`paused_by`) <> ''),
+  `pause_reason` TEXT CHECK (typeof(`pause_reason`) IN ('text', 'null') AND trim(`pause_reason`) <> ''),
+  PRIMARY KEY (`queue`, `scope`),
+  CHECK ((`paused_at` IS NULL) = (`paused_by` IS NULL) AND (`paused_at` IS NULL) = (`pause_reason` IS NULL)),
+  CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL)
+)";
+
+    const DROP_CONTROL: &'static str = "DROP TABLE IF EXISTS `queueable_control`";
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         columns.iter().map(|column| add_column(target, column, true)).collect()
@@ -124,13 +125,7 @@ impl Ddl for SqliteConnection {
     }
 
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
-        vec![Step {
-            name: index.step,
-            up: vec![create_index(target, index)],
-            down: vec![drop_index(target, index)],
-            in_transaction: true,
-            alone: false,
-        }]
+        vec![Self::step(index.step, vec![create_index(target, index)], vec![drop_index(target, index)])]
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -141,45 +136,9 @@ impl Ddl for SqliteConnection {
         let drop = usable.map(|_| drop_index(target, index));
         Ok(drop.into_iter().chain([create_index(target, index)]).collect())
     }
-}
 
-impl Schema<Sqlite> for SqliteConnection {
-    fn steps(target: &Target) -> Vec<Step> {
-        ddl::steps::<Self>(target)
-    }
-
-    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
-        ddl::add_columns(self, target)?;
-        indexes::<Sqlite>(target).iter().try_for_each(|index| ddl::add_index(self, target, index))?;
-        ddl::add_rest(self, target)
-    }
-
-    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
-        let present = ddl::present_columns(self, target)?;
-        // A column that a trigger refers to cannot be dropped.
-        trigger::remove(self, target)?;
-        for index in indexes::<Sqlite>(target) {
-            self.batch_execute(&drop_index(target, &index))?;
-        }
-        Self::drop_columns(target, &present).iter().try_for_each(|drop| self.batch_execute(drop))
-    }
-
-    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
-        archive::copied_columns(self, table)
-    }
-
-    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let mut findings = ddl::check(self, target)?;
-        findings.extend(archive::check(self, target)?);
-        Ok(findings)
-    }
-
-    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
-        trigger_migration(self, target)
-    }
-
-    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
-        differences::differences(self, target, declared)
+    fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
+        indexes::<Sqlite>(target).iter().try_for_each(|index| self.batch_execute(&drop_index(target, index)))
     }
 }
 
