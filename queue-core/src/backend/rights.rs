@@ -37,15 +37,17 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
     let mut missing = Vec::new();
     let mut missing_columns: Vec<(String, Error)> = Vec::new();
     for right in needed_rights(connection, target)? {
-        let error = match refusal(connection, &right.statement)? {
-            Refusal::None => continue,
-            Refusal::Conflict => break,
-            Refusal::Error(error) => error,
-        };
+        let Err(error) = tried(connection, &right.statement) else { continue };
         if C::refuses_writes(&error) {
             let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
             let mend = "connect to the primary server, or to a file that may be written".to_owned();
             return Ok(vec![MissingRight { finding: finding(target, problem, mend), is_denied: false }]);
+        }
+        match C::classify(&error) {
+            ErrorClass::Other => {}
+            // Another session's lock is in the way. That says nothing about rights, so the check waits for it once.
+            ErrorClass::Conflict => break,
+            _ => return Err(error),
         }
         match right.column {
             Some(column) => missing_columns.push((right.table.quoted(column), error)),
@@ -76,29 +78,12 @@ fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName)
     })
 }
 
-enum Refusal {
-    None,
-    /// Another session's lock is in the way. That says nothing about rights, so the check waits for it once.
-    Conflict,
-    Error(Error),
-}
-
-/// Tells whether the database refuses this statement, in a transaction that is rolled back.
-fn refusal<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<Refusal> {
-    let tried = connection.begin().and_then(|()| {
-        let tried = connection.batch_execute(statement);
-        C::TransactionManager::rollback_transaction(connection)?;
-        tried
-    });
-    match tried {
-        Ok(()) => Ok(Refusal::None),
-        Err(error) if C::refuses_writes(&error) => Ok(Refusal::Error(error)),
-        Err(error) => match C::classify(&error) {
-            ErrorClass::Other => Ok(Refusal::Error(error)),
-            ErrorClass::Conflict => Ok(Refusal::Conflict),
-            _ => Err(error),
-        },
-    }
+/// Runs this statement in a transaction that is rolled back.
+fn tried<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<()> {
+    connection.begin()?;
+    let tried = connection.batch_execute(statement);
+    C::TransactionManager::rollback_transaction(connection)?;
+    tried
 }
 
 fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Right>> {
