@@ -51,3 +51,9 @@ pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
         false
     }
 }
+
+/// Returns the message of the server, or of its client.
+pub(crate) fn message_of(error: &Error) -> Option<&str> {
+    let Error::DatabaseError(_, information) = error else { return None };
+    Some(information.message())
+}

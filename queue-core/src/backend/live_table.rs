@@ -1,12 +1,17 @@
 //! A database's view of a live table, and how the table is altered.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use diesel::Connection;
 use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use super::connection::QueueBackend;
+use super::error_class::{ErrorClass, ErrorClasses};
 use super::target::{Step, Target};
+use crate::error::refused;
 
 /// The comment by which a migration knows a column as the queue's. Restores and dumps keep it, and so does the renaming
 /// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever its
@@ -129,4 +134,29 @@ pub(crate) fn until_done<C, T: PartialEq>(
         }
     }
     Ok(())
+}
+
+/// How long the change of a table waits for other transactions.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries a change of a table again as long as another transaction holds the table.
+#[allow(dead_code, reason = "on SQLite the session waits")]
+pub(crate) fn patiently<C: ErrorClasses>(
+    connection: &mut C,
+    attempt: impl Fn(&mut C) -> QueryResult<()>,
+) -> QueryResult<()> {
+    let started = Instant::now();
+    loop {
+        match attempt(connection) {
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => {
+                if started.elapsed() > PATIENCE {
+                    return Err(refused(format!(
+                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                    )));
+                }
+                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+            }
+            done => return done,
+        }
+    }
 }

@@ -22,7 +22,7 @@ use self::settings::Variable;
 use super::connection::QueueBackend;
 use super::control::Control;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
-use super::error_class::{ErrorClass, ErrorClasses};
+use super::error_class::{ErrorClass, ErrorClasses, message_of};
 use super::one_round_trip::{OneRoundTrip, Unfinished};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::{SessionLimits, SessionSetup};
@@ -219,7 +219,7 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
         if PREPARES_CONTROLS.load(Ordering::Relaxed) {
             match ExecuteDsl::execute(Control(statement), self) {
                 // MySQL does not prepare savepoints, MariaDB does.
-                Err(Error::DatabaseError(_, information)) if information.message() == NOT_PREPARED => {
+                Err(error) if message_of(&error) == Some(NOT_PREPARED) => {
                     PREPARES_CONTROLS.store(false, Ordering::Relaxed);
                 }
                 done => return done.map(drop),
@@ -230,8 +230,8 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
 
     fn has_compounds(refused: Option<&Error>) -> bool {
         let Some(refused) = refused else { return HAS_COMPOUNDS.load(Ordering::Relaxed) };
-        let is_unknown = matches!(refused, Error::DatabaseError(_, information)
-            if information.message() == NOT_PREPARED || information.message().starts_with(NOT_UNDERSTOOD));
+        let is_unknown =
+            message_of(refused).is_some_and(|text| text == NOT_PREPARED || text.starts_with(NOT_UNDERSTOOD));
         HAS_COMPOUNDS.fetch_and(!is_unknown, Ordering::Relaxed);
         !is_unknown
     }
@@ -278,17 +278,13 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
         if Self::classify(&error) == ErrorClass::ConnectionLost {
             return Unfinished::NotCommitted(error);
         }
-        let says = |text: &str| matches!(&error, Error::DatabaseError(_, information) if information.message() == text);
-        if says(not_one_row) {
-            Unfinished::RowChanged(error)
-        } else if says(NO_SAVEPOINT) {
-            Unfinished::Savepoint(error)
-        } else if Self::says_other_settings(&error) {
-            Unfinished::OtherSettings(error)
-        } else {
+        match message_of(&error) {
+            Some(text) if text == not_one_row => Unfinished::RowChanged(error),
+            Some(NO_SAVEPOINT) => Unfinished::Savepoint(error),
+            Some(OTHER_SETTINGS) => Unfinished::OtherSettings(error),
             // No constraint waits for the COMMIT, and a conflict that a cluster finds there is a conflict wherever it
             // is found.
-            Unfinished::NotWritten(error)
+            _ => Unfinished::NotWritten(error),
         }
     }
 
@@ -303,7 +299,7 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
     }
 
     fn says_other_settings(error: &Error) -> bool {
-        matches!(error, Error::DatabaseError(_, information) if information.message() == OTHER_SETTINGS)
+        message_of(error) == Some(OTHER_SETTINGS)
     }
 }
 
@@ -317,14 +313,14 @@ impl<C: MysqlSession> ErrorClasses<Mysql> for C {
     }
 
     fn refuses_writes(error: &Error) -> bool {
-        let Error::DatabaseError(_, information) = error else { return false };
-        let message = information.message();
-        message.ends_with("read-only option so it cannot execute this statement")
-            || message == "Cannot execute statement in a READ ONLY transaction"
+        message_of(error).is_some_and(|message| {
+            message.ends_with("read-only option so it cannot execute this statement")
+                || message == "Cannot execute statement in a READ ONLY transaction"
+        })
     }
 
     fn denies_right(error: &Error) -> bool {
-        matches!(error, Error::DatabaseError(_, information) if denies_right(information.message()))
+        message_of(error).is_some_and(denies_right)
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -405,12 +401,6 @@ impl FromSql<TimestampUtc, Mysql> for Instant {
 impl FromSql<TimestampUtc, Mysql> for DueTime {
     fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
         <Instant as FromSql<TimestampUtc, Mysql>>::from_sql(value).map(DueTime::exact)
-    }
-}
-
-impl ToSql<TimestampUtc, Mysql> for Instant {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
-        <DateTime<Utc> as ToSql<TimestampUtc, Mysql>>::to_sql(self, out)
     }
 }
 

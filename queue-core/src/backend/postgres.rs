@@ -12,14 +12,12 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{Text, Timestamptz};
 
-use self::errors::{NOT_ONE_ROW, classify_message, is_lost_by_client, is_marked, is_message};
+use self::errors::{classify_message, is_lost_by_client, is_message};
 use self::exclusion::PLACES;
 use self::pg_session::PgSession;
-use self::settings::PgSettings;
 use super::connection::QueueBackend;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::{ErrorClass, ErrorClasses};
-use super::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::{SessionLimits, SessionSetup};
 use super::transactions::{COMMIT_REFUSED, Transactions};
@@ -272,38 +270,6 @@ impl<C: PgSession> Transactions<Pg> for C {
     }
 }
 
-impl<C: PgSession> OneRoundTrip<Pg> for C {
-    fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
-        finish::prepare(self, name, statement, settings)
-    }
-
-    fn prepare_lock(&mut self, name: &str, statement: &str) -> QueryResult<()> {
-        finish::prepare_lock(self, name, statement)
-    }
-
-    fn lock_next(&mut self, lock: &str, savepoint: &str) -> QueryResult<bool> {
-        finish::lock_next(self, lock, savepoint)
-    }
-
-    fn finish(
-        &mut self,
-        savepoint: &str,
-        settle: &str,
-        next: AfterFinish<'_>,
-        settings: &PgSettings,
-    ) -> Result<bool, Unfinished> {
-        finish::finish(self, savepoint, settle, next, settings)
-    }
-
-    fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
-        let text = format!("{BEGIN}; EXECUTE {hold}; SAVEPOINT {savepoint}");
-        let Err(error) = self.begin_with(&text) else { return Ok(true) };
-        // Diesel does not count a transaction whose BEGIN failed.
-        self.batch_execute("ROLLBACK")?;
-        if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
-    }
-}
-
 impl<C: PgSession> ErrorClasses<Pg> for C {
     fn refuses_writes(error: &Error) -> bool {
         match error {
@@ -422,12 +388,6 @@ impl FromSql<TimestampUtc, Pg> for DueTime {
         let time = <Instant as FromSql<TimestampUtc, Pg>>::from_sql(bytes)?;
         // Other years read differently as a literal.
         Ok(DueTime { is_exact: (1..=9999).contains(&time.year()), ..DueTime::exact(time) })
-    }
-}
-
-impl ToSql<TimestampUtc, Pg> for Instant {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
-        <DateTime<Utc> as ToSql<TimestampUtc, Pg>>::to_sql(self, out)
     }
 }
 

@@ -16,7 +16,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use super::connection::{QueueBackend, QueueConnection};
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
-use super::error_class::{ErrorClass, ErrorClasses};
+use super::error_class::{ErrorClass, ErrorClasses, message_of};
 use super::exclusion::Exclusion;
 use super::one_round_trip::OneRoundTrip;
 use super::own_transaction::in_own_transaction;
@@ -168,7 +168,7 @@ impl OneRoundTrip for SqliteConnection {}
 
 impl ErrorClasses for SqliteConnection {
     fn refuses_writes(error: &Error) -> bool {
-        matches!(error, Error::DatabaseError(_, information) if information.message() == "attempt to write a readonly database")
+        message_of(error) == Some("attempt to write a readonly database")
     }
 
     fn classify(error: &Error) -> ErrorClass {
@@ -268,12 +268,6 @@ impl FromSql<TimestampUtc, Sqlite> for DueTime {
         let text = value.read_text().to_owned();
         let time = <crate::row::Instant as FromSql<TimestampUtc, Sqlite>>::from_sql(value)?;
         Ok(DueTime { is_exact: time.format_with_items(TIME_FORMAT.iter()).to_string() == text, ..DueTime::exact(time) })
-    }
-}
-
-impl ToSql<TimestampUtc, Sqlite> for crate::row::Instant {
-    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        <DateTime<Utc> as ToSql<TimestampUtc, Sqlite>>::to_sql(self, out)
     }
 }
 

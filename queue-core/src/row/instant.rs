@@ -11,6 +11,7 @@ use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
 use diesel::query_builder::QueryId;
+use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{SqlOrd, SqlType};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,15 @@ impl std::ops::Deref for Instant {
 
     fn deref(&self) -> &DateTime<Utc> {
         &self.0
+    }
+}
+
+impl<DB: Backend> ToSql<TimestampUtc, DB> for Instant
+where
+    DateTime<Utc>: ToSql<TimestampUtc, DB>,
+{
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, DB>) -> serialize::Result {
+        self.0.to_sql(out)
     }
 }
 

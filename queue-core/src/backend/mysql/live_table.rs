@@ -1,21 +1,13 @@
 //! How the live table is read and changed on MySQL and MariaDB.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::mysql_session::MysqlSession;
-use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
+use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind, patiently};
 use crate::backend::target::Target;
-use crate::error::refused;
 
 use diesel::prelude::*;
-
-/// How long the DDL is retried in all.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A table's entry in the catalogue.
 #[derive(QueryableByName)]
@@ -79,22 +71,9 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
     /// Waits for the table's metadata lock only for a short time, and tries again. Every other session queues behind a
     /// waiting DDL statement.
     fn alter(&mut self, ddl: &str) -> QueryResult<()> {
-        let started = Instant::now();
         let before: i64 = diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(self)?;
         self.batch_execute("SET SESSION lock_wait_timeout = 1")?;
-        let result = loop {
-            match self.batch_execute(ddl) {
-                Err(error) if C::classify(&error) == ErrorClass::Conflict => {
-                    if started.elapsed() > PATIENCE {
-                        break Err(refused(format!(
-                            "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
-                        )));
-                    }
-                    thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
-                }
-                result => break result,
-            }
-        };
+        let result = patiently(self, |connection| connection.batch_execute(ddl));
         self.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
         result
     }

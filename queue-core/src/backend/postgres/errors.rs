@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use diesel::result::Error;
 
-use crate::backend::error_class::ErrorClass;
+use crate::backend::error_class::{ErrorClass, message_of};
 
 /// Tells whether this is the database's whole message.
 pub(super) fn is_message(error: &Error, text: &str) -> bool {
-    matches!(error, Error::DatabaseError(_, information) if information.message() == text)
+    message_of(error) == Some(text)
 }
 
 /// Classifies a message without its SQLSTATE. The server quotes users' texts in messages, so this never searches in
@@ -72,8 +72,7 @@ const CONFLICTS: [&str; 8] = [
 /// Tells whether a settlement may have been refused because of a setting of its handler: a role that may not write, or
 /// a search path on which the table is not found. An unrelated error that reads like these costs one more attempt.
 pub(super) fn may_be_for_other_settings(error: &Error) -> bool {
-    let Error::DatabaseError(_, information) = error else { return false };
-    let message = information.message();
+    let Some(message) = message_of(error) else { return false };
     is_marked(error, OTHER_SETTINGS)
         || message.starts_with("permission denied for ")
         || message.ends_with(" does not exist")
@@ -88,8 +87,8 @@ static TOKEN: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
 
 /// Tells whether the error is the failed cast of such a text, with a number at its end.
 pub(super) fn is_marked(error: &Error, text: &str) -> bool {
-    let Error::DatabaseError(_, information) = error else { return false };
-    let quoted = information.message().strip_prefix("invalid input syntax for type integer: \"");
+    let quoted =
+        message_of(error).and_then(|message| message.strip_prefix("invalid input syntax for type integer: \""));
     let number = quoted.and_then(|quoted| quoted.strip_prefix(&marked(text))?.strip_suffix('"'));
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }

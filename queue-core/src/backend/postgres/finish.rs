@@ -1,119 +1,127 @@
 //! How a message ends on PostgreSQL in one round trip, and how that locks the next row.
 
+use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 
+use super::BEGIN;
 use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
 };
 use super::pg_session::PgSession;
 use super::settings::PgSettings;
 use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::one_round_trip::{AfterFinish, Unfinished};
+use crate::backend::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 
-/// Prepares the statement that settles a row.
-pub(super) fn prepare(
-    connection: &mut impl PgSession,
-    name: &str,
-    statement: &str,
-    settings: Option<&PgSettings>,
-) -> QueryResult<()> {
-    // A row that is not as it was claimed causes an error, so that nothing has to be read back before the commit. The
-    // server evaluates the cast in that case only, and the cast's error contains the text.
-    connection.batch_execute(&format!(
-        "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
-         THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
-         WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN 1 \
-         ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
-        settings.map_or("true", PgSettings::are_same),
-        marked(OTHER_SETTINGS),
-        marked(NOT_ONE_ROW)
-    ))
-}
-
-/// Prepares the statement that locks a prefetched row.
-pub(super) fn prepare_lock(connection: &mut impl PgSession, name: &str, statement: &str) -> QueryResult<()> {
-    connection.batch_execute(&format!(
-        "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN 1 \
-         ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM locked",
-        marked(NOT_LOCKED)
-    ))
-}
-
-/// Locks a prefetched row in the current transaction, and sets the savepoint.
-pub(super) fn lock_next(connection: &mut impl PgSession, lock: &str, savepoint: &str) -> QueryResult<bool> {
-    match connection.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
-        Ok(()) => Ok(true),
-        Err(error) if is_marked(&error, NOT_LOCKED) => connection.batch_execute("ROLLBACK AND CHAIN").map(|()| false),
-        Err(error) => Err(error),
+impl<C: PgSession> OneRoundTrip<Pg> for C {
+    /// Prepares the statement that settles a row.
+    fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
+        // A row that is not as it was claimed causes an error, so that nothing has to be read back before the commit. The
+        // server evaluates the cast in that case only, and the cast's error contains the text.
+        self.batch_execute(&format!(
+            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
+             THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
+             WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN 1 \
+             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
+            settings.map_or("true", PgSettings::are_same),
+            marked(OTHER_SETTINGS),
+            marked(NOT_ONE_ROW)
+        ))
     }
-}
 
-/// Releases the savepoint, settles, commits, and begins what comes next.
-pub(super) fn finish<C: PgSession>(
-    connection: &mut C,
-    savepoint: &str,
-    settle: &str,
-    next: AfterFinish<'_>,
-    settings: &PgSettings,
-) -> Result<bool, Unfinished> {
-    let (commit, locks) = match next {
-        AfterFinish::Nothing => ("COMMIT".to_owned(), None),
-        AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
-        AfterFinish::Lock(lock, token) => {
-            let text = format!("SET {COMMITTED} = '{token}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
-            (text, Some(token))
+    /// Prepares the statement that locks a prefetched row.
+    fn prepare_lock(&mut self, name: &str, statement: &str) -> QueryResult<()> {
+        self.batch_execute(&format!(
+            "PREPARE {name} AS WITH locked AS ({statement}) SELECT CASE pg_catalog.count(*) WHEN 1 THEN 1 \
+             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM locked",
+            marked(NOT_LOCKED)
+        ))
+    }
+
+    /// Locks a prefetched row in the current transaction, and sets the savepoint.
+    fn lock_next(&mut self, lock: &str, savepoint: &str) -> QueryResult<bool> {
+        match self.batch_execute(&format!("EXECUTE {lock}; SAVEPOINT {savepoint}")) {
+            Ok(()) => Ok(true),
+            Err(error) if is_marked(&error, NOT_LOCKED) => self.batch_execute("ROLLBACK AND CHAIN").map(|()| false),
+            Err(error) => Err(error),
         }
-    };
-    let before = settings.before_settlement();
-    let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
-    let Err(error) = connection.batch_execute(&text) else {
-        if matches!(next, AfterFinish::Nothing) {
-            connection.has_committed();
-        }
-        return Ok(locks.is_some());
-    };
-    if C::classify(&error) == ErrorClass::ConnectionLost {
-        return Err(Unfinished::NotCommitted(error));
     }
-    if is_marked(&error, NOT_ONE_ROW) {
-        return Err(Unfinished::RowChanged(error));
-    }
-    if is_marked(&error, NOT_LOCKED) {
-        // The commit has succeeded, because only the lock after it can fail in this way. If the session is lost by now,
-        // its next statement shows it.
-        let _ = connection.batch_execute("ROLLBACK AND CHAIN");
-        return Ok(false);
-    }
-    if let Some(token) = locks
-        && is_committed(connection, savepoint, token).map_err(Unfinished::NotCommitted)?
-    {
-        // An error that refuses this lock mostly refuses the claim that follows, and the claim reports it.
-        tracing::debug!("the next row cannot be locked");
-        return Ok(false);
-    }
-    // The probe shows whether the transaction, and the savepoint in it, still exist, and so which of the statements
-    // failed.
-    let probed = connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
-    let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
-    Err(match probed {
-        Ok(()) => Unfinished::Savepoint(error),
-        Err(probe) if is_message(&probe, &no_savepoint) => {
-            // The transaction is there without the savepoint: the savepoint was released, or the handler has begun
-            // another transaction.
-            if is_message(&error, &no_savepoint) {
-                Unfinished::Savepoint(error)
-            } else if may_be_for_other_settings(&error) && settings.put_back_first() {
-                Unfinished::SettingsNotPutBack(error)
-            } else {
-                Unfinished::NotWritten(error)
+
+    /// Releases the savepoint, settles, commits, and begins what comes next.
+    fn finish(
+        &mut self,
+        savepoint: &str,
+        settle: &str,
+        next: AfterFinish<'_>,
+        settings: &PgSettings,
+    ) -> Result<bool, Unfinished> {
+        let (commit, locks) = match next {
+            AfterFinish::Nothing => ("COMMIT".to_owned(), None),
+            AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
+            AfterFinish::Lock(lock, token) => {
+                let text =
+                    format!("SET {COMMITTED} = '{token}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
+                (text, Some(token))
             }
+        };
+        let before = settings.before_settlement();
+        let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
+        let Err(error) = self.batch_execute(&text) else {
+            if matches!(next, AfterFinish::Nothing) {
+                self.has_committed();
+            }
+            return Ok(locks.is_some());
+        };
+        if C::classify(&error) == ErrorClass::ConnectionLost {
+            return Err(Unfinished::NotCommitted(error));
         }
-        Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
-            Unfinished::Savepoint(error)
+        if is_marked(&error, NOT_ONE_ROW) {
+            return Err(Unfinished::RowChanged(error));
         }
-        Err(_) => Unfinished::NotCommitted(error),
-    })
+        if is_marked(&error, NOT_LOCKED) {
+            // The commit has succeeded, because only the lock after it can fail in this way. If the session is lost by now,
+            // its next statement shows it.
+            let _ = self.batch_execute("ROLLBACK AND CHAIN");
+            return Ok(false);
+        }
+        if let Some(token) = locks
+            && is_committed(self, savepoint, token).map_err(Unfinished::NotCommitted)?
+        {
+            // An error that refuses this lock mostly refuses the claim that follows, and the claim reports it.
+            tracing::debug!("the next row cannot be locked");
+            return Ok(false);
+        }
+        // The probe shows whether the transaction, and the savepoint in it, still exist, and so which of the statements
+        // failed.
+        let probed = self.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
+        let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
+        Err(match probed {
+            Ok(()) => Unfinished::Savepoint(error),
+            Err(probe) if is_message(&probe, &no_savepoint) => {
+                // The transaction is there without the savepoint: the savepoint was released, or the handler has begun
+                // another transaction.
+                if is_message(&error, &no_savepoint) {
+                    Unfinished::Savepoint(error)
+                } else if may_be_for_other_settings(&error) && settings.put_back_first() {
+                    Unfinished::SettingsNotPutBack(error)
+                } else {
+                    Unfinished::NotWritten(error)
+                }
+            }
+            Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
+                Unfinished::Savepoint(error)
+            }
+            Err(_) => Unfinished::NotCommitted(error),
+        })
+    }
+
+    fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
+        let text = format!("{BEGIN}; EXECUTE {hold}; SAVEPOINT {savepoint}");
+        let Err(error) = self.begin_with(&text) else { return Ok(true) };
+        // Diesel does not count a transaction whose BEGIN failed.
+        self.batch_execute("ROLLBACK")?;
+        if is_marked(&error, NOT_ONE_ROW) { Ok(false) } else { Err(error) }
+    }
 }
 
 /// The session's setting that holds the token of the last message committed by a text that goes on after the commit.

@@ -1,25 +1,17 @@
 //! How the live table is read and changed on PostgreSQL.
 
 use diesel::pg::Pg;
-use std::thread;
-use std::time::{Duration, Instant};
-
 use diesel::sql_types::Text;
 
 use super::pg_session::PgSession;
-use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
+use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind, patiently};
 use crate::backend::schema::needed_columns;
 use crate::backend::target::Target;
-use crate::error::refused;
 
 use diesel::prelude::*;
 
 /// How long the DDL may wait in the table's lock queue, where it blocks everybody behind it.
 const LOCK_TIMEOUT: &str = "100ms";
-
-/// How long the DDL is retried in all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(QueryableByName)]
 struct Kind {
@@ -75,26 +67,15 @@ impl<C: PgSession> LiveTable<Pg> for C {
         if in_transaction(self) {
             return self.batch_execute(ddl);
         }
-        let started = Instant::now();
-        loop {
-            // One text is one transaction: SET LOCAL holds for the DDL and no longer.
-            match self.batch_execute(&format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT")) {
-                Ok(()) => return Ok(()),
-                Err(error) if Self::classify(&error) == ErrorClass::Conflict => {
-                    self.batch_execute("ROLLBACK")?;
-                    if started.elapsed() > PATIENCE {
-                        return Err(refused(format!(
-                            "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
-                        )));
-                    }
-                    thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
-                }
-                Err(error) => {
-                    self.batch_execute("ROLLBACK")?;
-                    return Err(error);
-                }
+        // One text is one transaction: SET LOCAL holds for the DDL and no longer.
+        let text = format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT");
+        patiently(self, |connection| {
+            let done = connection.batch_execute(&text);
+            if done.is_err() {
+                connection.batch_execute("ROLLBACK")?;
             }
-        }
+            done
+        })
     }
 }
 

@@ -7,12 +7,12 @@ use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use super::live_table::{PATIENCE, in_transaction};
+use super::live_table::in_transaction;
 use super::pg_session::PgSession;
 use super::rights;
 use crate::backend::ddl;
 use crate::backend::index::{Index, KeyOrder, indexes};
-use crate::backend::live_table::{LiveTable, MARK, until_done};
+use crate::backend::live_table::{LiveTable, MARK, PATIENCE, until_done};
 use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
 use crate::backend::table_name::fingerprint;
 use crate::backend::target::{Step, Target, finding};
