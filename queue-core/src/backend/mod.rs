@@ -31,6 +31,7 @@ mod live_table;
 #[cfg(feature = "_mysql")]
 mod mysql;
 mod now;
+mod one;
 mod one_round_trip;
 mod own_connection;
 mod own_transaction;

@@ -18,13 +18,6 @@ pub(crate) struct Entry {
     pub(crate) engine: Option<String>,
 }
 
-/// The name of a column or of an index in the catalogue.
-#[derive(QueryableByName)]
-pub(crate) struct Name {
-    #[diesel(sql_type = Text)]
-    pub(crate) name: String,
-}
-
 /// Reads the table's entry in the catalogue; `None` if there is no such table.
 pub(crate) fn entry(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Entry>> {
     diesel::sql_query(

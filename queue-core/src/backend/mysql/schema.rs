@@ -1,15 +1,15 @@
 //! The DDL of MySQL and MariaDB. Both choose the least intrusive algorithm themselves: instant for the columns, in place
 //! and without a lock for the index.
 
-use diesel::deserialize::QueryableByName;
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::live_table::{Name, entry};
+use super::live_table::entry;
 use super::mysql_session::MysqlSession;
 use crate::backend::ddl;
 use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, find};
+use crate::backend::one::One;
 use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
 use crate::backend::target::{Step, Target, finding};
 use crate::error::Finding;
@@ -162,12 +162,7 @@ fn drop_index(target: &Target, index: &Index) -> String {
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
 fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Nullable<BigInt>)]
-        usable: Option<i64>,
-    }
-    let found: Found = diesel::sql_query(
+    let found: One<Nullable<BigInt>, Option<i64>> = diesel::sql_query(
         "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
@@ -176,7 +171,7 @@ fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(&index.name)
     .get_result(connection)?;
-    Ok(found.usable.map(|usable| usable != 0))
+    Ok(found.0.map(|usable| usable != 0))
 }
 
 /// Finds a descending order whose index is ascending: MariaDB before 10.8 takes the word `DESC` and ignores it.
@@ -185,7 +180,7 @@ fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index)
     if keys().next().is_none() {
         return Ok(None);
     }
-    let ascending: Vec<Name> = diesel::sql_query(
+    let ascending: Vec<One<Text, String>> = diesel::sql_query(
         "SELECT CAST(COLUMN_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ? AND COLLATION <> 'D'",
     )
@@ -193,7 +188,7 @@ fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index)
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(&index.name)
     .load(connection)?;
-    Ok(keys().find(|(name, _)| ascending.iter().any(|found| found.name.eq_ignore_ascii_case(name))).map(|(name, _)| {
+    Ok(keys().find(|(name, _)| ascending.iter().any(|found| found.0.eq_ignore_ascii_case(name))).map(|(name, _)| {
         let problem = format!(
             "the index {} has the column {name} in ascending order: MariaDB builds descending ones from version 10.8 on",
             index.name
@@ -218,7 +213,7 @@ fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index
         let letter = if *order == KeyOrder::Descending { 'D' } else { 'A' };
         format!("{name} {letter}")
     };
-    let found: Option<Name> = diesel::sql_query(
+    let found: Option<One<Text, String>> = diesel::sql_query(
         "SELECT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_TYPE = 'BTREE' \
          GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME, ' ', COLLATION ORDER BY SEQ_IN_INDEX SEPARATOR '\\n') = ? \
@@ -229,5 +224,5 @@ fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index
     .bind::<Text, _>(index.keys().iter().map(key).collect::<Vec<_>>().join("\n"))
     .get_result(connection)
     .optional()?;
-    Ok(found.map(|found| found.name))
+    Ok(found.map(|found| found.0))
 }

@@ -4,10 +4,10 @@ use diesel::mysql::Mysql;
 use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
-use super::live_table::Name;
 use super::mysql_session::MysqlSession;
 use crate::backend::bystanders::compares_nothing;
 use crate::backend::dialect::TimeSql;
+use crate::backend::one::One;
 use crate::backend::table_name::with_fingerprint;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
@@ -57,14 +57,14 @@ impl<C: MysqlSession> Triggers<Mysql> for C {
     }
 
     fn set_at_update(&mut self, target: &Target) -> QueryResult<Vec<String>> {
-        let found: Vec<Name> = diesel::sql_query(
+        let found: Vec<One<Text, String>> = diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name FROM information_schema.COLUMNS \
              WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND EXTRA LIKE '%on update%'",
         )
         .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
         .bind::<Text, _>(&target.table.name)
         .load(self)?;
-        Ok(found.into_iter().map(|found| found.name).collect())
+        Ok(found.into_iter().map(|found| found.0).collect())
     }
 
     /// The refusals are 1142, 1227 and 1419.

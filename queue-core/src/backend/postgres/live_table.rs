@@ -5,6 +5,7 @@ use diesel::sql_types::Text;
 
 use super::pg_session::PgSession;
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind, patiently};
+use crate::backend::one::One;
 use crate::backend::schema::needed_columns;
 use crate::backend::target::Target;
 
@@ -13,26 +14,20 @@ use diesel::prelude::*;
 /// How long the DDL may wait in the table's lock queue, where it blocks everybody behind it.
 const LOCK_TIMEOUT: &str = "100ms";
 
-#[derive(QueryableByName)]
-struct Kind {
-    #[diesel(sql_type = Text)]
-    kind: String,
-}
-
 impl<C: PgSession> LiveTable<Pg> for C {
     const NAMES_HAVE_CASE: bool = true;
 
     const INSERT_TIME: Option<&'static str> = Some("clock_timestamp()");
 
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
-        let found: Option<Kind> = diesel::sql_query(
+        let found: Option<One<Text, String>> = diesel::sql_query(
             "SELECT CASE WHEN relpersistence = 't' THEN 't' ELSE relkind::text END AS kind FROM pg_class \
              WHERE oid = to_regclass($1)",
         )
         .bind::<Text, _>(target.table.to_string())
         .get_result(self)
         .optional()?;
-        Ok(match found.as_ref().map(|found| found.kind.as_str()) {
+        Ok(match found.as_ref().map(|found| found.0.as_str()) {
             Some("v" | "m") => Some(OtherKind::View),
             Some("f") => Some(OtherKind::Foreign),
             Some("t") => Some(OtherKind::Temporary),

@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool, Text};
 
 use super::pg_session::PgSession;
+use super::settings::Setting;
 use crate::backend::target::{Target, finding};
 use crate::error::Finding;
 
@@ -54,24 +55,16 @@ pub(super) fn check_row_security(connection: &mut impl PgSession, target: &Targe
     Ok(vec![finding(target, problem, mend)])
 }
 
-#[derive(QueryableByName)]
-struct Default {
-    #[diesel(sql_type = Text)]
-    name: String,
-    #[diesel(sql_type = Text)]
-    value: String,
-}
-
 /// Logs which settings of the role or the database the workers' sessions override.
 pub(super) fn tell_of_overridden(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
-    let overridden: Vec<Default> = diesel::sql_query(
+    let overridden: Vec<Setting> = diesel::sql_query(
         "SELECT name, reset_val || COALESCE(unit, '') AS value FROM pg_catalog.pg_settings WHERE source = 'session' AND \
          (name = 'default_transaction_read_only' AND reset_val = 'on' \
          OR name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout') \
          AND reset_val <> '0' AND CAST(reset_val AS bigint) < CAST(setting AS bigint))",
     )
     .load(connection)?;
-    for Default { name, value } in overridden {
+    for Setting { name, value } in overridden {
         tracing::warn!(
             entity = target.entity,
             "the role's or the database's own {name} is {value}; the workers' sessions use another value"

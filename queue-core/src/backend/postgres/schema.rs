@@ -13,6 +13,7 @@ use super::rights;
 use crate::backend::ddl;
 use crate::backend::index::{Index, KeyOrder, indexes};
 use crate::backend::live_table::{LiveTable, MARK, PATIENCE, until_done};
+use crate::backend::one::One;
 use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
 use crate::backend::table_name::fingerprint;
 use crate::backend::target::{Step, Target, finding};
@@ -172,14 +173,9 @@ fn concurrently(connection: &mut impl PgSession, target: &Target) -> QueryResult
 }
 
 fn is_partitioned(connection: &mut impl PgSession, target: &Target) -> QueryResult<bool> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Bool)]
-        partitioned: bool,
-    }
     let query = "SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass($1) AND relkind = 'p') AS partitioned";
     let query = diesel::sql_query(query).bind::<Text, _>(target.table.to_string());
-    query.get_result::<Found>(connection).map(|found| found.partitioned)
+    query.get_result::<One<Bool, bool>>(connection).map(|found| found.0)
 }
 
 /// Returns the queue's place in each partition that holds rows. The index of a partitioned table takes in an equal index
@@ -268,12 +264,7 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
 
 /// `None`: there is no index of that name that begins with the right column, and none that serves as well.
 fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Bool)]
-        valid: bool,
-    }
-    let found: Option<Found> = diesel::sql_query(
+    let found: Option<One<Bool, bool>> = diesel::sql_query(
         "SELECT i.indisvalid AND i.indkey[0] = a.attnum AS valid FROM pg_index i \
          JOIN pg_class c ON c.oid = i.indexrelid \
          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = $3 \
@@ -285,7 +276,7 @@ fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Inde
     .get_result(connection)
     .optional()?;
     match found {
-        Some(found) => Ok(Some(found.valid)),
+        Some(found) => Ok(Some(found.0)),
         None => Ok(has_same_index(connection, target, index)?.then_some(true)),
     }
 }
@@ -294,11 +285,6 @@ fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Inde
 /// in the same order, and contain only pending rows: a claim would walk an index of all rows, such as the primary
 /// key's, past rows that are settled.
 fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<bool> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Bool)]
-        same: bool,
-    }
     // The options: 1 for a descending column, and 2 for one whose nulls come first.
     let option = |order| match order {
         KeyOrder::Plain => 0,
@@ -306,7 +292,7 @@ fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Inde
         KeyOrder::NullsFirst => 2,
     };
     let keys: Vec<_> = index.keys().iter().map(|(name, order)| format!("{name} {}", option(*order))).collect();
-    let found: Found = diesel::sql_query(
+    let found: One<Bool, bool> = diesel::sql_query(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i \
          JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam \
          WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid AND m.amname = 'btree' \
@@ -321,7 +307,7 @@ fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Inde
     .bind::<Text, _>(target.columns.next_attempt_time)
     .bind::<Text, _>(keys.join("\n"))
     .get_result(connection)?;
-    Ok(found.same)
+    Ok(found.0)
 }
 
 #[cfg(test)]

@@ -78,11 +78,11 @@ impl PgSettings {
 }
 
 #[derive(QueryableByName)]
-struct Setting {
+pub(super) struct Setting {
     #[diesel(sql_type = Text)]
-    name: String,
+    pub(super) name: String,
     #[diesel(sql_type = Text)]
-    value: String,
+    pub(super) value: String,
 }
 
 impl<C: PgSession> SessionSettings<Pg> for C {

@@ -1,12 +1,12 @@
 //! SQLite's DDL.
 
 use diesel::connection::SimpleConnection;
-use diesel::deserialize::QueryableByName;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::index::{Index, indexes};
 use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind};
+use crate::backend::one::One;
 use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
 use crate::backend::target::{Step, Target};
 use crate::backend::trigger::Triggers;
@@ -17,13 +17,8 @@ impl LiveTable for SqliteConnection {
     const INSERT_TIME: Option<&'static str> = None;
 
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
-        #[derive(QueryableByName)]
-        struct Kind {
-            #[diesel(sql_type = Text)]
-            kind: String,
-        }
         // Without a schema, a name means the temporary table of this name first.
-        let found: Option<Kind> = diesel::sql_query(format!(
+        let found: Option<One<Text, String>> = diesel::sql_query(format!(
             "SELECT 'temporary' AS kind FROM sqlite_temp_master WHERE name = ?1 COLLATE NOCASE AND type = 'table' \
              AND ?2 IS NULL UNION ALL SELECT CASE WHEN sql LIKE 'CREATE VIRTUAL %' THEN 'virtual' ELSE type END FROM {} \
              WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view') LIMIT 1",
@@ -33,7 +28,7 @@ impl LiveTable for SqliteConnection {
         .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
         .get_result(self)
         .optional()?;
-        Ok(match found.as_ref().map(|found| found.kind.as_str()) {
+        Ok(match found.as_ref().map(|found| found.0.as_str()) {
             Some("view") => Some(OtherKind::View),
             Some("virtual") => Some(OtherKind::Virtual),
             Some("temporary") => Some(OtherKind::Temporary),
@@ -172,18 +167,13 @@ fn drop_index(target: &Target, index: &Index) -> String {
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
 fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = Nullable<BigInt>)]
-        usable: Option<i64>,
-    }
-    let found: Found =
+    let found: One<Nullable<BigInt>, Option<i64>> =
         diesel::sql_query("SELECT MAX(seqno = 0 AND name = ? COLLATE NOCASE) AS usable FROM pragma_index_info(?, ?)")
             .bind::<Text, _>(index.first())
             .bind::<Text, _>(&index.name)
             .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
             .get_result(connection)?;
-    match found.usable {
+    match found.0 {
         Some(usable) => Ok(Some(usable != 0)),
         None => Ok(has_same_index(connection, target, index)?.then_some(true)),
     }
@@ -192,17 +182,12 @@ fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &I
 /// Tells whether an index under another name serves as well: on the same columns, of pending rows or of all. A claim in
 /// the entity's own order names its index, so no other index serves it.
 fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &Index) -> QueryResult<bool> {
-    #[derive(QueryableByName)]
-    struct Found {
-        #[diesel(sql_type = BigInt)]
-        same: i64,
-    }
     if index.step != "index" {
         return Ok(false);
     }
     // The index of an expression has no column name, and a partial index shows what it leaves out only in its
     // statement.
-    let found: Found = diesel::sql_query(
+    let found: One<BigInt, i64> = diesel::sql_query(
         "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1, ?2) AS l \
          LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = l.name \
          WHERE (SELECT group_concat(name || ' ' || \"desc\" || ' ' || upper(coll), char(10)) \
@@ -214,5 +199,5 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
     .bind::<Text, _>(format!("{} 0 BINARY", index.names().join(",")))
     .bind::<Text, _>(format!(" WHERE {} IS NOT NULL", target.columns.next_attempt_time))
     .get_result(connection)?;
-    Ok(found.same != 0)
+    Ok(found.0 != 0)
 }

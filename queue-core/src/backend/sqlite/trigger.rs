@@ -1,12 +1,12 @@
 //! The triggers by which SQLite notices an insert and a change of content. They run after the statement and write the
 //! row once more, because here a trigger cannot change the values that are being written.
 
-use diesel::deserialize::QueryableByName;
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::bystanders::has_no_columns;
 use crate::backend::dialect::TimeSql;
+use crate::backend::one::One;
 use crate::backend::target::Target;
 use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers, name};
 use crate::backend::trigger_migration::with_columns;
@@ -45,19 +45,14 @@ impl Triggers for SqliteConnection {
     /// Finds a generated column among those of `rerun_on_change`. It is in no update's list of columns, so a trigger
     /// `OF` it never runs.
     fn unseen(&mut self, target: &Target) -> QueryResult<Option<(String, String)>> {
-        #[derive(QueryableByName)]
-        struct Found {
-            #[diesel(sql_type = Text)]
-            name: String,
-        }
         let Some(rerun) = target.options.rerun_on_change else { return Ok(None) };
         let table = &target.table;
-        let generated: Vec<Found> =
+        let generated: Vec<One<Text, String>> =
             diesel::sql_query("SELECT name FROM pragma_table_xinfo(?, ?) WHERE hidden IN (2, 3)")
                 .bind::<Text, _>(&table.name)
                 .bind::<Text, _>(table.schema.as_deref().unwrap_or("main"))
                 .load(self)?;
-        let is_generated = |column: &&&str| generated.iter().any(|found| found.name.eq_ignore_ascii_case(column));
+        let is_generated = |column: &&&str| generated.iter().any(|found| found.0.eq_ignore_ascii_case(column));
         Ok(rerun.columns.iter().find(is_generated).map(|column| {
             let problem = format!(
                 "the column {column} of the table {table} is generated, and SQLite tells nobody of its changes"
