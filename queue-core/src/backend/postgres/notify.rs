@@ -48,21 +48,21 @@ pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
     let made_of = [next, status, text, attempted, reserving, presumed, PATH];
     let trigger = |kind: &str, event: &str, condition: &str| {
         let name = name(target, kind, &made_of);
-        let function = table.sibling(&name);
-        let create_function = format!(
-            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql {PATH} AS $queueable$ BEGIN \
-             NOTIFY {}; RETURN NULL; END $queueable$",
-            quoted(&target.channel()),
-        );
-        // The first statement is for a trigger that somebody has disabled.
-        let drop_trigger = format!("DROP TRIGGER IF EXISTS {} ON {table}", table.quoted(&name));
-        let create_trigger = format!(
-            "CREATE TRIGGER {} AFTER {event} ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {function}()",
-            table.quoted(&name),
-        );
-        let create = [create_function, drop_trigger, create_trigger].join("; ");
+        let body = format!("NOTIFY {}; RETURN NULL;", quoted(&target.channel()));
+        let create = create(target, &name, &body, event, condition);
         let purpose = format!("no other process hears of {kind} rows before its poll interval");
         Trigger { step: "notify", name, create, purpose }
     };
-    vec![trigger("inserted", "INSERT", &soon), trigger("updated", "UPDATE", &enqueued)]
+    vec![trigger("inserted", "AFTER INSERT", &soon), trigger("updated", "AFTER UPDATE", &enqueued)]
+}
+
+/// Writes the statements that create a trigger and its function.
+pub(super) fn create(target: &Target, name: &str, body: &str, event: &str, condition: &str) -> String {
+    let (table, function, trigger) = (&target.table, target.table.sibling(name), target.table.quoted(name));
+    // In one transaction. The DROP is for a trigger that somebody has disabled.
+    format!(
+        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql {PATH} AS $queueable$ BEGIN \
+         {body} END $queueable$; DROP TRIGGER IF EXISTS {trigger} ON {table}; \
+         CREATE TRIGGER {trigger} {event} ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {function}()"
+    )
 }

@@ -3,7 +3,7 @@
 use diesel::pg::Pg;
 use diesel::sql_types::Text;
 
-use super::notify::{PATH, notify};
+use super::notify::{PATH, create, notify};
 use super::pg_session::PgSession;
 use crate::backend::bystanders::has_no_columns;
 use crate::backend::target::Target;
@@ -47,7 +47,6 @@ impl<C: PgSession> Triggers<Pg> for C {
 
 /// Makes the trigger, and the function that it runs. It is a BEFORE trigger, so that the row is written once.
 fn change_trigger(target: &Target) -> Option<Trigger> {
-    let table = &target.table;
     // The trigger of an earlier release compares by an expression that a dump does not reproduce.
     let rerun = Rerun::of(target, &["record_image_ne", PATH])?;
     let row = |of: &str| {
@@ -64,28 +63,18 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
              NEW.{scheduled} := COALESCE(NEW.{scheduled}, OLD.{next}); END IF; "
         )
     });
-    let function = table.sibling(name);
-    let create_function = format!(
-        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql {PATH} AS $queueable$ BEGIN \
-         NEW.{change_count} := OLD.{change_count} + 1; {updated}\
+    let body = format!(
+        "NEW.{change_count} := OLD.{change_count} + 1; {updated}\
          IF NEW.{next} IS NOT DISTINCT FROM OLD.{next} AND {} THEN \
          {}NEW.{status} := 'NOT_ATTEMPTED'; NEW.{tries} := 0; NEW.{next} := clock_timestamp(); \
-         END IF; RETURN NEW; END $queueable$",
+         END IF; RETURN NEW;",
         rerun.is_due_again::<Pg>("NEW.", "clock_timestamp()"),
         begun.unwrap_or_default(),
     );
     // The comparison of images: every type has one, even without an equality, and no collation makes two texts equal.
     // It uses the function's name, because the server prints `ROW(..)::record *<> ..` without the casts. Its dumps do
     // too, and then cannot be restored.
-    let create_trigger = format!(
-        "CREATE TRIGGER {} BEFORE UPDATE ON {table} FOR EACH ROW WHEN (pg_catalog.record_image_ne({}, {})) \
-         EXECUTE FUNCTION {function}()",
-        table.quoted(name),
-        row("OLD"),
-        row("NEW"),
-    );
-    // In one transaction. The first statement is for a trigger that somebody has disabled.
-    let drop_trigger = format!("DROP TRIGGER IF EXISTS {} ON {table}", table.quoted(name));
-    let create = [create_function, drop_trigger, create_trigger].join("; ");
+    let differs = format!("pg_catalog.record_image_ne({}, {})", row("OLD"), row("NEW"));
+    let create = create(target, name, &body, "BEFORE UPDATE", &differs);
     Some(rerun.created_by(create))
 }
