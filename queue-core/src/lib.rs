@@ -122,10 +122,10 @@ pub mod internals {
             FinishBlock, FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType,
             IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LanesOf, LeaseDue, LeaseDueRow,
             LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd,
-            PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadFrom,
-            ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, RowVersion, Sample, SampleRow, Scope, SetAside,
-            SetPause, SetPriority, Settle, SettleMany, ShownFrom, StateCondition, Take, Taken, TextsAfter,
-            TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages, VersionedRow, WithTexts,
+            PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses,
+            Recall, RemoveAll, RemoveKeys, Retake, Row, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause,
+            SetPriority, Settle, SettleMany, StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow,
+            UndecodableRow, UnknownStages, WithTexts,
         };
     }
 }

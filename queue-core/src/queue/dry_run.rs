@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, Utc};
+use diesel::expression::Expression;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::operation::{self, Operation};
 use super::queue::Queue;
 use super::selection::{Chosen, Selection};
-use crate::backend::{AsQueueConnection, QueueConnection, load};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, SelectedIn};
 use crate::error::Error;
-use crate::statement::{Archive, Claim, Condition, Count, Sample, SampleRow, ShownFrom, StateCondition};
+use crate::statement::{Archive, Claim, Condition, Count, Sample, SampleRow, SampleRowType, StateCondition};
 use diesel::sql_types::BigInt;
 
 /// How many rows a preview shows.
@@ -169,9 +170,9 @@ pub trait PreviewOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> PreviewOn<C> for Queue<Q, F>
 where
-    Q: ShownFrom<C::Backend>,
+    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
+    C: QueueConnection + Loads<SampleRowType<Q, C>, SampleRow<Q>>,
 {
     type Entity = Q;
 
@@ -189,11 +190,14 @@ where
 /// Reads how many rows a condition picks, and the first of them.
 pub(crate) fn preview_of<Q, C>(connection: &mut C, condition: Condition<'_, C::Backend>) -> QueryResult<Preview<Q>>
 where
-    Q: ShownFrom<C::Backend>,
-    C: QueueConnection,
+    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
+    C: QueueConnection + Loads<SampleRowType<Q, C>, SampleRow<Q>>,
 {
     let counts = load::<BigInt, i64, _>(connection, &Count(condition))?;
-    let rows = Q::load_samples(connection, &Sample { row: Claim::new::<Q>(), condition, limit: SHOWN })?;
+    let rows = load::<SampleRowType<Q, C>, SampleRow<Q>, _>(
+        connection,
+        &Sample { row: Claim::new::<Q>(), condition, limit: SHOWN },
+    )?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

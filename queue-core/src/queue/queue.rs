@@ -4,17 +4,18 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use diesel::expression::Expression;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 
 use super::counts::StatusCounts;
 use super::selection::{AllFilters, EveryRow, Filtered, Selection};
-use crate::backend::{AsQueueConnection, QueueBackend, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, RowCondition, StoredIn};
+use crate::backend::{AsQueueConnection, Loads, QueueBackend, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, RowCondition, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
-use crate::statement::{And, Condition, Count, CountByStatus, Load, ShownFrom, StateCondition};
+use crate::statement::{And, Condition, Count, CountByStatus, Load, LoadedRowType, StateCondition};
 
 /// How long an operation waits for rows that others have locked.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
@@ -310,13 +311,13 @@ where
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> LoadOn<C> for Queue<Q, F>
 where
-    Q: ShownFrom<C::Backend>,
+    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
+    C: QueueConnection + Loads<LoadedRowType<Q, C>, (Q, QueueState)>,
 {
     type Entity = Q;
 
     fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
-        Q::load_rows(connection, &Load::new::<Q>(self.condition(&self.states), limit))
+        load::<LoadedRowType<Q, C>, _, _>(connection, &Load::new::<Q>(self.condition(&self.states), limit))
     }
 }

@@ -12,10 +12,10 @@ use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
 use super::queue::Queue;
 use super::selection::Selection;
-use crate::backend::{LockSql, QueueConnection, execute, load};
-use crate::entity::Entity;
+use crate::backend::{Loads, LockSql, QueueConnection, execute, load};
+use crate::entity::{Entity, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Change, ChangeKeys, CountAmong, Keys, RemoveKeys, ShownFrom, StateCondition};
+use crate::statement::{Archive, Change, ChangeKeys, CountAmong, KeyRow, KeyRowType, Keys, RemoveKeys, StateCondition};
 use diesel::sql_types::BigInt;
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
@@ -286,9 +286,9 @@ pub trait SweepOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> SweepOn<C> for Queue<Q, F>
 where
-    Q: ShownFrom<C::Backend>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
+    C: QueueConnection + Loads<KeyRowType<Q>, KeyRow<<Q as Entity>::Key>>,
 {
     type Key = Q::Key;
 
@@ -302,7 +302,7 @@ where
     ) -> QueryResult<Vec<Option<Q::Key>>> {
         let states = self.states_and(states);
         let condition = self.condition(&states).within(archive);
-        let keys = Q::load_some_keys(connection, &Keys::some(condition, limit, offset))?;
+        let keys = load::<KeyRowType<Q>, KeyRow<Q::Key>, _>(connection, &Keys::some(condition, limit, offset))?;
         Ok(keys.into_iter().map(|(key,)| Some(key.ok()?.0)).collect())
     }
 
@@ -317,7 +317,7 @@ where
         let states = self.states_and(states);
         let condition = self.condition(&states).within(archive);
         let locked = Keys::lock(condition, Q::rows(keys), passes_over);
-        let keys = Q::load_some_keys(connection, &locked)?;
+        let keys = load::<KeyRowType<Q>, KeyRow<Q::Key>, _>(connection, &locked)?;
         Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
     }
 

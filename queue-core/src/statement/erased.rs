@@ -2,22 +2,29 @@
 //!
 //! Code that is generic over the entity is compiled anew for each of an application's entities. The engine is generic over
 //! the key and the connection instead, and reads entities as boxes; the runner that calls the handler opens them.
+//! [`QueueOn`] makes the value.
 
 use std::any::TypeId;
 
 use diesel::Connection;
+use diesel::expression::Expression;
+use diesel::query_builder::QueryId;
 use diesel::result::QueryResult;
+use diesel::sql_types::{Nullable, Text};
 
 use super::by_key::ClaimKey;
 use super::claim::{Claim, ClaimFrom, ClaimId, ClaimSome};
 use super::finish_block::FinishBlockId;
-use super::rows::{ClaimedRow, KeyTextRow, LeaseDueRow, ReadFrom, Rest, TypedRow};
+use super::rows::{
+    ClaimedRow, ClaimedRowType, KeyTextRow, KeyTextRowType, KeyType, LeaseDueRow, Row, SampleRowType, TypedLeaseDueRow,
+    TypedRow,
+};
 use super::scope::Scope;
-use crate::backend::{Captured, LockSql, QueueConnection, Statement, execute_by_id};
-use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql};
+use crate::backend::{ByText, Captured, Loads, LockSql, QueueConnection, Statement, execute_by_id, load};
+use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql, SelectedIn};
 use crate::erased_entity::ErasedEntity;
 use crate::error::refused;
-use crate::row::RowKey;
+use crate::row::{RowKey, TimestampUtc};
 
 type Load<C, Row> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<Vec<Row>>;
 
@@ -32,7 +39,7 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     pub(super) load_keys: Load<C, (K, String)>,
     pub(super) load_key_texts: Load<C, KeyTextRow<K>>,
     /// Reads the rows of any claim.
-    pub(crate) load_claimed: Load<C, ClaimedRow<K>>,
+    pub load_claimed: Load<C, ClaimedRow<K>>,
     /// Reads those of [`Claim`], whose text is written once.
     pub(super) load_plain: Load<C, ClaimedRow<K>>,
     /// The same for [`ClaimFrom`].
@@ -45,34 +52,6 @@ pub struct ErasedQueue<K, C: QueueConnection> {
 }
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
-    pub(super) const fn of<Q>() -> Self
-    where
-        Q: Entity<Key = K> + ReadFrom<C::Backend> + Send,
-    {
-        ErasedQueue {
-            sql: Q::SQL,
-            id: TypeId::of::<Q::Queue>,
-            is_leased: || TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>(),
-            is_its_row: Q::IS_ITS_ROW,
-            is_key: |key| Q::row(key).is_key,
-            claim: Claim::new::<Q>,
-            load_keys: Q::load_keys::<C>,
-            load_key_texts: Q::load_key_texts::<C>,
-            load_claimed: load::<Q, C>,
-            load_plain: load_kept::<Q, Claim<C::Backend>, C>,
-            load_from: load_kept::<Q, ClaimFrom, C>,
-            // What a database does not need is not compiled for it.
-            load_by_key: if C::Backend::PREFETCHES_KEYS {
-                load_kept::<Q, ClaimKey<C::Backend>, C>
-            } else {
-                load::<Q, C>
-            },
-            load_versioned: if C::Backend::ROW_VERSION.is_some() { load_versioned::<Q, C> } else { load_nothing },
-            load_leased: if C::Backend::LEASES_AT_ONCE { load_leased::<Q, C> } else { load_nothing },
-            finish_block: execute_by_id::<FinishBlockId<Q>, C>,
-        }
-    }
-
     /// Returns what tells the queue from every other.
     pub(crate) fn id(&self) -> TypeId {
         (self.id)()
@@ -105,34 +84,124 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 }
 
-fn load<Q, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<ClaimedRow<Q::Key>>>
-where
-    Q: ReadFrom<C::Backend> + Send,
-    C: QueueConnection,
-{
-    Q::load_claimed(connection, claim).map(erased::<Q>)
+/// An entity whose queue works on a connection of type `C`.
+///
+/// It is implemented for every entity on every [`QueueConnection`] whose backend can store the entity's columns; there
+/// is nothing to implement by hand. Name it in the bounds of generic code.
+///
+/// ```
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use queueable::{Entity, Error, Handler, PollerHandle, QueueConnection, QueueOn, Queueable, TransactionMode};
+///
+/// fn start<Q, C>(pool: Pool<ConnectionManager<C>>, handler: impl Handler<Q, C> + 'static) -> Result<PollerHandle, Error>
+/// where
+///     Q: Entity<Mode = TransactionMode> + QueueOn<C> + Send + 'static,
+///     C: QueueConnection,
+/// {
+///     Q::poller(pool, handler).start()
+/// }
+/// ```
+///
+/// A function that serves entities of every mode takes a [`HandlerFor`](crate::HandlerFor). To migrate and to operate,
+/// it also names [`StoredIn`](crate::StoredIn) and the trait of the operation, here [`ReadOn`](crate::ReadOn):
+///
+/// ```
+/// use diesel::Connection;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use diesel_migrations::MigrationHarness;
+/// use queueable::{
+///     AllFilters, HandlerFor, Migrations, PollerHandle, Queue, QueueConnection, QueueOn, Queueable, ReadOn, StoredIn,
+/// };
+///
+/// fn serve<Q, C>(
+///     pool: Pool<ConnectionManager<C>>,
+///     handler: impl HandlerFor<Q, C> + 'static,
+/// ) -> Result<PollerHandle, Box<dyn std::error::Error + Send + Sync>>
+/// where
+///     Q: QueueOn<C> + StoredIn<C::Backend> + 'static,
+///     C: QueueConnection + MigrationHarness<<C as Connection>::Backend>,
+///     Queue<Q, AllFilters>: ReadOn<C>,
+/// {
+///     let mut connection = pool.get()?;
+///     connection.run_pending_migrations(Migrations::new().entity::<Q>())?;
+///     println!("{} rows of {} are due", Q::queue().due().count(&mut connection)?, Q::ENTITY);
+///     Ok(Q::poller(pool, handler).start()?)
+/// }
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(diesel::Queryable, diesel::Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn instance(pool: Pool<ConnectionManager<diesel::SqliteConnection>>, handler: impl HandlerFor<Payment, diesel::SqliteConnection> + 'static) {
+/// #     let _ = serve::<Payment, _>(pool, handler);
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be used as a queue on `{C}`",
+    note = "the entity derives `Queryable`, `Selectable` and `Queueable`, and every field's type can be read on this database; \
+            `#[diesel(check_for_backend(diesel::pg::Pg))]` on the struct shows which field cannot, or another backend there"
+)]
+pub trait QueueOn<C: QueueConnection>: SelectedIn<C::Backend> + Send + 'static {
+    /// The queue as a value.
+    #[doc(hidden)]
+    const QUEUE: &'static ErasedQueue<Self::Key, C>;
 }
 
-fn load_versioned<Q, C>(
-    connection: &mut C,
-    rows: &dyn Statement<C::Backend>,
-) -> QueryResult<Vec<(ClaimedRow<Q::Key>, String)>>
+#[diagnostic::do_not_recommend]
+impl<Q, C> QueueOn<C> for Q
 where
-    Q: ReadFrom<C::Backend> + Send,
-    C: QueueConnection,
+    Q: SelectedIn<C::Backend, SelectExpression: Expression> + Send + 'static,
+    C: QueueConnection
+        + Loads<(KeyType<Q>, Text), (<Q as Entity>::Key, String)>
+        + Loads<KeyTextRowType<Q>, KeyTextRow<<Q as Entity>::Key>>
+        + Loads<ClaimedRowType<Q, C>, TypedRow<Q>>
+        + Loads<(ClaimedRowType<Q, C>, Text), (TypedRow<Q>, String)>
+        + Loads<(SampleRowType<Q, C>, Nullable<TimestampUtc>), TypedLeaseDueRow<Q>>,
 {
-    let rows = Q::load_versioned(connection, rows)?;
-    Ok(rows.into_iter().map(|(row, version)| (erased_row::<Q>(row), version)).collect())
+    const QUEUE: &'static ErasedQueue<Q::Key, C> = &ErasedQueue {
+        sql: Q::SQL,
+        id: TypeId::of::<Q::Queue>,
+        is_leased: || TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>(),
+        is_its_row: Q::IS_ITS_ROW,
+        is_key: |key| Q::row(key).is_key,
+        claim: Claim::new::<Q>,
+        load_keys: load::<(KeyType<Q>, Text), _, _>,
+        load_key_texts: load::<KeyTextRowType<Q>, _, _>,
+        load_claimed: load_claimed::<Q, ByText, C>,
+        load_plain: load_claimed::<Q, ClaimId<Q, C::Backend, Claim<C::Backend>>, C>,
+        load_from: load_claimed::<Q, ClaimId<Q, C::Backend, ClaimFrom>, C>,
+        // What a database does not need is not compiled for it.
+        load_by_key: if C::Backend::PREFETCHES_KEYS {
+            load_claimed::<Q, ClaimId<Q, C::Backend, ClaimKey<C::Backend>>, C>
+        } else {
+            load_claimed::<Q, ByText, C>
+        },
+        load_versioned: if C::Backend::ROW_VERSION.is_some() {
+            |connection, rows| {
+                let rows = load::<(ClaimedRowType<Q, C>, Text), (TypedRow<Q>, String), C>(connection, rows)?;
+                Ok(rows.into_iter().map(|(row, version)| (erased(row), version)).collect())
+            }
+        } else {
+            load_nothing
+        },
+        load_leased: if C::Backend::LEASES_AT_ONCE {
+            |connection, claim| {
+                let rows =
+                    load::<(SampleRowType<Q, C>, Nullable<TimestampUtc>), TypedLeaseDueRow<Q>, C>(connection, claim)?;
+                Ok(rows.into_iter().map(|(row, began)| (erased(row), began)).collect())
+            }
+        } else {
+            load_nothing
+        },
+        finish_block: execute_by_id::<FinishBlockId<Q>, C>,
+    };
 }
 
-fn load_leased<Q, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<LeaseDueRow<Q::Key>>>
+/// Reads claimed rows. A session finds the statement by the type `Id`.
+fn load_claimed<Q, Id, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<ClaimedRow<Q::Key>>>
 where
-    Q: ReadFrom<C::Backend> + Send,
-    C: QueueConnection,
+    Q: SelectedIn<C::Backend, SelectExpression: Expression> + Send + 'static,
+    Id: QueryId,
+    C: QueueConnection + Loads<ClaimedRowType<Q, C>, TypedRow<Q>>,
 {
-    let rows = Q::load_leased(connection, claim)?;
-    let erased =
-        |((key, text, status, try_count, rest), began)| ((key, text, status, try_count, erased_rest(rest)), began);
+    let rows = Loads::<ClaimedRowType<Q, C>, TypedRow<Q>>::load::<Id>(connection, claim)?;
     Ok(rows.into_iter().map(erased).collect())
 }
 
@@ -140,24 +209,7 @@ fn load_nothing<C: QueueConnection, Row>(_: &mut C, _: &dyn Statement<C::Backend
     Err(refused("this database has no such statement".to_owned()))
 }
 
-/// Reads claimed rows by the claim `Of`, whose text is written once.
-fn load_kept<Q, Of, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<ClaimedRow<Q::Key>>>
-where
-    Q: ReadFrom<C::Backend> + Send,
-    Of: 'static,
-    C: QueueConnection,
-{
-    Q::load_claimed_by_id::<ClaimId<Q, C::Backend, Of>, C>(connection, claim).map(erased::<Q>)
-}
-
-fn erased<Q: Entity + Send + 'static>(rows: Vec<TypedRow<Q>>) -> Vec<ClaimedRow<Q::Key>> {
-    rows.into_iter().map(erased_row::<Q>).collect()
-}
-
-fn erased_row<Q: Entity + Send + 'static>((key, text, status, try_count, rest): TypedRow<Q>) -> ClaimedRow<Q::Key> {
-    (key, text, status, try_count, erased_rest(rest))
-}
-
-fn erased_rest<Q: Send + 'static>(rest: Rest<Q>) -> Rest<ErasedEntity> {
-    Captured(rest.0.map(|(due, last, text, entity)| (due, last, text, Box::new(entity) as _)))
+fn erased<K, Q: Send + 'static>((key, text, status, try_count, rest): Row<K, Q>) -> Row<K, ErasedEntity> {
+    let rest = rest.0.map(|(due, last, error, entity)| (due, last, error, Box::new(entity) as _));
+    (key, text, status, try_count, Captured(rest))
 }

@@ -39,7 +39,6 @@ mod prefetch_rows;
 mod priority;
 mod probe_due;
 mod probes;
-mod queue_on;
 mod recall;
 mod recalls;
 mod retake;
@@ -67,7 +66,7 @@ pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimFrom, ClaimId, ClaimSome, Claimed, FromLane, Pick};
 pub use self::condition::{And, Condition, IfAny, StateCondition};
 pub use self::details::ReadDetails;
-pub use self::erased::ErasedQueue;
+pub use self::erased::{ErasedQueue, QueueOn};
 pub use self::error_texts::{ErrorTexts, TextsAfter, WithTexts};
 pub use self::finish::{Finish, LockLeased};
 pub use self::finish_block::FinishBlock;
@@ -84,12 +83,11 @@ pub use self::pauses::{EndPause, PauseEnd, ReadPauses, SetPause};
 pub use self::prefetch_rows::{LockVersion, PrefetchRows, RowVersion};
 pub use self::priority::SetPriority;
 pub use self::probe_due::ProbeDue;
-pub use self::queue_on::QueueOn;
 pub use self::recall::Recall;
 pub use self::retake::Retake;
 pub use self::rows::{
-    ClaimedRow, ClaimedRowType, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, ReadFrom, SampleRow, ShownFrom,
-    TypedLeaseDueRow, TypedRow, VersionedRow,
+    ClaimedRow, ClaimedRowType, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, Row, SampleRow, TypedLeaseDueRow,
+    TypedRow,
 };
 pub use self::sample::Sample;
 pub use self::scope::{ClaimFloor, Scope};
@@ -104,4 +102,5 @@ pub(crate) use self::claim::claimed_key;
 pub(crate) use self::details::{claimed_within, with_details};
 pub(crate) use self::literal::{literal, time_literal};
 pub(crate) use self::pass_on::PASSED_NOT_ONE;
+pub(crate) use self::rows::{ErrorTextRowType, KeyRowType, LoadedRowType, SampleRowType};
 pub(crate) use self::turn::{due_time_alone_decides, is_plain, locks_what_it_passes};

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::internals::statement::{Claim, ReadFrom};
+use queueable::internals::statement::Claim;
 use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
 
 use super::{Backend, bank_of, entity, sql};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
+use crate::suite::keyed::erased;
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(Called, called_queue, priority(age = "1h"), lease = "60s");
@@ -89,7 +90,7 @@ fn an_aged_claim_takes_the_row_that_is_due_longest_and_none_that_is_not_due_for_
     let id: i64 = id.first(&mut bank.connect()).unwrap();
     let claim = |bank: &Bank, age| -> Vec<i64> {
         let claim = Claim::<Backend>::new::<Urgent>().some(1, Vec::new()).aged(age);
-        let rows = Urgent::load_claimed(&mut bank.connect(), &claim).unwrap();
+        let rows = (erased::<Urgent>().load_claimed)(&mut bank.connect(), &claim).unwrap();
         rows.into_iter().map(|row| row.0).collect()
     };
     assert_eq!(claim(&bank, Duration::from_secs(3600)), [id]);

@@ -5,6 +5,7 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use diesel::Column;
+use diesel::expression::Expression;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
@@ -13,8 +14,8 @@ use super::by::By;
 use super::fold::pattern;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
+use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
@@ -23,7 +24,8 @@ use crate::queue::report::table;
 use crate::queue::selection::{Chosen, Filtered, Selection};
 use crate::row::Status;
 use crate::statement::{
-    And, Condition, ErrorTextRow, ErrorTexts, IfAny, ShownFrom, StateCondition, TextsAfter, WithTexts,
+    And, Condition, ErrorTextRow, ErrorTextRowType, ErrorTexts, IfAny, SampleRow, SampleRowType, StateCondition,
+    TextsAfter, WithTexts,
 };
 use diesel::sql_types::Text;
 
@@ -364,9 +366,9 @@ pub trait RetryErrorsOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
 where
-    Q: ShownFrom<C::Backend>,
+    Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
+    C: QueueConnection + Loads<ErrorTextRowType<Q>, ErrorTextRow<<Q as Entity>::Key>>,
     S: QueryFragment<C::Backend>,
 {
     type Key = Q::Key;
@@ -379,7 +381,7 @@ where
     ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
         let states = [self.states(), &TROUBLED].concat();
         let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
-        Q::load_error_texts(connection, &ErrorTexts::new(self.condition(&states), split, limit))
+        load::<ErrorTextRowType<Q>, _, _>(connection, &ErrorTexts::new(self.condition(&states), split, limit))
     }
 }
 
@@ -400,9 +402,9 @@ pub trait PreviewErrorsOn<C> {
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
 where
-    Q: ShownFrom<C::Backend>,
+    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
+    C: QueueConnection + Loads<SampleRowType<Q, C>, SampleRow<Q>>,
 {
     type Entity = Q;
 
