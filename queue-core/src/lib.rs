@@ -116,16 +116,16 @@ pub mod internals {
     pub mod statement {
         pub use crate::statement::{
             AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor,
-            ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimed, ClaimedRow, ClaimedRowType, Condition,
-            CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
+            ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
+            Condition, CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
             CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish,
             FinishBlock, FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType,
             IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LanesOf, LeaseDue, LeaseDueRow,
             LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd,
             PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses,
             Recall, RemoveAll, RemoveKeys, Retake, Row, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause,
-            SetPriority, Settle, SettleMany, StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow,
-            UndecodableRow, UnknownStages, WithTexts,
+            SetPriority, Settle, StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow,
+            UnknownStages, WithTexts,
         };
     }
 }

@@ -404,7 +404,7 @@ fn a_transaction_queue_on_the_same_table_finds_no_leased_row() {
     let handle = poller(&bank, (handler, apply)).start().unwrap();
     gate.entered();
     // A process sees this that serves the table in another mode.
-    let due = <Payment as queueable::QueueOn<Conn>>::QUEUE.probe_due(&mut bank.connect(), None).unwrap();
+    let due = <Payment as queueable::QueueOn<Conn>>::QUEUE.probe_due(&mut bank.connect(), None, None).unwrap();
     assert!(due.is_none_or(|wait| wait > Duration::from_secs(20)), "{due:?}");
     gate.open();
     assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 1);

@@ -7,10 +7,10 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{Schema, Sql, Statement};
 use queueable::internals::statement::{
-    And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Condition, CopyRows, Count, CountAmong,
-    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present,
-    ProbeDue, ReadDetails, ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, Sample, SetAside, SetPause, Settle,
-    SettleMany, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
+    And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Claimable, Condition, CopyRows, Count,
+    CountAmong, CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue,
+    PauseEnd, Present, ProbeDue, ReadDetails, ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, Sample, SetAside,
+    SetPause, Settle, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -70,11 +70,11 @@ fn the_sql_of_an_attempt() {
     let again =
         Change { next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))), error: ErrorText::Keep, ..failure() };
     let mut listing = Listing::default();
-    listing.add("look", &ProbeDue::new(queue::<Payment>(), None));
+    listing.add("look", &ProbeDue(Claimable::new(queue::<Payment>(), None)));
     listing.add("claim", &Claim::<Backend>::new::<Payment>());
     let mark = Instant::from(DateTime::UNIX_EPOCH);
     let fence = Fence { due: Some(mark), ..FENCE };
-    listing.add("look from the mark", &ProbeDue::new(queue::<Payment>(), None).not_below(Some(mark)));
+    listing.add("look from the mark", &ProbeDue(Claimable::new(queue::<Payment>(), None).not_below(Some(mark))));
     listing.add("claim from the mark", &Claim::<Backend>::new::<Payment>().not_below(Some(mark)));
     let some = Claim::<Backend>::new::<Payment>().some(50, Vec::new());
     listing.add("claim some from the mark", &some.not_below(Some(mark)));
@@ -96,8 +96,11 @@ fn the_sql_of_an_attempt() {
 #[test]
 fn the_sql_of_a_pollers_health() {
     let mut listing = Listing::default();
-    listing.add("the oldest due row", &OldestDue::new(queue::<Payment>(), None));
-    listing.add("the oldest due row in some stages", &OldestDue::new(queue::<Invoice>(), Some(&["RENDER", "SEND"])));
+    listing.add("the oldest due row", &OldestDue(Claimable::new(queue::<Payment>(), None)));
+    listing.add(
+        "the oldest due row in some stages",
+        &OldestDue(Claimable::new(queue::<Invoice>(), Some(&["RENDER", "SEND"]))),
+    );
     listing.matches("health");
 }
 
@@ -111,7 +114,7 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
         error: ErrorText::Set("no key".to_owned()),
         ..Change::default()
     };
-    let row = UndecodableRow::new("3133".to_owned(), Some(began), FENCE, "odd".into());
+    let row = UndecodableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, why: "odd".into() };
     let mut listing = Listing::default();
     listing.add("those that a claim finds first", &KeyTexts::due(queue::<Payment>(), 1_000));
     listing.add("those that were leased", &KeyTexts::leased(queue::<Payment>(), began, 1_000));
@@ -136,9 +139,9 @@ fn the_sql_of_a_lease() {
     listing.add("claim", &Claim::<Backend>::new::<Payment>().some(10, Vec::new()));
     let due = || Claim::<Backend>::new::<Payment>().some(10, rows::<Payment>(&[7])).not_below(Some(began));
     listing.add("at once, where the database can", &LeaseDue(due(), Duration::from_secs(60)));
-    listing.add("lease", &SettleMany::new(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
+    listing.add("lease", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
     let held = fenced.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
-    listing.add("extend", &SettleMany::new(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
+    listing.add("extend", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
     listing.add("recall in a state", &Recall::new(row::<Payment>(&7)).in_state(held[0].1));
     listing.add("the present", &Present);
     listing.add(
@@ -169,8 +172,8 @@ fn the_sql_of_a_group() {
     let mut listing = Listing::default();
     listing.add("claim", &Claim::<Backend>::new::<Payment>().some(50, Vec::new()));
     listing.add("claim others", &Claim::<Backend>::new::<Payment>().some(50, rows::<Payment>(&[7, 8])));
-    listing.add("reserve", &SettleMany::new(queue::<Payment>(), &fenced, &reserved));
-    listing.add("settle the successes", &SettleMany::new(queue::<Payment>(), &fenced, &success));
+    listing.add("reserve", &Settle::many(queue::<Payment>(), &fenced, &reserved));
+    listing.add("settle the successes", &Settle::many(queue::<Payment>(), &fenced, &success));
     listing.add("recall the mark", &Recall::reservation(row::<Payment>(&7)));
     listing.matches("group");
 }
@@ -195,7 +198,7 @@ fn the_sql_of_stages() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let advanced = Change { next: Some(Next::InStage("SEND")), try_count: Some(0), ..Change::default() };
     let mut listing = Listing::default();
-    listing.add("look", &ProbeDue::new(queue::<Invoice>(), None));
+    listing.add("look", &ProbeDue(Claimable::new(queue::<Invoice>(), None)));
     listing.add("claim", &Claim::<Backend>::new::<Invoice>());
     listing.add("claim in some stages", &Claim::<Backend>::new::<Invoice>().in_stages(served));
     listing.add("take in some stages", &Take::new(queue::<Invoice>(), served, (began, token), 10, Vec::new()));

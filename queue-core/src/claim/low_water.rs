@@ -120,10 +120,10 @@ impl LowWater {
         let until_full = self.level.lock().until_full_probe();
         let floor = self.level.lock().floor().filter(|_| !thorough && !until_full.is_zero());
         if let Some(floor) = floor {
-            let due_in = queue.probe_due_from(connection, stages, floor)?;
+            let due_in = queue.probe_due(connection, stages, Some(floor))?;
             return Ok(Some(due_in.map_or(until_full, |due_in| due_in.min(until_full))));
         }
-        let (due_in, full) = timed(|| queue.probe_due(connection, stages))?;
+        let (due_in, full) = timed(|| queue.probe_due(connection, stages, None))?;
         let is_worth_it = self.at_once
             || self.level.lock().is_suspicious(full) && self.is_worth_it(queue, connection, stages, full)?;
         let mut level = self.level.lock();
@@ -158,7 +158,7 @@ impl LowWater {
     ) -> QueryResult<bool> {
         let Some(mark) = self.level.lock().mark.filter(|_| self.applies) else { return Ok(false) };
         for _ in 0..REPEATS {
-            let (_, from_mark) = timed(|| queue.probe_due_from(connection, stages, mark))?;
+            let (_, from_mark) = timed(|| queue.probe_due(connection, stages, Some(mark)))?;
             self.level.lock().usual = from_mark;
             if from_mark * WORTH <= full {
                 return Ok(true);

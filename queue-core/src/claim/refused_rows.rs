@@ -147,7 +147,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             return match waits {
                 Some(_) if thorough => Ok(None),
                 Some(waits) => Ok(Some(waits)),
-                None => self.queue.probe_due(connection, stages),
+                None => self.queue.probe_due(connection, stages, None),
             };
         }
         let survey = self.state.lock().begin_survey(thorough, Instant::now());
@@ -167,8 +167,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         };
         let due_in = match from {
             None => None,
-            Some(Some(floor)) => self.queue.probe_due_from(connection, stages, floor)?,
-            Some(None) => self.queue.probe_due(connection, stages)?,
+            Some(floor) => self.queue.probe_due(connection, stages, floor)?,
         };
         Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
     }

@@ -72,6 +72,7 @@ impl<DB: QueueBackend> QueueSql<DB> {
     }
 }
 
-pub(super) fn is_integer<K: Any>() -> bool {
+/// Tells whether keys of this type are whole numbers.
+pub(crate) fn is_integer<K: Any>() -> bool {
     [TypeId::of::<i16>(), TypeId::of::<i32>(), TypeId::of::<i64>()].contains(&TypeId::of::<K>())
 }

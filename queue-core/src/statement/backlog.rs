@@ -6,7 +6,6 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, StateCondition};
 use super::due::Claimable;
-use super::odd_time::push_microseconds;
 use super::split::Split;
 use super::walk::push_index_hint;
 use super::writer::Writer;
@@ -54,10 +53,10 @@ impl<DB: QueueBackend> Statement<DB> for CountPending<'_, DB> {
         sql.push(
             ", COUNT(CASE WHEN {.next_attempt_time} > {statement_time} AND {.status} = 'IN_PROGRESS' THEN 1 END), ",
         )?;
-        push_microseconds(&mut sql, "{statement_time}")?;
+        sql.push_microseconds("{statement_time}")?;
         // The difference is taken of the microseconds and not of the times, because `-infinity` gives no duration.
         sql.within((" - MIN(CASE WHEN ", " THEN "), |sql| self.push_is_due(sql))?;
-        push_microseconds(&mut sql, "{.next_attempt_time}")?;
+        sql.push_microseconds("{.next_attempt_time}")?;
         sql.push(" END)")?;
         push_count_of_values(&self.split, &mut sql)?;
         push_index_hint(&mut sql, DB::INDEX_HINT)?;

@@ -15,7 +15,7 @@ use crate::row::{Instant, Stages, microseconds};
 
 /// The rows of a queue that may be claimed: those in some stages, if the entity has stages, for which the condition of
 /// `claim_if` holds, and that are not below the low-water mark.
-pub(crate) struct Claimable<DB: QueueBackend> {
+pub struct Claimable<DB: QueueBackend> {
     pub(crate) queue: &'static QueueSql<DB>,
     claim_if: Option<ClaimCondition<DB>>,
     pub(crate) stages: Option<Vec<&'static str>>,
@@ -24,12 +24,12 @@ pub(crate) struct Claimable<DB: QueueBackend> {
 
 impl<DB: QueueBackend> Claimable<DB> {
     /// Returns the rows in these stages, or in all of the entity's.
-    pub(crate) fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
+    pub fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
         Claimable { queue, claim_if: (queue.claim_condition)(), stages: stages.map(<[_]>::to_vec), floor: None }
     }
 
     /// Leaves out rows that are due earlier than this.
-    pub(crate) fn not_below(self, floor: Option<Instant>) -> Self {
+    pub fn not_below(self, floor: Option<Instant>) -> Self {
         Claimable { floor, ..self }
     }
 

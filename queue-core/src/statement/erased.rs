@@ -12,9 +12,9 @@ use diesel::query_builder::QueryId;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 
+use super::blocks::FinishBlockId;
 use super::by_key::ClaimKey;
 use super::claim::{Claim, ClaimFrom, ClaimId, ClaimSome};
-use super::finish_block::FinishBlockId;
 use super::rows::{
     ClaimedRow, ClaimedRowType, KeyTextRow, KeyTextRowType, KeyType, LeaseDueRow, Row, SampleRowType, TypedLeaseDueRow,
     TypedRow,

@@ -4,7 +4,6 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::Condition;
-use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
@@ -44,11 +43,11 @@ impl<DB: QueueBackend> Statement<DB> for ErrorTexts<'_, DB> {
         sql.push(", COUNT(CASE WHEN {.status} = 'FAILED' THEN 1 END)")?;
         self.push_over(&mut sql, " AS queueable_failed")?;
         for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
-            sql.within((function, ")"), |sql| push_microseconds(sql, "{.last_attempt_time}"))?;
+            sql.within((function, ")"), |sql| sql.push_microseconds("{.last_attempt_time}"))?;
             self.push_over(&mut sql, name)?;
         }
         for (function, name) in [(", COUNT(", " AS queueable_odd"), (", MIN(", " AS queueable_odd_time")] {
-            sql.within((function, ")"), |sql| push_odd_text(sql, "{.last_attempt_time}"))?;
+            sql.within((function, ")"), |sql| sql.push_odd_text("{.last_attempt_time}"))?;
             self.push_over(&mut sql, name)?;
         }
         sql.push(", COUNT(*) OVER () AS queueable_all, ROW_NUMBER() OVER (PARTITION BY ")?;

@@ -14,25 +14,16 @@ use crate::row::Status;
 
 /// Reads the primary key, and its text, of the first pending row by its order, then by its key. It passes over a
 /// row whose condition is false, because that row is not work now.
-pub struct Head<DB: QueueBackend> {
-    due: Claimable<DB>,
-}
-
-impl<DB: QueueBackend> Head<DB> {
-    /// Finds the first row in these stages, or in all of the entity's.
-    pub fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
-        Head { due: Claimable::new(queue, stages) }
-    }
-}
+pub struct Head<DB: QueueBackend>(pub Claimable<DB>);
 
 /// Reads the status of a row that a worker holds under a lease, but not of the one with this key.
 pub struct AnotherIsLeased<DB: QueueBackend>(pub &'static QueueSql<DB>, pub Option<IsKey<DB>>);
 
 impl<DB: QueueBackend> Statement<DB> for Head<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.queue, out);
+        let mut sql = Writer::new(self.0.queue, out);
         push_select_key(&mut sql)?;
-        push_head(&self.due, &mut sql)
+        push_head(&self.0, &mut sql)
     }
 }
 

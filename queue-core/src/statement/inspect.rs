@@ -4,7 +4,6 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
-use super::odd_time::{push_microseconds, push_odd_text};
 use super::writer::Writer;
 use crate::backend::{DatabaseText, QueueBackend, Statement, TableName};
 use crate::entity::{ClaimCondition, IsKey, KeyedRow};
@@ -58,7 +57,7 @@ impl<DB: QueueBackend> Statement<DB> for Inspect<DB> {
         })?;
         for time in ["{.next_attempt_time}", "{.last_attempt_time}", "{statement_time}"] {
             sql.push(", ")?;
-            push_microseconds(&mut sql, time)?;
+            sql.push_microseconds(time)?;
         }
         sql.push(", ")?;
         match sql.queue.options.stages {
@@ -67,7 +66,7 @@ impl<DB: QueueBackend> Statement<DB> for Inspect<DB> {
         }
         for time in ["{.next_attempt_time}", "{.last_attempt_time}"] {
             sql.push(", ")?;
-            push_odd_text(&mut sql, time)?;
+            sql.push_odd_text(time)?;
         }
         sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)
     }

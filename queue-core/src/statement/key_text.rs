@@ -67,8 +67,8 @@ pub(crate) fn row_key<K, DB: QueueBackend>(queue: &QueueSql<DB>, value: K, text:
     RowKey::new(value, DB::TEXT_FORM.read_key(text, queue.key_parts))
 }
 
-fn integer_text<K: Any>(key: &K) -> Option<String> {
-    let key: &dyn Any = key;
+/// Returns the text of a key that is a whole number.
+pub(crate) fn integer_text(key: &dyn Any) -> Option<String> {
     let text = key.downcast_ref::<i64>().map(i64::to_string);
     text.or_else(|| key.downcast_ref::<i32>().map(i32::to_string))
         .or_else(|| key.downcast_ref::<i16>().map(i16::to_string))

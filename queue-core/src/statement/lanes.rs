@@ -10,10 +10,11 @@ use super::erased::ErasedQueue;
 use super::key_text::row_key;
 use super::lane::{DueLanes, LaneDueRows, LanesOf, LeasedIn};
 use super::next_lanes::NextLanes;
+use super::probe_due::time_until;
 use super::scope::Scope;
-use crate::backend::{QueueBackend, QueueConnection, load, load_first};
+use crate::backend::{LaneSql, QueueConnection, load, load_first};
 use crate::entity::Key;
-use crate::row::{Lane, LaneValue, Lanes, RowKey};
+use crate::row::{Lane, LaneValue, RowKey};
 
 /// How many lanes a walk along their index reads at once.
 const LANES_AHEAD: u32 = 32;
@@ -23,11 +24,21 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         LaneDueRows::new(self.sql, scope.stages, self.rows(RowKey::values(scope.except)), scope.floor())
     }
 
+    /// Reads a lane as the statements select it.
+    fn read_lane(&self, text: Option<String>) -> Lane {
+        match (text, self.sql.options.lanes) {
+            (Some(text), Some(lanes)) => {
+                Lane::Value(LaneValue::read(lanes.of.kind, text, C::Backend::TEXT_HAS_IDENTITY))
+            }
+            _ => Lane::NoValue,
+        }
+    }
+
     /// Reads the lanes of up to `limit` rows that have been due longest, one for each row, without a lock.
     pub fn due_lanes(&self, connection: &mut C, scope: Scope<'_, K>, limit: u32) -> QueryResult<Vec<Lane>> {
         let due = DueLanes::new(self.lane_due_rows(scope), limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
-        Ok(lanes_of::<C::Backend>(texts, self.sql.options.lanes))
+        Ok(texts.into_iter().map(|text| self.read_lane(text)).collect())
     }
 
     /// Returns how many lanes [`next_lanes`](Self::next_lanes) can read at once.
@@ -46,20 +57,20 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     ) -> QueryResult<Vec<LaneValue>> {
         let next = NextLanes::new(self.lane_due_rows(scope), after, limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
-        Ok(values_of(lanes_of::<C::Backend>(texts, self.sql.options.lanes)))
+        Ok(texts.into_iter().filter_map(|text| self.read_lane(text).value().cloned()).collect())
     }
 
     /// Reads the lane of the row with this key. `None`: there is no such row.
     pub fn lane_of(&self, connection: &mut C, key: &K) -> QueryResult<Option<Lane>> {
         let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &LanesOf(self.row(key)))?;
-        Ok(text.map(|text| lane_of::<C::Backend>(text, self.sql.options.lanes)))
+        Ok(text.map(|text| self.read_lane(text)))
     }
 
     /// Reads in how long the row that holds a strictly serial lane back is due; zero if it is due already. `None`: there
     /// is none.
     pub fn ahead_due(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
         let due = load_first::<BigInt, i64, _>(connection, &AheadDue(self.sql, lane.clone()))?;
-        Ok(due.map(|due| Duration::from_micros(due.max(0).unsigned_abs())))
+        Ok(due.map(time_until))
     }
 
     /// Reads the key of that row.
@@ -83,20 +94,4 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         let leased = load::<Text, String, _>(connection, &leased)?;
         Ok(u32::try_from(leased.len()).unwrap_or(u32::MAX))
     }
-}
-
-/// Reads a lane as the statements select it.
-fn lane_of<DB: QueueBackend>(text: Option<String>, lanes: Option<Lanes>) -> Lane {
-    match (text, lanes) {
-        (Some(text), Some(lanes)) => Lane::Value(LaneValue::read(lanes.of.kind, text, DB::TEXT_HAS_IDENTITY)),
-        _ => Lane::NoValue,
-    }
-}
-
-fn lanes_of<DB: QueueBackend>(texts: Vec<Option<String>>, lanes: Option<Lanes>) -> Vec<Lane> {
-    texts.into_iter().map(|text| lane_of::<DB>(text, lanes)).collect()
-}
-
-fn values_of(lanes: Vec<Lane>) -> Vec<LaneValue> {
-    lanes.iter().filter_map(|lane| lane.value().cloned()).collect()
 }

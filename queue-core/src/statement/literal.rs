@@ -6,6 +6,8 @@ use std::any::{Any, TypeId, type_name};
 
 use chrono::{DateTime, Utc};
 
+use super::key_text::integer_text;
+use crate::entity::is_integer;
 use crate::row::{Instant, RowKey};
 
 /// The application chooses the crate, so its type is recognized by name. Its text is checked all the same.
@@ -13,22 +15,15 @@ const UUID: &str = "uuid::Uuid";
 
 /// Tells whether some values of a type have a safe literal.
 pub(crate) fn has_literals<K: Any>() -> bool {
-    let key = TypeId::of::<K>();
-    [TypeId::of::<i64>(), TypeId::of::<i32>(), TypeId::of::<i16>(), TypeId::of::<String>()].contains(&key)
-        || type_name::<K>() == UUID
+    is_integer::<K>() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
 }
 
 /// Returns the value as an SQL literal, if it is a whole number, a UUID or a plain word.
 pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
     let value: &dyn Any = key.value();
-    macro_rules! number {
-        ($($number:ty),*) => {$(
-            if let Some(number) = value.downcast_ref::<$number>() {
-                return Some(number.to_string());
-            }
-        )*};
+    if let Some(number) = integer_text(value) {
+        return Some(number);
     }
-    number!(i64, i32, i16);
     let word = match value.downcast_ref::<String>() {
         Some(word) => word.clone(),
         None if type_name::<K>() == UUID => key.text().to_string(),

@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use super::archive::{CopyRows, RemoveKeys};
 use super::change::{Change, Next, hangs_on_content};
 use super::keys::ChangeKeys;
-use super::settle::{Settle, SettleMany};
+use super::settle::Settle;
 use crate::backend::{ErrorClass, QueueConnection, TableName, execute};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::error::refused;
@@ -91,8 +91,7 @@ fn write<C: QueueConnection>(
 ) -> QueryResult<usize> {
     let mut write_as = |change: &Change| match rows {
         [] => Ok(0),
-        [(is_key, fence)] => execute(connection, &Settle::new(queue.row(is_key), *fence, change).if_due(if_due)),
-        rows => execute(connection, &SettleMany::new(queue, rows, change)),
+        rows => execute(connection, &Settle::many(queue, rows, change).if_due(if_due)),
     };
     let written = write_as(change)?;
     if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {

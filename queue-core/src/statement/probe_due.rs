@@ -1,4 +1,4 @@
-//! Reads when the next row is due, without a lock.
+//! Reads when the next row is due, and how long the oldest has been due, without a lock.
 
 use std::time::Duration;
 
@@ -12,40 +12,46 @@ use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::QueueSql;
-use crate::row::{HORIZON, Instant, microseconds};
+use crate::row::{HORIZON, microseconds};
 
 /// Reads the microseconds until the next row is due, 0 or less if one is due already. In an exclusive queue the
 /// next row is the one at the head.
-pub struct ProbeDue<DB: QueueBackend> {
-    due: Claimable<DB>,
-}
+pub struct ProbeDue<DB: QueueBackend>(pub Claimable<DB>);
 
 impl<DB: QueueBackend> ProbeDue<DB> {
     /// How far a probe looks into the future: ten minutes. The limit also keeps `infinity` out.
     pub const HORIZON: Duration = HORIZON;
-
-    /// Looks at the rows in these stages, or in all of the entity's.
-    pub fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
-        ProbeDue { due: Claimable::new(queue, stages) }
-    }
-
-    /// Looks only at rows that are due at this time or later.
-    pub fn not_below(self, floor: Option<Instant>) -> Self {
-        ProbeDue { due: self.due.not_below(floor) }
-    }
 }
+
+/// Reads the microseconds for which the oldest due row has been due, without a lock: one entry of the index, also in
+/// a queue with another order. 0 if its time is odd.
+///
+/// A probe asks for the opposite: it stops at zero, because a worker only has to know whether a row is due.
+pub struct OldestDue<DB: QueueBackend>(pub Claimable<DB>);
 
 impl<DB: QueueBackend> Statement<DB> for ProbeDue<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.queue, out);
+        let mut sql = Writer::new(self.0.queue, out);
         let horizon = statement_time_plus::<DB>(microseconds(HORIZON));
         if sql.queue.options.exclusive {
             push_microseconds_until(&mut sql, "{next_attempt_time}")?;
-            return push_due_head(&self.due, &mut sql, &horizon);
+            return push_due_head(&self.0, &mut sql, &horizon);
         }
         push_microseconds_until(&mut sql, "{.next_attempt_time}")?;
-        self.due.push_from(&mut sql, &horizon)?;
+        self.0.push_from(&mut sql, &horizon)?;
+        Walk::Oldest.push_order(&mut sql, Limit::ONE)
+    }
+}
+
+impl<DB: QueueBackend> Statement<DB> for OldestDue<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        sql.push("SELECT COALESCE(")?;
+        sql.push_microseconds("{statement_time}")?;
+        sql.push(" - ")?;
+        sql.push_microseconds("{.next_attempt_time}")?;
+        sql.push(", 0)")?;
+        self.0.push_from(&mut sql, DB::STATEMENT_TIME)?;
         Walk::Oldest.push_order(&mut sql, Limit::ONE)
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 
+use super::due::Claimable;
 use super::erased::ErasedQueue;
 use super::head::{AnotherIsLeased, Head};
 use super::key_text::row_key;
-use super::oldest_due::OldestDue;
-use super::probe_due::{ProbeDue, time_until};
+use super::probe_due::{OldestDue, ProbeDue, time_until};
 use super::undecodable::{KeyTexts, UndecodableRow};
 use super::unknown_stages::UnknownStages;
 use crate::backend::{QueueConnection, Target, execute, load, load_first};
@@ -22,40 +22,32 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         self.sql.target()
     }
 
-    /// Reads, without a lock, how long it is until the next row is due, in one of these stages if the entity has any.
-    /// `None`: no row is due within [`ProbeDue::HORIZON`], or in an exclusive queue a lease keeps the others from being
-    /// claimed.
-    pub fn probe_due(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        let is_leased = self.is_leased();
-        if self.sql.options.exclusive && is_leased && self.another_is_leased(connection, None)? {
+    /// Reads, without a lock, how long it is until the next row is due, in one of these stages if the entity has any, but
+    /// not for rows that are due earlier than `floor`. `None`: no row is due within [`ProbeDue::HORIZON`], or in an
+    /// exclusive queue a lease keeps the others from being claimed.
+    pub fn probe_due(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        floor: Option<Instant>,
+    ) -> QueryResult<Option<Duration>> {
+        if self.sql.options.exclusive && self.is_leased() && self.another_is_leased(connection, None)? {
             return Ok(None);
         }
-        let probe = ProbeDue::new(self.sql, stages);
+        let probe = ProbeDue(Claimable::new(self.sql, stages).not_below(floor));
         Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
     }
 
     /// Reads, without a lock, how long the oldest due row has been due, in one of these stages if the entity has any.
     /// `None`: no row is due.
     pub fn oldest_due(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        let oldest = OldestDue::new(self.sql, stages);
+        let oldest = OldestDue(Claimable::new(self.sql, stages));
         Ok(load_first::<BigInt, i64, _>(connection, &oldest)?.map(time_until))
-    }
-
-    /// Does the same, but not for rows that are due earlier than this. Only for an entity whose rows are claimed by
-    /// their due times.
-    pub fn probe_due_from(
-        &self,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-        floor: Instant,
-    ) -> QueryResult<Option<Duration>> {
-        let probe = ProbeDue::new(self.sql, stages).not_below(Some(floor));
-        Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
     }
 
     /// Reads, without a lock, the key of the first pending row of an exclusive entity, in its order.
     pub fn head(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<K>>> {
-        let head = (self.load_keys)(connection, &Head::new(self.sql, stages))?.pop();
+        let head = (self.load_keys)(connection, &Head(Claimable::new(self.sql, stages)))?.pop();
         Ok(head.map(|(key, text)| row_key(self.sql, key, &text)))
     }
 

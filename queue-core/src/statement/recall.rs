@@ -1,8 +1,10 @@
-//! Reads columns of a row again, under its lock: they show what happened if a COMMIT's answer was lost.
+//! Reads a row again, under its lock: some columns, which show what happened if a COMMIT's answer was lost, or all of it,
+//! in the state in which it was claimed.
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
+use super::claim::Claim;
 use super::condition::push_fence;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
@@ -55,5 +57,39 @@ impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
             push_fence(&mut sql, state)?;
         }
         sql.push(if self.waits { "{row_lock}" } else { "{claim_lock}" })
+    }
+}
+
+/// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
+/// that holds the row.
+pub struct Retake<DB: QueueBackend> {
+    claim: Claim<DB>,
+    row: KeyedRow<DB>,
+    fence: Fence,
+    judges: bool,
+}
+
+impl<DB: QueueBackend> Retake<DB> {
+    /// Retakes the row with this key.
+    pub fn new(claim: Claim<DB>, row: KeyedRow<DB>, fence: Fence) -> Self {
+        Retake { claim, row, fence, judges: false }
+    }
+
+    /// Retakes it only if the condition of its claim still holds.
+    pub fn if_condition_holds(self) -> Self {
+        Retake { judges: true, ..self }
+    }
+}
+
+impl<DB: QueueBackend> Statement<DB> for Retake<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.row.queue, out);
+        self.claim.push_columns(&mut sql)?;
+        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)?;
+        push_fence(&mut sql, &self.fence)?;
+        if self.judges {
+            self.claim.due.push_condition(&mut sql)?;
+        }
+        sql.push("{row_lock}")
     }
 }

@@ -6,16 +6,17 @@ use diesel::result::QueryResult;
 use super::change::Change;
 use super::condition::{Condition, push_fence, push_same_content};
 use super::limit::{keep_if_few, padded};
-use super::walk::push_index_hint;
+use super::walk::{push_hint, push_index_hint};
 use super::writer::Writer;
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{QueueBackend, Statement, ordered_index_of};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
+use crate::error::refused;
 use crate::row::Fence;
 
-/// Changes or removes one row, fenced.
+/// Changes or removes rows, fenced.
 pub struct Settle<'a, DB: QueueBackend> {
-    pub(crate) row: KeyedRow<DB>,
-    fence: Fence,
+    pub(crate) queue: &'static QueueSql<DB>,
+    rows: Vec<(IsKey<DB>, Fence)>,
     change: Option<&'a Change>,
     if_due: bool,
 }
@@ -23,15 +24,20 @@ pub struct Settle<'a, DB: QueueBackend> {
 impl<'a, DB: QueueBackend> Settle<'a, DB> {
     /// Changes the row with this key if it is still in the fence's state.
     pub fn new(row: KeyedRow<DB>, fence: Fence, change: &'a Change) -> Self {
-        Settle { row, fence, change: Some(change), if_due: false }
+        Settle { change: Some(change), ..Settle::remove(row, fence) }
+    }
+
+    /// Changes those of the rows that are still in their fence's state. There must be at least one.
+    pub fn many(queue: &'static QueueSql<DB>, rows: &[(IsKey<DB>, Fence)], change: &'a Change) -> Self {
+        Settle { queue, rows: padded(rows.to_vec()), change: Some(change), if_due: false }
     }
 
     /// Removes the row with this key if it is still in the fence's state, with the content that it had at the claim.
     pub fn remove(row: KeyedRow<DB>, fence: Fence) -> Self {
-        Settle { row, fence, change: None, if_due: false }
+        Settle { queue: row.queue, rows: vec![(row.is_key, fence)], change: None, if_due: false }
     }
 
-    /// Settles the row only if it is due, as it was when it was claimed.
+    /// Settles one row only if it is due, as it was when it was claimed.
     pub fn if_due(self, if_due: bool) -> Self {
         Settle { if_due, ..self }
     }
@@ -39,7 +45,7 @@ impl<'a, DB: QueueBackend> Settle<'a, DB> {
 
 impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.row.queue, out);
+        let mut sql = Writer::new(self.queue, out);
         match self.change {
             Some(change) => {
                 sql.push("UPDATE {table}")?;
@@ -47,42 +53,17 @@ impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
             }
             None => sql.push("DELETE FROM {table}")?,
         }
-        sql.push_is_key(" WHERE ", &self.row.is_key)?;
-        push_fence(&mut sql, &self.fence)?;
-        if self.change.is_none_or(|change| change.of_content) {
-            push_same_content(&mut sql, &self.fence)?;
-        }
-        sql.push(if self.if_due { " AND {.next_attempt_time} <= {statement_time}" } else { "" })
-    }
-}
-
-/// Changes several rows at once, fenced.
-pub struct SettleMany<'a, DB: QueueBackend> {
-    queue: &'static QueueSql<DB>,
-    rows: Vec<(IsKey<DB>, Fence)>,
-    change: &'a Change,
-}
-
-impl<'a, DB: QueueBackend> SettleMany<'a, DB> {
-    /// Changes those of the rows that are still in their fence's state. There must be at least one.
-    pub fn new(queue: &'static QueueSql<DB>, rows: &[(IsKey<DB>, Fence)], change: &'a Change) -> Self {
-        SettleMany { queue, rows: padded(rows.to_vec()), change }
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for SettleMany<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.queue, out);
-        sql.push("UPDATE {table}")?;
-        self.change.push_set(&mut sql)?;
         keep_if_few(&mut sql.out, self.rows.len());
-        sql.push(" WHERE (")?;
+        let (before, after) = if self.rows.len() == 1 { (" WHERE ", "") } else { (" WHERE (", ")") };
+        sql.push(before)?;
         sql.each(&self.rows, ") OR (", |sql, (is_key, fence)| {
             sql.push_is_key("", is_key)?;
             push_fence(sql, fence)?;
-            if self.change.of_content { push_same_content(sql, fence) } else { Ok(()) }
+            let of_content = self.change.is_none_or(|change| change.of_content);
+            if of_content { push_same_content(sql, fence) } else { Ok(()) }
         })?;
-        sql.push(")")
+        sql.push(after)?;
+        sql.push(if self.if_due { " AND {.next_attempt_time} <= {statement_time}" } else { "" })
     }
 }
 
@@ -115,5 +96,32 @@ impl<DB: QueueBackend> Statement<DB> for RemoveAll<'_, DB> {
         let mut sql = Writer::new(self.0.queue, out);
         sql.push("DELETE FROM {table}")?;
         self.0.push(&mut sql)
+    }
+}
+
+/// Changes the priority of many rows, and nothing else: an attempt's fence does not contain it.
+pub struct SetPriority<'a, DB: QueueBackend> {
+    /// The condition.
+    pub condition: Condition<'a, DB>,
+    /// The priority.
+    pub priority: i32,
+    /// As for [`ChangeAll`].
+    pub keep_off_index: bool,
+}
+
+impl<DB: QueueBackend> Statement<DB> for SetPriority<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        let Some(column) = sql.queue.options.priority else {
+            return Err(refused("the queue has no priority: add #[queue(priority)] to the entity".to_owned()));
+        };
+        sql.push("UPDATE {table}")?;
+        let ignore = DB::IGNORE_INDEX.filter(|_| self.keep_off_index);
+        push_index_hint(&mut sql, ignore)?;
+        push_hint(&mut sql, ignore, ordered_index_of)?;
+        sql.push_with(" SET {} = ", &[column])?;
+        DB::bind_integer(&mut sql.out, &self.priority)?;
+        sql.push_updated(", ", "")?;
+        self.condition.push(&mut sql)
     }
 }

@@ -2,12 +2,11 @@
 
 use diesel::result::QueryResult;
 
+use super::blocks::{FinishBlock, PassOn};
 use super::change::{Change, hangs_on_content};
 use super::erased::ErasedQueue;
 use super::finish::{Finish, ends_at_once, text_of};
-use super::finish_block::FinishBlock;
 use super::on_finish;
-use super::pass_on::PassOn;
 use super::settle::Settle;
 use super::undecodable::{SetAside, UndecodableRow};
 use crate::backend::{QueueConnection, Unfinished, execute};

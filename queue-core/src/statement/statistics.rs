@@ -5,7 +5,6 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::Condition;
-use super::odd_time::{push_microseconds, push_odd_text};
 use super::split::Split;
 use super::writer::Writer;
 use crate::backend::{DatabaseText, QueueBackend, Statement};
@@ -56,9 +55,9 @@ impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
     /// duration of its last attempt if the entity stores its times: null if one of the times is missing.
     fn push_rows<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
         sql.push("SELECT ")?;
-        push_microseconds(sql, "{.last_attempt_time}")?;
+        sql.push_microseconds("{.last_attempt_time}")?;
         sql.push(" AS queueable_end, ")?;
-        push_odd_text(sql, "{.last_attempt_time}")?;
+        sql.push_odd_text("{.last_attempt_time}")?;
         sql.push(" AS queueable_odd_end, ")?;
         self.split.push_value(sql)?;
         sql.push(" AS queueable_value, {.status} AS queueable_status")?;

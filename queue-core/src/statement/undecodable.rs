@@ -38,8 +38,9 @@ impl<DB: QueueBackend> KeyTexts<DB> {
 /// A row whose key cannot be decoded.
 pub struct UndecodableRow {
     /// The text that distinguishes its key from every other.
-    identity: String,
-    due: Option<Instant>,
+    pub identity: String,
+    /// When it was due.
+    pub due: Option<Instant>,
     /// The state in which it was found.
     pub fence: Fence,
     /// Why its key cannot be decoded.
@@ -47,22 +48,12 @@ pub struct UndecodableRow {
 }
 
 impl UndecodableRow {
-    /// Makes the row with this text of its key, which was due at this time.
-    pub fn new(
-        identity: String,
-        due: Option<Instant>,
-        fence: Fence,
-        why: Box<dyn std::error::Error + Send + Sync>,
-    ) -> Self {
-        UndecodableRow { identity, due, fence, why }
-    }
-
     /// Returns the row, if its key cannot be decoded.
     pub(crate) fn of<K>(row: KeyTextRow<K>) -> Option<Self> {
         let (identity, status, try_count, due, key) = row;
         let Err(why) = key.0 else { return None };
         let due = if let Ok((due,)) = due.0 { due } else { None };
-        Some(UndecodableRow::new(identity, due, Fence::new(status, try_count), why))
+        Some(UndecodableRow { identity, due, fence: Fence::new(status, try_count), why })
     }
 
     /// Returns the key in a form for people.

@@ -106,6 +106,19 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         self.push_with(&parts.join(text), columns)
     }
 
+    /// Writes the microseconds from 1970 until a time; null if the time is odd: if it cannot be read as a time, such as
+    /// `infinity`, a zero date, or any text on SQLite. One of them must not make a report fail for all others.
+    pub(crate) fn push_microseconds(&mut self, time: &str) -> QueryResult<()> {
+        self.push_around(DB::MICROSECONDS_SINCE_1970, time, &[])
+    }
+
+    /// Writes the database's text of an odd time; null if there is no time, and if the time is not odd.
+    pub(crate) fn push_odd_text(&mut self, time: &str) -> QueryResult<()> {
+        self.within(("CASE WHEN ", " IS NULL THEN "), |sql| sql.push_microseconds(time))?;
+        self.push_within(DB::AS_TEXT, time)?;
+        self.push(" END")
+    }
+
     /// Writes, between two separators, that the row is written now, if the entity stores that.
     pub(crate) fn push_updated(&mut self, before: &str, after: &str) -> QueryResult<()> {
         let Some(updated) = self.queue.options.timestamps.updated else { return Ok(()) };

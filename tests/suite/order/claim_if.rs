@@ -88,9 +88,9 @@ fn a_row_whose_condition_is_false_is_left_alone_until_it_is_true() {
     let left = |amount| (amount, Status::NotAttempted, true);
     assert_eq!(states(&bank).into_iter().filter(|state| state.2).collect::<Vec<_>>(), [2, 4, 6, 8].map(left));
     // A probe does not count them as work either: the workers would wake again and again.
-    assert_eq!(erased::<Approved>().probe_due(&mut bank.connect(), None).unwrap(), None);
+    assert_eq!(erased::<Approved>().probe_due(&mut bank.connect(), None, None).unwrap(), None);
     sql(&bank, "UPDATE payments SET company_id = 1 WHERE amount_cents = 4");
-    assert_eq!(erased::<Approved>().probe_due(&mut bank.connect(), None).unwrap(), Some(Duration::ZERO));
+    assert_eq!(erased::<Approved>().probe_due(&mut bank.connect(), None, None).unwrap(), Some(Duration::ZERO));
     assert_eq!(amounts_that_run!(Approved, &bank), [4]);
 }
 

@@ -7,7 +7,9 @@ use diesel::prelude::*;
 use queueable::Instant;
 use queueable::QueueOn;
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{AnotherIsLeased, Claim, Condition, Head, ProbeDue, SetPriority, Take};
+use queueable::internals::statement::{
+    AnotherIsLeased, Claim, Claimable, Condition, Head, ProbeDue, SetPriority, Take,
+};
 
 use super::{Backend, entity};
 use crate::db::{Conn, NAME};
@@ -48,8 +50,8 @@ fn the_sql_of_an_order() {
     let filter = Some(&payments::company_id.eq(3345)).copied();
     let condition = Condition::new(queue::<Urgent>(), filter.as_ref().map(|filter| filter as _), &[]);
     add(&mut sql, "set the priority", &SetPriority { condition, priority: 5, keep_off_index: true });
-    add(&mut sql, "whose turn it is", &Head::new(queue::<Alone>(), None));
-    add(&mut sql, "look whose turn it is", &ProbeDue::new(queue::<Alone>(), None));
+    add(&mut sql, "whose turn it is", &Head(Claimable::new(queue::<Alone>(), None)));
+    add(&mut sql, "look whose turn it is", &ProbeDue(Claimable::new(queue::<Alone>(), None)));
     add(&mut sql, "whether another row is leased", &AnotherIsLeased(queue::<Alone>(), Some(row::<Alone>(&7).is_key)));
     add(&mut sql, "claim in a descending order", &Claim::<Backend>::new::<Largest>());
     steps::<Urgent>(&mut sql);

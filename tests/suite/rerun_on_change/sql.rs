@@ -3,7 +3,7 @@
 use chrono::DateTime;
 use diesel::{Queryable, Selectable};
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, EnqueueIfNewer, Next, ReadDetails, Settle, SettleMany};
+use queueable::internals::statement::{Change, EnqueueIfNewer, Next, ReadDetails, Settle};
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
 
@@ -48,7 +48,7 @@ fn the_sql_of_reruns_versions_and_times() {
     listing.add("read details", &ReadDetails(row::<Everything>(&7)));
     listing.add("settle", &Settle::new(row::<Everything>(&7), FENCE, &success));
     let rows = fenced_rows::<Everything>([(7, FENCE), (8, Fence { change_count: Some(0), ..FENCE })]);
-    listing.add("settle many", &SettleMany::new(queue::<Everything>(), &rows, &success));
+    listing.add("settle many", &Settle::many(queue::<Everything>(), &rows, &success));
     listing.add("remove", &Settle::remove(row::<Everything>(&7), FENCE));
     let version = diesel::dsl::sql::<diesel::sql_types::Nullable<diesel::sql_types::Text>>("'b'");
     listing.add("enqueue if newer", &EnqueueIfNewer(row::<Everything>(&7), version));

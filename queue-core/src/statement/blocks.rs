@@ -1,5 +1,5 @@
-//! Settles a success, and commits it, in one prepared statement: a block of several statements. MariaDB has such
-//! blocks.
+//! Settles a message, together with the statements before and after it, in one prepared statement: a block. MariaDB has
+//! such blocks.
 
 use std::marker::PhantomData;
 
@@ -8,6 +8,7 @@ use diesel::result::QueryResult;
 
 use super::condition::push_fence;
 use super::finish::push_end;
+use super::settle::Settle;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::KeyedRow;
@@ -54,15 +55,33 @@ impl<DB: QueueBackend> Statement<DB> for FinishBlock<DB> {
     }
 }
 
+/// The text in the error of a settlement that has not changed exactly one row.
+pub(crate) const PASSED_NOT_ONE: &str = "queueable: not one row was changed";
+
+/// The step from one message of a group to the next: it releases the sentinel, settles, and sets the sentinel anew.
+pub struct PassOn<'a, DB: QueueBackend>(pub Settle<'a, DB>);
+
+impl<DB: QueueBackend> Statement<DB> for PassOn<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0.queue, out);
+        sql.push("BEGIN NOT ATOMIC ")?;
+        push_settings_check(&mut sql)?;
+        sql.push("RELEASE SAVEPOINT queueable_handler; ")?;
+        self.0.walk_ast(sql.out.reborrow())?;
+        push_unless_one_row(&mut sql, PASSED_NOT_ONE)?;
+        sql.push("SAVEPOINT queueable_handler; END")
+    }
+}
+
 /// Writes the statement that ends a block before it has done anything, if the session's settings have changed.
-pub(crate) fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     let Some((settings, says)) = DB::OTHER_SETTINGS else { return Ok(()) };
     sql.within(("IF NOT (", " <=> @queueable_settings) "), |sql| sql.push(settings))?;
     push_error(sql, says)
 }
 
 /// Writes the statement that ends a block after an update that has not changed exactly one row.
-pub(crate) fn push_unless_one_row<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+fn push_unless_one_row<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
     sql.push("; IF ROW_COUNT() <> 1 ")?;
     push_error(sql, says)
 }
