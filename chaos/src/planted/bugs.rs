@@ -303,8 +303,8 @@ pub(crate) const BUGS: &[Bug] = &[
         on: &[(Mariadb, Transaction), (Mariadb, Lease)],
         edits: &[before(
             "claim/places.rs",
-            "let places = std::mem::take(&mut *unpoisoned(self.held.lock()));",
-            "unpoisoned(self.held.lock()).clear(); return Ok(());",
+            "let places = std::mem::take(&mut *self.held.lock());",
+            "self.held.lock().clear(); return Ok(());",
         )],
     },
     Bug {
@@ -314,7 +314,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: EVERYWHERE,
         edits: &[before(
             "claim/lanes.rs",
-            "let leased = |connection: &mut C, limit| self.places.leased(queue, connection, lane, None, limit);",
+            "let Some(entry) = self.enter(connection, lane)?",
             r#"if lane.value().is_some_and(|value| value.text() == "2") { return Ok(Some(Vec::new())); }"#,
         )],
     },
