@@ -7,6 +7,7 @@
     allow(dead_code, unused_imports, unused_macros, reason = "without a database nothing uses the shared rooms")
 )]
 
+mod at_end;
 mod attempt;
 mod backend;
 mod claim;

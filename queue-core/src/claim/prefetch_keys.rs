@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::by_key::{claim_by_key, free_what_was_passed, in_order};
+use crate::at_end::at_end;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::lock::Mutex;
@@ -98,7 +99,10 @@ impl<K: Key> PrefetchedKeys<K> {
                 Step::Claim => break,
                 Step::Read(number) => {
                     has_read = true;
-                    let reading = Reading(self);
+                    let _reading = at_end(|| {
+                        self.state.lock().is_read = false;
+                        self.arrived.notify_all();
+                    });
                     let keys = queue.due_keys(connection, number, scope.floor())?;
                     if keys.is_empty() {
                         self.forget();
@@ -106,7 +110,6 @@ impl<K: Key> PrefetchedKeys<K> {
                         return Ok(Vec::new());
                     }
                     self.state.lock().arrive(keys, scope.floor(), !scope.keeps_to_mark());
-                    drop(reading);
                 }
                 Step::Lock(keys) => {
                     let claimed = in_order(queue.claim_keys(connection, &keys, limit, scope)?, &keys);
@@ -245,16 +248,6 @@ impl<K: Clone> State<K> {
             self.keys.rotate_left(place);
         }
         (self.read, self.taken) = (Instant::now(), 0);
-    }
-}
-
-/// Ends a read, whatever its result.
-struct Reading<'a, K: Key>(&'a PrefetchedKeys<K>);
-
-impl<K: Key> Drop for Reading<'_, K> {
-    fn drop(&mut self) {
-        self.0.state.lock().is_read = false;
-        self.0.arrived.notify_all();
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
+use crate::at_end::at_end;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
@@ -162,10 +163,9 @@ impl<K: Key> PrefetchedRows<K> {
         scope: Scope<'_, K>,
     ) -> QueryResult<()> {
         let Some((number, age)) = self.state.lock().wanted() else { return Ok(()) };
-        let reading = Reading(self);
+        let _reading = at_end(|| self.state.lock().is_read = false);
         let begun = Instant::now();
-        let rows = queue.prefetch_rows(connection, number, scope.floor());
-        let read = match rows {
+        match queue.prefetch_rows(connection, number, scope.floor()) {
             Ok(rows) => {
                 let safe = rows.into_iter().map(|(row, version)| (PanicSafeDrop::new(row), version)).collect();
                 self.state.lock().arrive(safe, Read { number, age, begun }, !scope.keeps_to_mark());
@@ -176,9 +176,7 @@ impl<K: Key> PrefetchedRows<K> {
                 // Only the database's own errors end the transaction.
                 if matches!(error, DieselError::DeserializationError(_)) { Ok(()) } else { Err(error) }
             }
-        };
-        drop(reading);
-        read
+        }
     }
 
     /// Takes the next row, but none of those that are left alone.
@@ -259,7 +257,7 @@ impl<K: Key> State<K> {
         self.rows.clear();
         for (row, version) in rows {
             let key = row.key.text().clone();
-            if is_known(&self.taken, &self.at_work, &key) {
+            if self.taken.contains_key(&key) || self.at_work.values().any(|other| *other == key) {
                 continue;
             }
             // It ends before a row that no SQL text can lock: the plain claim takes that one, when no other row is left.
@@ -292,11 +290,6 @@ impl<K: Key> State<K> {
         }
         self.taken.insert(key, Instant::now());
     }
-}
-
-/// Tells whether a row was taken lately, or is being processed.
-fn is_known(taken: &HashMap<Arc<str>, Instant>, at_work: &HashMap<ThreadId, Arc<str>>, key: &Arc<str>) -> bool {
-    taken.contains_key(key) || at_work.values().any(|other| other == key)
 }
 
 impl Appetite {
@@ -349,15 +342,6 @@ impl<K> ReadRow<K> {
     /// Returns the row itself, once it is locked.
     pub(crate) fn into_claimed(self) -> Claimed<K> {
         self.row.into_inner()
-    }
-}
-
-/// Ends a read, whatever its result.
-struct Reading<'a, K: Key>(&'a PrefetchedRows<K>);
-
-impl<K: Key> Drop for Reading<'_, K> {
-    fn drop(&mut self) {
-        self.0.state.lock().is_read = false;
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::refused_state::{Lookout, Refusal, RefusedState, Step, Turns, pause_after};
+use crate::at_end::at_end;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
@@ -103,7 +104,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             let step = self.state.lock().next_step(limit, Instant::now());
             match step {
                 Step::Survey(number) => {
-                    let _surveying = Surveying(self);
+                    let _surveying = at_end(|| self.state.lock().survey.is_running = false);
                     self.survey(holder.session()?, stages, number)?;
                 }
                 Step::Claim(lookout) => return Ok(lookout),
@@ -152,7 +153,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         }
         let survey = self.state.lock().begin_survey(thorough, Instant::now());
         if let Some(number) = survey {
-            let _surveying = Surveying(self);
+            let _surveying = at_end(|| self.state.lock().survey.is_running = false);
             self.survey(connection, stages, number)?;
         }
         let (until_known, from) = {
@@ -170,14 +171,5 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             Some(floor) => self.queue.probe_due(connection, stages, floor)?,
         };
         Ok(Some(due_in.map_or(until_known, |due_in| due_in.min(until_known))))
-    }
-}
-
-/// Ends a survey, whatever its result.
-struct Surveying<'a, K: Key, C: QueueConnection>(&'a RefusedRows<K, C>);
-
-impl<K: Key, C: QueueConnection> Drop for Surveying<'_, K, C> {
-    fn drop(&mut self) {
-        self.0.state.lock().survey.is_running = false;
     }
 }

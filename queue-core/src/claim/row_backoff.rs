@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::at_end::at_end;
 use crate::entity::jittered;
 use crate::lock::Mutex;
 use crate::row::RowKey;
@@ -57,7 +58,12 @@ impl<K: Clone> RowBackoff<K> {
     /// own, and between them another worker would run the row's handler again.
     pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
         self.concluded.lock().push(key.clone());
-        Concluded { concluded: &self.concluded, key: key.clone() }
+        at_end(move || {
+            let mut concluded = self.concluded.lock();
+            if let Some(place) = concluded.iter().position(|other| other == key) {
+                concluded.swap_remove(place);
+            }
+        })
     }
 
     /// Removes the keys of rows whose attempts are being concluded.
@@ -112,20 +118,6 @@ impl<K: Clone> RowBackoff<K> {
         // The database counts the pause from the time of the write, which is a little later.
         pause.until = Instant::now() + delay + Duration::from_secs(1);
         (delay, if disk_is_full { pause.times_with_full_disk } else { pause.times - pause.times_with_full_disk })
-    }
-}
-
-struct Concluded<'a, K> {
-    concluded: &'a Mutex<Vec<RowKey<K>>>,
-    key: RowKey<K>,
-}
-
-impl<K> Drop for Concluded<'_, K> {
-    fn drop(&mut self) {
-        let mut concluded = self.concluded.lock();
-        if let Some(place) = concluded.iter().position(|key| *key == self.key) {
-            concluded.swap_remove(place);
-        }
     }
 }
 
