@@ -49,7 +49,7 @@ pub fn claim_some<K: Key, C: QueueConnection>(
         Some(keys) => {
             let claim = queue.claim_all().in_stages(scope.stages).some(limit, Vec::new());
             let claim = claim.only(queue.rows(RowKey::values(keys)));
-            (queue.load_claimed)(connection, &if locks { claim } else { claim.without_lock() })?
+            (queue.load_claimed)(connection, &claim.locked(locks))?
         }
         None if locks && queue.is_claimed_by_key(scope) => {
             return claim_by_key(queue, connection, limit, scope, |_| Ok(()));

@@ -17,10 +17,7 @@ pub(crate) fn claim_in_turn<K: Key, C: QueueConnection>(
     limit: u32,
     scope: Scope<'_, K>,
 ) -> QueryResult<Vec<ClaimedRow<K>>> {
-    let claim = |limit| {
-        let claim = queue.claim_of(scope, limit);
-        if locks { claim } else { claim.without_lock() }
-    };
+    let claim = |limit| queue.claim_of(scope, limit).locked(locks);
     if queue.sql.options.exclusive {
         // Each in a statement of its own after the lock, so that it sees what the last holder of the lock has
         // committed.
@@ -70,7 +67,7 @@ pub(super) fn claim_candidates<K: Key, C: QueueConnection>(
 ) -> QueryResult<Vec<ClaimedRow<K>>> {
     let mut read = limit.saturating_mul(2).max(CANDIDATES);
     loop {
-        let candidates = (queue.load_claimed)(connection, &claim(read).without_lock())?;
+        let candidates = (queue.load_claimed)(connection, &claim(read).locked(false))?;
         for rows in candidates.chunks(limit.max(1) as usize) {
             let claim = claim(limit).only(queue.rows(rows.iter().map(|row| &row.0)));
             let claimed = (queue.load_claimed)(connection, &claim)?;

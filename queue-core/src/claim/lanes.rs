@@ -3,6 +3,7 @@
 //! The rows of one value are a lane. The lanes take turns: a claim tries one lane after the other, and in each takes
 //! the row that comes first there, if the lane has a place.
 
+use std::slice;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -33,13 +34,9 @@ pub(crate) struct LaneClaim {
     pub(crate) begins_again: bool,
 }
 
-/// Which rows of a lane a claim takes.
-struct LaneRows<'a, K> {
-    from: FromLane,
-    limit: u32,
-    locks: bool,
-    /// Only the row with this key.
-    key: Option<&'a RowKey<K>>,
+impl LaneClaim {
+    /// Reads one row without a lock.
+    const PEEK: Self = LaneClaim { limit: 1, locks: false, begins_again: false };
 }
 
 impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
@@ -93,13 +90,12 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let most = entry.rows.min(self.places.turns.share(room));
         // A lane may have several turns in one claim, and on some databases a claim does not pass over its own rows.
         let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
-        let within = Scope { except: &except, ..scope };
+        let within = Scope { except: &except, only: key.map(slice::from_ref), ..scope };
         let is_sure = entry.place.is_none();
         let rows = match self.pick(connection, scope, lane)? {
             Some(pick) => {
                 let from = FromLane { lane: lane.clone(), place: entry.place, pick };
-                let rows = LaneRows { from, limit: most, locks: claim.locks, key };
-                self.places.claim_in_lane(connection, within, &rows)?
+                self.places.claim_in_lane(connection, within, LaneClaim { limit: most, ..claim }, &from)?
             }
             None => Vec::new(),
         };
@@ -161,8 +157,8 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
-            let rows = LaneRows { from, limit: refused_rows.more_than_all(), locks: false, key: None };
-            for row in self.claim_in_lane(connection, scope, &rows)? {
+            let peek = LaneClaim { limit: refused_rows.more_than_all(), ..LaneClaim::PEEK };
+            for row in self.claim_in_lane(connection, scope, peek, &from)? {
                 if !refused_rows.contain(&claimed_key(self.queue.sql, row)) {
                     return Ok(true);
                 }
@@ -196,8 +192,8 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         pick: Pick,
     ) -> QueryResult<Option<Claimed<K>>> {
         let from = FromLane { lane: lane.clone(), place: None, pick };
-        let rows = LaneRows { from, limit: 1, locks: false, key: None };
-        let first = self.claim_in_lane(connection, Scope { stages, ..Scope::ALL }, &rows)?.pop();
+        let scope = Scope { stages, ..Scope::ALL };
+        let first = self.claim_in_lane(connection, scope, LaneClaim::PEEK, &from)?.pop();
         Ok(first.map(|row| Claimed::read(self.queue.sql, row)))
     }
 
@@ -206,17 +202,15 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         &self,
         connection: &mut C,
         scope: Scope<'_, K>,
-        rows: &LaneRows<'_, K>,
+        rows: LaneClaim,
+        from: &FromLane,
     ) -> QueryResult<Vec<ClaimedRow<K>>> {
-        let claim = |limit| {
-            let claim = self.queue.claim_of(scope, limit).in_lane(rows.from.clone());
-            if rows.locks { claim } else { claim.without_lock() }
-        };
-        if let Some(key) = rows.key {
-            return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows([key.value()])));
+        let claim = |limit| self.queue.claim_of(scope, limit).in_lane(from.clone()).locked(rows.locks);
+        if let Some(keys) = scope.only {
+            return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows(RowKey::values(keys))));
         }
         match rows.locks
-            && rows.from.pick == Pick::Any
+            && from.pick == Pick::Any
             && locks_what_it_passes::<C::Backend, _>(self.queue.sql.options, scope)
         {
             true => claim_candidates(self.queue, connection, rows.limit, claim),

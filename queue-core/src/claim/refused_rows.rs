@@ -126,7 +126,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         let keys = if due_time_alone_decides(self.queue.sql.options, scope) && self.queue.sql.options.stages.is_none() {
             self.queue.due_keys(connection, number, None)?
         } else {
-            let claim = self.queue.claim_all().in_stages(stages).some(number, Vec::new()).without_lock();
+            let claim = self.queue.claim_of(scope, number).locked(false);
             let rows: Vec<ClaimedRow<K>> = (self.queue.load_claimed)(connection, &claim)?;
             rows.into_iter().map(|row| claimed_key(self.queue.sql, row)).collect()
         };

@@ -116,9 +116,9 @@ impl<DB: QueueBackend> ClaimSome<DB> {
         self.claim.due.queue
     }
 
-    /// Reads the rows without locking them.
-    pub fn without_lock(self) -> Self {
-        ClaimSome { locks: false, ..self }
+    /// Locks the rows, or only reads them.
+    pub fn locked(self, locks: bool) -> Self {
+        ClaimSome { locks, ..self }
     }
 
     /// Claims only rows that are due at this time or later, for entities that claim by due time.

@@ -72,7 +72,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
         ),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
         ("a claim of the first row in a lane", plan_of(&mut connection, &first_of_seven)),
-        ("a look into a lane", plan_of(&mut connection, &in_seven().without_lock())),
+        ("a look into a lane", plan_of(&mut connection, &in_seven().locked(false))),
         (
             "the leased rows of a lane",
             plan_of(

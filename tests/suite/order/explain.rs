@@ -62,7 +62,7 @@ fn claims_in_order_walk_the_ordered_index() {
     for (name, plan) in [
         ("claim", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>())),
         ("claim of many", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(50, Vec::new()))),
-        ("glance", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(50, Vec::new()).without_lock())),
+        ("glance", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(50, Vec::new()).locked(false))),
     ] {
         assert!(walks_in_order(&plan), "{name}:\n{plan}");
     }
