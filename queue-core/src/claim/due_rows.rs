@@ -146,11 +146,6 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         }
         Ok(due_in)
     }
-
-    /// Probes, while the workers are busy, whether their claims walk over rows that were settled long ago.
-    pub(crate) fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.low_water.probe(self.queue, connection, self.stages())
-    }
 }
 
 impl<K> PickedRows<'_, K> {
