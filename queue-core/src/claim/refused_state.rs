@@ -1,6 +1,7 @@
 //! What one process knows about refused rows, and which rows a claim is therefore for. Nothing here asks the database.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -180,23 +181,21 @@ impl<K: Clone> RefusedState<K> {
             return Refusal { is_first, is_left_alone: false };
         }
         let times = before.as_ref().map_or(0, |row| row.times).max(times);
-        if let Some(before) = before {
-            self.forget_times(&text, &before);
-        }
+        before.inspect(|before| self.forget_times(&text, before));
         let until = now + pause_after(times);
         self.retries.by_time.insert((until, text.clone()));
         if let Some(due) = due {
             self.by_due_time.insert((due, text.clone()));
         }
         self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
-        if is_first && !self.start.is_above(due) {
-            if let (Some(due), Some(_), Turns::ByDueTime) = (due, self.start.floor, self.turns) {
-                self.leap_from(due, now);
-                return Refusal { is_first, is_left_alone: true };
-            }
-            self.start.excepted.push(key.clone());
-            if self.start.excepted.len() > EXCEPTED {
-                self.raise_floor(now);
+        match (due, self.start.floor) {
+            _ if !is_first || self.start.is_above(due) => {}
+            (Some(due), Some(_)) if self.turns == Turns::ByDueTime => self.leap_from(due, now),
+            _ => {
+                self.start.excepted.push(key.clone());
+                if self.start.excepted.len() > EXCEPTED {
+                    self.raise_floor(now);
+                }
             }
         }
         Refusal { is_first, is_left_alone: true }
@@ -225,13 +224,9 @@ impl<K: Clone> RefusedState<K> {
 
     /// Makes claims begin at a floor, unless too many refused rows are there.
     fn put_floor(&mut self, floor: Option<Due>) {
-        let keys = |texts: &mut dyn Iterator<Item = &KeyText>| -> Vec<RowKey<K>> {
-            texts.take(EXCEPTED + 1).filter_map(|text| self.rows.get(text)).map(|row| row.key.clone()).collect()
-        };
-        let mut excepted = match floor {
-            Some(floor) => keys(&mut self.by_due_time.range((floor, KeyText::from(""))..).map(|(_, text)| text)),
-            None => keys(&mut self.by_due_time.iter().map(|(_, text)| text)),
-        };
+        let from = floor.map_or(Bound::Unbounded, |floor| Bound::Included((floor, KeyText::from(""))));
+        let behind = self.by_due_time.range((from, Bound::Unbounded)).take(EXCEPTED + 1);
+        let mut excepted: Vec<_> = behind.filter_map(|(_, text)| Some(self.rows.get(text)?.key.clone())).collect();
         // A row whose due time cannot be read may be on either side of the floor.
         if self.by_due_time.len() < self.rows.len() {
             let timeless = self.rows.values().filter(|row| row.due.is_none());
@@ -318,31 +313,23 @@ impl<K: Clone> RefusedState<K> {
         self.found.tried.clear();
         let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
         let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
-        let sound = |(key, is_refused): (RowKey<K>, bool)| (!is_refused).then_some(key);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
         let refused_rows = is_refused.len() - sound_rows;
         self.survey.is_all_refused = is_complete && sound_rows == 0;
         let now = Instant::now();
         self.survey.next = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
-        let keys = keys.into_iter().zip(is_refused);
-        if self.turns != Turns::ByDueTime {
-            self.put_floor(None);
-            self.found.waiting = keys.filter_map(sound).collect();
-            return;
-        }
-        if is_complete && sound_rows <= FEW {
-            // All due rows below the floor are known.
-            self.put_floor(present.checked_sub_signed(LATE).map(Due::from));
-            self.found.waiting = keys.filter_map(sound).collect();
-            return;
-        }
-        self.put_floor(last);
+        let by_due_time = self.turns == Turns::ByDueTime;
+        // All due rows below the floor are known, if they are few.
+        let are_few = is_complete && sound_rows <= FEW;
+        let floor = if are_few { present.checked_sub_signed(LATE).map(Due::from) } else { last };
+        self.put_floor(floor.filter(|_| by_due_time));
         // A refused row that was not read is due later than all of these.
         let is_beyond = refused_rows < self.rows.len();
-        let taken = if self.start.only_found || is_beyond { usize::MAX } else { behind_them };
-        self.found.waiting = keys.take(taken).filter_map(sound).collect();
-        if self.start.only_found && !is_complete {
+        let takes_all = !by_due_time || are_few || is_beyond || self.start.only_found;
+        let keys = keys.into_iter().zip(is_refused).take(if takes_all { usize::MAX } else { behind_them });
+        self.found.waiting = keys.filter(|(_, is_refused)| !is_refused).map(|(key, _)| key).collect();
+        if by_due_time && self.start.only_found && !is_complete {
             // The next survey reads the rest as soon as these are processed.
             self.survey.next = now + now.saturating_duration_since(begun) * SHARE;
         }
