@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::attempt_error::AttemptError;
 use super::conclusion::Conclusion;
-use super::crash_mark::unmark;
 use super::plan::{Remainder, UnsettledRow};
 use super::refusal::KEPT;
 use super::settle_rules::tries_before;
@@ -39,7 +38,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// Removes a mark that was written before the handler ran, so that the remainder of the attempt finds the row due.
     fn unmark(&self, holder: &mut SessionHolder<C>, key: &RowKey<K>, fence: Fence, mark: &CrashMark) {
         for _ in 0..CONCLUSIONS {
-            let unmarked = holder.session().and_then(|session| Ok(unmark(self.queue, session, key, fence, mark)?));
+            let unmarked = holder.session().and_then(|session| Ok(self.served.unmark(session, key, fence, mark)?));
             let Err(error) = unmarked else { return };
             self.warn(&format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
             holder.close();

@@ -16,7 +16,6 @@ use super::plan::{
     Attempt, BoxedError, Decision, Effects, Interruption, LockedRow, Plan, Remainder, ToHandle, UnsettledRow,
     is_interruption,
 };
-use super::returned::{claimed_as, has_returned};
 use super::runner::WorkerCalls;
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
@@ -90,7 +89,7 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     let _span = tracing::debug_span!("attempt", entity = queue.sql.entity, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(session.id(), plan.timeout);
+    plan.slot.enter(session.id(), plan.info.timeout);
     worker.has_claimed();
     // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
     // here.
@@ -112,15 +111,14 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     Claimed { key, mut fence, message, details }: Claimed<K>,
     is_under_savepoint: bool,
 ) -> Attempted<K> {
-    let queue = plan.queue;
     let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Instant::from);
-    let in_hand = match plan.claim.rows_in_hand.map(|rows| rows.take(&key)) {
-        Some(None) => return Attempted::undone(session, End::InOtherHands(key)),
-        in_hand => in_hand.flatten(),
+    let due_rows = &plan.due_rows;
+    let Some(in_hand) = due_rows.rows_in_hand.take(&key) else {
+        return Attempted::undone(session, End::InOtherHands(key));
     };
     let watch = plan.rules.teller.watch(&key, tries_before(fence) + 1, due);
-    let claimed_as = claimed_as(plan, &key, &message);
-    match has_returned(queue, session, &key, fence, claimed_as) {
+    let claimed_as = message.as_ref().ok().map(|(_, state)| due_rows.kept_rows.claimed_as(&key, state));
+    match plan.has_returned(session, &key, fence, claimed_as) {
         Ok(None) => {}
         Ok(Some(times)) => {
             let row = UnsettledRow { key, fence, due, details, claimed_as: None };
@@ -138,16 +136,15 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
             return not_attempted(not_handled, UnsettledRow { key, fence, due, details, claimed_as: None }, watch);
         }
     };
-    let known_as = claimed_as.map(|(_, claimed)| claimed);
-    let unsettled = UnsettledRow { key, fence, due, details, claimed_as: known_as };
+    let unsettled = UnsettledRow { key, fence, due, details, claimed_as };
     plan.slot.hold(Box::new((unsettled.clone(), watch.clone())), &[&watch]);
     let UnsettledRow { key, details, .. } = &unsettled;
     let tries = tries_before(fence) + 1;
     let row = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint, watch: &watch };
     let SettledRow { result, session_is_sound, next } =
-        settle_claimed(session, plan, row, message.map(|message| Box::new(message) as _), in_hand);
+        settle_claimed(session, plan, row, message.map(|message| Box::new(message) as _), Some(in_hand));
     let end = match result {
-        Ok(settled) => match claimed_as.map_or(0, |(rows, claimed)| rows.is_written(claimed)) {
+        Ok(settled) => match claimed_as.map_or(0, |claimed| due_rows.kept_rows.is_written(claimed)) {
             0 => End::Settled(unsettled.key, settled),
             times => End::SettledInVain(Box::new(unsettled), settled, times),
         },
@@ -182,7 +179,7 @@ pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
     plan: &Plan<'_, K, C>,
     row: LockedRow<'_, K>,
-    message: Result<Box<dyn ToHandle + '_>, BoxedError>,
+    message: Result<ToHandle<'_>, BoxedError>,
     in_hand: Option<RowInHand<'_>>,
 ) -> SettledRow<K> {
     let mut attempt = Attempt { session, plan, row, session_is_sound: true, in_hand, next: None };
@@ -200,7 +197,7 @@ pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
 
 impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
-    fn run(&mut self, message: Result<Box<dyn ToHandle + '_>, BoxedError>) -> Result<Settlement, Remainder> {
+    fn run(&mut self, message: Result<ToHandle<'_>, BoxedError>) -> Result<Settlement, Remainder> {
         let decision = self.handle_and_decide(message)?;
         // Once the row is settled, it may be due, and any worker may claim it.
         self.in_hand = None;
@@ -213,15 +210,15 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Handles the message and decides what becomes of its row. User code also runs outside the handler: the `Drop` of
     /// the entity and of the error, and the error's `source`. A panic there would leave the row due, and first in line
     /// for ever.
-    fn handle_and_decide(
-        &mut self,
-        message: Result<Box<dyn ToHandle + '_>, BoxedError>,
-    ) -> Result<Decision, Remainder> {
+    fn handle_and_decide(&mut self, message: Result<ToHandle<'_>, BoxedError>) -> Result<Decision, Remainder> {
         let decided = catch_unwind(AssertUnwindSafe(|| match message {
-            Ok(message) => match self.instead_of_handling(message.state()) {
-                Some((settled, change)) => Ok(Decision { settled, change, effects: Effects::None }),
-                None => self.handle(message.entity(), message.state()),
-            },
+            Ok(message) => {
+                let (entity, state) = (*message).borrow();
+                match self.instead_of_handling(state) {
+                    Some((settled, change)) => Ok(Decision { settled, change, effects: Effects::None }),
+                    None => self.handle(entity, state),
+                }
+            }
             Err(error) => {
                 let failure = Failure::retry(AttemptError::Undecodable(error));
                 Ok(self.decide(Err(failure), Effects::None))
@@ -235,7 +232,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Returns the new state of a row whose handler is not to run. In lease mode, the claim has already checked this.
     fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, Change)> {
-        let (rules, row) = (self.plan.rules, &self.row);
+        let (rules, row) = (&self.plan.rules, &self.row);
         (!rules.leased)
             .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
             .flatten()
@@ -249,7 +246,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
                 .map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
         fail_point("sentinel");
-        let idempotency_key = idempotency_key(self.plan.key_prefix, self.row.key, self.row.details);
+        let idempotency_key = idempotency_key(&self.plan.info.key_prefix, self.row.key, self.row.details);
         let mut message = Message {
             connection: self.session.lend(),
             state,
@@ -285,7 +282,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Decides what becomes of the row, and of its handler's writes.
     pub(crate) fn decide(&self, answer: HandlerResult, effects: Effects) -> Decision {
-        let (rules, row) = (self.plan.rules, &self.row);
+        let (rules, row) = (&self.plan.rules, &self.row);
         let (settled, change) = match answer {
             Ok(outcome) => rules.after_outcome(row.before, row.tries, outcome, row.details),
             Err(failure) => rules.after_failure(row.tries, &failure, row.details),

@@ -37,6 +37,8 @@ pub(crate) enum AttemptError {
     RowChanged,
     #[error("the row's new state cannot be written")]
     NotWritten(#[source] DieselError),
+    #[error("the row cannot be marked before it is handled")]
+    NotMarked(#[source] DieselError),
     #[error("the row cannot be leased")]
     NotLeased(#[source] DieselError),
     #[error("the commit was refused")]

@@ -3,7 +3,7 @@
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::crash_mark::{Checked, NotHandled, as_it_was, mark_and_commit, write};
+use super::crash_mark::{Checked, NotHandled, as_it_was, mark_and_commit};
 use super::plan::{DecodedMessage, Plan, Remainder};
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
@@ -23,14 +23,13 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
     message: DecodedMessage,
     details: &Details,
 ) -> Result<Checked, NotHandled> {
-    let queue = plan.queue;
     let (recorder, fence) = (plan.slot.recorder(), *claimed);
     // The attempt that this mark belonged to has ended.
     drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
     let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
     let text = state.last_attempt_error_message.as_deref();
-    let checked = match recorder.decide(plan.key_prefix, key, fence, text) {
+    let checked = match recorder.decide(&plan.info.key_prefix, key, fence, text) {
         CrashAction::Handle => {
             let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
             Ok((Ok((entity, state)), text))
@@ -41,13 +40,13 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
         },
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
-            let written = write(queue, connection, key, fence, &change);
+            let written = plan.write_and_commit(connection, key, fence, &change);
             recorder.written(suspect, written.is_ok());
             Err(unwritten::<C>(written).unwrap_or(NotHandled::Suspect))
         }
         CrashAction::SetAside(text, suspect) => {
             let change = failed_by_crashes(fence, text);
-            let written = write(queue, connection, key, fence, &change);
+            let written = plan.write_and_commit(connection, key, fence, &change);
             if written.is_ok() {
                 plan.rules.teller.settled(key, Settlement::Failed, &change, watch);
             }
@@ -66,7 +65,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
         CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, key, claimed, mark, (state, details)),
     };
     if checked.is_ok() {
-        recorder.begin(plan.key_prefix, [(key, fence)]);
+        recorder.begin(&plan.info.key_prefix, [(key, fence)]);
     }
     checked
 }

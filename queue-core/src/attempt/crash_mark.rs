@@ -6,7 +6,9 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::plan::{ClaimPlan, DecodedMessage, Interruption, Plan, Remainder};
+use super::attempt_error::AttemptError;
+use super::plan::{DecodedMessage, Interruption, Plan, Remainder};
+use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::crash::{CrashMark, earlier};
@@ -14,7 +16,7 @@ use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
-use crate::statement::{Change, Claimed, ErasedQueue, Next};
+use crate::statement::{Change, Claimed, Next};
 
 /// Marks the row, commits, and claims the row again in a new transaction.
 pub(crate) fn mark_and_commit<K: Key, C: QueueConnection>(
@@ -29,11 +31,11 @@ pub(crate) fn mark_and_commit<K: Key, C: QueueConnection>(
     // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
     // After a crash it waits for that long.
     let change =
-        Change { next: Some(Next::In(plan.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
+        Change { next: Some(Next::In(plan.info.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fence = *claimed;
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     let mark = CrashMark { text: text.clone(), before };
-    match write(queue, connection, key, fence, &change) {
+    match plan.write_and_commit(connection, key, fence, &change) {
         Ok(()) => *claimed = fence.at_any_time(),
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
         Err(error) if C::leaves_commit_in_doubt(&error) => {
@@ -41,10 +43,14 @@ pub(crate) fn mark_and_commit<K: Key, C: QueueConnection>(
             return Err(NotHandled::Unsettled(Remainder::Postpone(Interruption::of::<C>(&error))));
         }
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(NotHandled::Lost(error)),
-        Err(error) => return Err(NotHandled::Unsettled(unmarkable(plan, fence, error, details))),
+        Err(error) => {
+            let (failure, tries) = (Failure::retry(AttemptError::NotMarked(error)), tries_before(fence) + 1);
+            let (settled, change) = plan.rules.after_failure(tries, &failure, details);
+            return Err(NotHandled::Unsettled(Remainder::Record(settled, Box::new(change))));
+        }
     }
     plan.slot.recorder().set_mark(mark);
-    let retaken = connection.begin().and_then(|()| match is_still_its_turn(queue, connection, key, &plan.claim)? {
+    let retaken = connection.begin().and_then(|()| match is_still_its_turn(connection, plan, key)? {
         true => Ok(marked_so(queue.retake_if_claimable(connection, key, fence.at_any_time())?, &text)),
         false => Ok(None),
     });
@@ -62,38 +68,55 @@ pub(crate) fn mark_and_commit<K: Key, C: QueueConnection>(
     }
 }
 
-/// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards.
-pub(crate) fn unmark<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    key: &RowKey<K>,
-    fence: Fence,
-    mark: &CrashMark,
-) -> QueryResult<()> {
-    let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
-    let fence = fence.at_any_time();
-    connection.begin()?;
-    let result = queue.retake(connection, key, fence).and_then(|retaken| {
-        if marked_so(retaken, &mark.text).is_some() {
-            queue.settle(connection, key, fence, &change)?;
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards.
+    pub(super) fn unmark(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        fence: Fence,
+        mark: &CrashMark,
+    ) -> QueryResult<()> {
+        let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
+        let fence = fence.at_any_time();
+        connection.begin()?;
+        let result = self.queue.retake(connection, key, fence).and_then(|retaken| {
+            if marked_so(retaken, &mark.text).is_some() {
+                self.queue.settle(connection, key, fence, &change)?;
+            }
+            C::TransactionManager::commit_transaction(connection)
+        });
+        if result.is_err() {
+            // The caller closes a connection that stays in doubt.
+            let _ = C::TransactionManager::rollback_transaction(connection);
         }
-        C::TransactionManager::commit_transaction(connection)
-    });
-    if result.is_err() {
-        // The caller closes a connection that stays in doubt.
-        let _ = C::TransactionManager::rollback_transaction(connection);
+        result
     }
-    result
+
+    /// Writes on the claimed row and commits.
+    pub(super) fn write_and_commit(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        fence: Fence,
+        change: &Change,
+    ) -> QueryResult<()> {
+        if self.queue.settle(connection, key, fence, change)? != 1 {
+            return Err(DieselError::NotFound);
+        }
+        fail_point("marking");
+        C::TransactionManager::commit_transaction(connection)
+    }
 }
 
 /// Tells whether the row is still the one to process, in a queue that processes one row at a time, or whether it still has
 /// its places. The lock may have ended with the transaction that wrote the mark, and another row may be first by now.
 fn is_still_its_turn<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
     connection: &mut C,
+    plan: &Plan<'_, K, C>,
     key: &RowKey<K>,
-    claim: &ClaimPlan<'_, K, C>,
 ) -> QueryResult<bool> {
+    let (queue, claim) = (plan.queue, &plan.claim);
     if !queue.sql.options.exclusive {
         return claim.places.map_or(Ok(true), |places| places.retake(connection));
     }
@@ -127,36 +150,4 @@ pub(crate) enum NotHandled {
 /// Returns the error text as it was before the row was suspected.
 pub(crate) fn as_it_was(text: Option<&str>) -> ErrorText {
     earlier(text).map_or(ErrorText::Clear, |text| ErrorText::Set(text.to_owned()))
-}
-
-/// Writes on the claimed row and commits.
-pub(crate) fn write<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    key: &RowKey<K>,
-    fence: Fence,
-    change: &Change,
-) -> QueryResult<()> {
-    if queue.settle(connection, key, fence, change)? != 1 {
-        return Err(DieselError::NotFound);
-    }
-    fail_point("marking");
-    C::TransactionManager::commit_transaction(connection)
-}
-
-/// Returns the remainder of an attempt whose row cannot be marked: a failure, or, if that cannot be written either, a
-/// row to pass over.
-pub(crate) fn unmarkable<K: Key, C: QueueConnection>(
-    plan: &Plan<'_, K, C>,
-    fence: Fence,
-    error: DieselError,
-    details: &Details,
-) -> Remainder {
-    #[derive(Debug, thiserror::Error)]
-    #[error("the row cannot be marked before it is handled")]
-    struct Unmarkable(#[source] DieselError);
-
-    let (settled, change) =
-        plan.rules.after_failure(tries_before(fence) + 1, &Failure::retry(Unmarkable(error)), details);
-    Remainder::Record(settled, Box::new(change))
 }

@@ -239,7 +239,9 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     pub(crate) fn revoked(&self, why: Revocation) -> Remainder {
         match why {
-            Revocation::TimedOut => timed_out(self.plan.rules, self.row.tries, self.plan.timeout, self.row.details),
+            Revocation::TimedOut => {
+                timed_out(&self.plan.rules, self.row.tries, self.plan.info.timeout, self.row.details)
+            }
             Revocation::Shutdown => Remainder::Leave,
         }
     }

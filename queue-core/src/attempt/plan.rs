@@ -1,22 +1,22 @@
 //! The plan of an attempt, its row, its decision, and what it leaves to do.
 
+use std::borrow::Borrow;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant as LocalTime};
+use std::time::Instant as LocalTime;
 
 use diesel::result::Error as DieselError;
 
-use super::settle_rules::SettleRules;
+use super::served_queue::ServedQueue;
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{
-    ClaimedAs, HeldPlaces, KeptRows, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand, RowsInHand,
-};
+use crate::claim::{ClaimedAs, HeldPlaces, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand};
 use crate::entity::Key;
 use crate::erased_entity::{ErasedEntity, opened};
 use crate::event::Watch;
 use crate::handler::{ApplyAnswer, Handler, HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
-use crate::statement::{Change, ErasedQueue, Scope};
+use crate::statement::{Change, Scope};
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
 pub(crate) trait AttemptBody<C> {
@@ -38,45 +38,23 @@ impl<C> AttemptBody<C> for Box<dyn ApplyAnswer<C>> {
     }
 }
 
-/// A message to handle.
-pub(crate) trait ToHandle {
-    /// The entity.
-    fn entity(&self) -> &ErasedEntity;
-
-    /// Its queue state.
-    fn state(&self) -> &QueueState;
-}
-
-impl ToHandle for (ErasedEntity, QueueState) {
-    fn entity(&self) -> &ErasedEntity {
-        &self.0
-    }
-
-    fn state(&self) -> &QueueState {
-        &self.1
-    }
-}
-
-impl ToHandle for &(ErasedEntity, QueueState) {
-    fn entity(&self) -> &ErasedEntity {
-        &self.0
-    }
-
-    fn state(&self) -> &QueueState {
-        &self.1
-    }
-}
+/// A message to handle, which the attempt owns or borrows.
+pub(crate) type ToHandle<'a> = Box<dyn Borrow<(ErasedEntity, QueueState)> + 'a>;
 
 /// How the messages of one entity are attempted.
 pub(crate) struct Plan<'a, K: Key, C: QueueConnection> {
-    pub(crate) queue: &'a ErasedQueue<K, C>,
+    pub(crate) served: &'a ServedQueue<K, C>,
     pub(crate) handler: &'a dyn AttemptBody<C>,
-    pub(crate) rules: &'a SettleRules,
-    pub(crate) timeout: Duration,
     pub(crate) slot: &'a Slot,
-    /// The beginning of an idempotency key, before the primary key.
-    pub(crate) key_prefix: &'a str,
     pub(crate) claim: ClaimPlan<'a, K, C>,
+}
+
+impl<K: Key, C: QueueConnection> Deref for Plan<'_, K, C> {
+    type Target = ServedQueue<K, C>;
+
+    fn deref(&self) -> &ServedQueue<K, C> {
+        self.served
+    }
 }
 
 /// How the row of an attempt is claimed.
@@ -89,10 +67,6 @@ pub(crate) struct ClaimPlan<'a, K: Key, C: QueueConnection> {
     pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<K>>,
     /// The prefetched rows, if the end of a message may lock the next one.
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<K>>,
-    /// The rows that were written lately.
-    pub(crate) kept_rows: Option<&'a KeptRows>,
-    /// The rows that this process's workers are processing.
-    pub(crate) rows_in_hand: Option<&'a RowsInHand>,
     /// The places in lanes that the worker holds, if the rows are scheduled by lanes or limited in number.
     pub(crate) places: Option<&'a HeldPlaces<'a, K, C>>,
 }
@@ -100,15 +74,7 @@ pub(crate) struct ClaimPlan<'a, K: Key, C: QueueConnection> {
 impl<K: Key, C: QueueConnection> ClaimPlan<'_, K, C> {
     /// Returns the plan for a row that a lease's claim has already claimed and checked.
     pub(crate) fn none() -> Self {
-        ClaimPlan {
-            scope: Scope::ALL,
-            floor: None,
-            prefetched_keys: None,
-            prefetched_rows: None,
-            kept_rows: None,
-            rows_in_hand: None,
-            places: None,
-        }
+        ClaimPlan { scope: Scope::ALL, floor: None, prefetched_keys: None, prefetched_rows: None, places: None }
     }
 }
 

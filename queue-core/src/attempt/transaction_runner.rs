@@ -68,19 +68,14 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         // Strict crash accounting commits its mark before the handler runs, in a transaction of its own.
         let prefetches_rows = self.queue.prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
         Plan {
-            queue: self.queue,
+            served: &self.served,
             handler: &*self.handler,
-            rules: &self.rules,
-            timeout: self.info.timeout,
             slot,
-            key_prefix: &self.info.key_prefix,
             claim: ClaimPlan {
                 scope,
                 floor: Some(&rows.claim_floor),
                 prefetched_keys: (self.queue.is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
-                kept_rows: Some(&self.due_rows.kept_rows),
-                rows_in_hand: Some(&self.due_rows.rows_in_hand),
                 places,
             },
         }

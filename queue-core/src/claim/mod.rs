@@ -27,12 +27,12 @@ pub use self::claim_style::ClaimStyle;
 pub use self::low_water::{LowWater, LowWaterFloor};
 
 pub(crate) use self::due_rows::{DueRows, PickedRows};
-pub(crate) use self::kept_rows::{ClaimedAs, KeptRows};
+pub(crate) use self::kept_rows::ClaimedAs;
 pub(crate) use self::lanes::LaneClaim;
 pub(crate) use self::low_water::PROBE_INTERVAL;
 pub(crate) use self::places::{HeldPlaces, Places, Standing};
 pub(crate) use self::prefetch_keys::PrefetchedKeys;
 pub(crate) use self::prefetch_rows::{PrefetchedRows, ReadRow};
 pub(crate) use self::refused_state::Refusal;
-pub(crate) use self::rows_in_hand::{RowInHand, RowsInHand};
+pub(crate) use self::rows_in_hand::RowInHand;
 pub(crate) use self::update_then_select::update_then_select;

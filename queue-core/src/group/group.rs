@@ -52,7 +52,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     let _span = tracing::debug_span!("group", entity = plan.queue.sql.entity, messages = claimed).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(session.id(), plan.timeout);
+    plan.slot.enter(session.id(), plan.info.timeout);
     // After the slot was entered, for the same reason as in the attempt of one message.
     worker.has_claimed();
     if !worker.goes_on() {
@@ -60,10 +60,11 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         return ended(GroupEnd::Idle, false);
     }
     let claimed_as = claimed_as(plan, &rows);
-    let returned = plan.claim.kept_rows.is_some_and(|kept| claimed_as.iter().any(|(_, row)| kept.has_returned(*row)));
+    let kept_rows = &plan.due_rows.kept_rows;
+    let returned = claimed_as.iter().any(|(_, row)| kept_rows.has_returned(*row));
     let suspects = rows.iter().any(|row| !may_share(plan, row));
     if !suspects && !returned {
-        plan.slot.recorder().begin(plan.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
+        plan.slot.recorder().begin(&plan.info.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
     plan.slot.hold(Box::new(HeldGroup { claimed }), &[]);
     let stays = plan.rules.options.on_success == OnFinish::Keep;
@@ -89,11 +90,11 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     } else {
         work.run(rows)
     };
-    if let (Some(kept), GroupEnd::Settled(settled)) = (plan.claim.kept_rows, &end) {
+    if let GroupEnd::Settled(settled) = &end {
         // A group that was closed early has given some of its rows back.
         let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
         claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
-            kept.is_written(*row);
+            kept_rows.is_written(*row);
         });
     }
     let OpenGroup { begun, session_is_sound, remark, .. } = work;
@@ -109,7 +110,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
 
 /// Returns the rows as they were claimed, with the texts of their keys.
 fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
-    let Some(kept) = plan.claim.kept_rows else { return Vec::new() };
+    let kept = &plan.due_rows.kept_rows;
     let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
     messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
@@ -117,7 +118,7 @@ fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed
 /// Tells whether the row may share a transaction, and therefore a crash, with others.
 fn may_share<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-    plan.slot.recorder().may_share(plan.key_prefix, &row.key, row.fence, text)
+    plan.slot.recorder().may_share(&plan.info.key_prefix, &row.key, row.fence, text)
 }
 
 fn begin_and_claim<K: Key, C: QueueConnection>(
@@ -186,7 +187,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 let stays = self.plan.rules.options.on_success == OnFinish::Keep;
                 self.settles_in_turn = rereads || !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
-                    self.reservation = Some(reserve(self.plan.queue, self.session, rows, self.plan.timeout)?);
+                    self.reservation = Some(reserve(self.plan.queue, self.session, rows, self.plan.info.timeout)?);
                 }
                 match optimistic {
                     true => self.handle_under_one_savepoint(entities, rows)?,
@@ -223,13 +224,13 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                         unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
                         continue;
                     }
-                    let idempotency_key = idempotency_key(self.plan.key_prefix, &key, &details);
+                    let idempotency_key = idempotency_key(&self.plan.info.key_prefix, &key, &details);
                     messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
                 }
                 Err(error) => {
                     let failure = Failure::retry(AttemptError::Undecodable(error));
                     let watch = self.plan.rules.teller.watch(&key, tries, None);
-                    let rules = self.plan.rules;
+                    let rules = &self.plan.rules;
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
                         judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));

@@ -95,7 +95,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     ) -> Result<Option<ErasedEntity>, GroupEnd<K>> {
         let Some(rereading) = self.rereading.filter(|_| self.begun > 0) else { return Ok(Some(entity)) };
         drop_safely(entity);
-        match reread(self.plan.queue, self.session, self.plan.key_prefix, row).map_err(undone::<K, C>)? {
+        match reread(self.plan.queue, self.session, &self.plan.info.key_prefix, row).map_err(undone::<K, C>)? {
             Some((entity, row)) => {
                 *anew = Some(row);
                 Ok(Some(entity))
@@ -199,14 +199,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 idempotency_key,
             })
             .collect();
-        let (handler, timeout) = (self.handler, self.plan.timeout);
+        let (handler, queue, timeout) = (self.handler, self.plan.queue, self.plan.info.timeout);
         self.plan.slot.watch(rows.iter().map(|row| &row.watch));
         rows.iter().for_each(|row| row.watch.begins());
         let (mut has_used_connection, mut reserved) = (false, None);
         let reserves = self.settles_in_turn;
         let mut before_connection = |connection: &mut C| {
             has_used_connection = true;
-            reserved = reserves.then(|| reserve(self.plan.queue, connection, rows, timeout));
+            reserved = reserves.then(|| reserve(queue, connection, rows, timeout));
         };
         let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
         let stop = self.plan.slot.stop_signal();
@@ -343,7 +343,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     fn remainder_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Remainder {
         match why {
             Revocation::TimedOut if self.begun == 1 => {
-                let (settled, change) = self.after(row, AttemptError::TimedOut(self.plan.timeout));
+                let (settled, change) = self.after(row, AttemptError::TimedOut(self.plan.info.timeout));
                 Remainder::Record(settled, Box::new(change))
             }
             Revocation::TimedOut | Revocation::Shutdown => Remainder::Leave,

@@ -40,7 +40,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
     /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.timeout / 2 && self.worker.goes_on()
+        self.started.elapsed() < self.plan.info.timeout / 2 && self.worker.goes_on()
     }
 
     pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
@@ -55,7 +55,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     pub(crate) fn revoked(&self, why: Revocation) -> UndoReason {
         match why {
             // The handler that was running may have had only a part of the timeout.
-            Revocation::TimedOut => UndoReason::Alone(AttemptError::TimedOut(self.plan.timeout).to_string()),
+            Revocation::TimedOut => UndoReason::Alone(AttemptError::TimedOut(self.plan.info.timeout).to_string()),
             Revocation::Shutdown => UndoReason::Shutdown,
         }
     }
@@ -82,7 +82,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
     pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<UndoReason>) -> GroupEnd<K> {
-        let rows = rows[..self.begun].iter().map(|row| row.in_doubt(self.plan.rules)).collect();
+        let rows = rows[..self.begun].iter().map(|row| row.in_doubt(&self.plan.rules)).collect();
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
 
@@ -94,7 +94,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         failure: Failure,
         details: &Details,
     ) -> Result<(Settlement, Change), Interruption> {
-        let rules = self.plan.rules;
+        let rules = &self.plan.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
                 Some(error) if is_interruption::<C>(error) => {

@@ -382,15 +382,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         message: &(ErasedEntity, QueueState),
         answer: &dyn AttemptBody<C>,
     ) -> SettledRow<K> {
-        let plan = Plan {
-            queue: self.queue,
-            handler: answer,
-            rules: &self.rules,
-            timeout: self.info.timeout,
-            slot,
-            key_prefix: &self.info.key_prefix,
-            claim: ClaimPlan::none(),
-        };
+        let plan = Plan { served: &self.served, handler: answer, slot, claim: ClaimPlan::none() };
         let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
         let watch = &held.watch;
         let (fence, before, tries) = (*fence, *before, *tries);
