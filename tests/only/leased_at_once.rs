@@ -36,7 +36,7 @@ struct ByBoth {
 fn the_rows_come_as_they_were_in_the_order_of_their_due_times_with_what_their_rows_say_now() {
     let bank = Bank::new();
     let ids: Vec<_> = [30, 10, 40, 20].map(|minute| due_at(&bank, minute)).into();
-    let low_water = LowWater::of::<Conn>(queue::<Charge>().options);
+    let low_water = LowWater::of::<Conn>(queue::<Charge>().options, false);
     let claim_floor = low_water.claim_floor();
     let except: Vec<_> = ids[3..].iter().map(|id| RowKey::new(*id, id.to_string())).collect();
     let scope = Scope { except: &except, claim_floor: Some(&claim_floor), ..Scope::ALL };

@@ -55,8 +55,7 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
         due_at(&bank, at);
     }
     let mut connection = bank.connect();
-    let mut low_water = LowWater::of::<Conn>(queue::<Payment>().options);
-    low_water.use_at_once();
+    let low_water = LowWater::of::<Conn>(queue::<Payment>().options, true);
     let mut next = |low_water: &LowWater| {
         let (claimed, claim_floor) = claim(&mut connection, low_water);
         claim_floor.keep();
@@ -67,8 +66,8 @@ fn a_claim_begins_where_the_last_one_ended_until_a_full_look_has_found_more() {
     due_at(&bank, 5);
     // On SQLite there is no mark.
     assert_eq!(next(&low_water), if NAME == "sqlite" { Some(5) } else { Some(10) });
-    let look =
-        |low_water: &LowWater, thorough| low_water.probe_due(erased::<Payment>(), &mut bank.connect(), None, thorough);
+    let probe = |floor| erased::<Payment>().probe_due(&mut bank.connect(), None, floor);
+    let look = |low_water: &LowWater, thorough| low_water.probe_due(thorough, probe);
     // The first probe is a full one, and so is a thorough one.
     for thorough in [false, true] {
         assert_eq!(look(&low_water, thorough), Ok(Some(Duration::ZERO)));
@@ -89,8 +88,7 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     let bank = Bank::new();
     let first = [10, 20, 30].map(|at| due_at(&bank, at))[0];
     let mut connection = bank.connect();
-    let mut low_water = LowWater::of::<Conn>(queue::<Payment>().options);
-    low_water.use_at_once();
+    let low_water = LowWater::of::<Conn>(queue::<Payment>().options, true);
     let (claimed, undone) = claim(&mut connection, &low_water);
     assert_eq!(claimed, Some(10));
     // Meanwhile others claim rows.

@@ -106,7 +106,7 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
     }
 
     fn probe_low_water(&self, connection: &mut C) -> QueryResult<()> {
-        self.due_rows.low_water.probe(self.queue, connection, self.due_rows.stages())
+        self.due_rows.low_water.probe(|floor| self.queue.probe_due(connection, self.due_rows.stages(), floor))
     }
 
     fn has_interrupted(&self) -> bool {

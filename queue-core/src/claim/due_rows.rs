@@ -55,17 +55,13 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         lease: Option<Duration>,
         stages: Option<Vec<&'static str>>,
     ) -> QueryResult<Self> {
-        let mut low_water = LowWater::of::<C>(queue.sql.options);
-        if low_water_at_once {
-            low_water.use_at_once();
-        }
         Ok(DueRows {
             queue,
             row_backoff: RowBackoff::new(),
             refused_rows: RefusedRows::new(queue),
             kept_rows: KeptRows::default(),
             rows_in_hand: RowsInHand::default(),
-            low_water,
+            low_water: LowWater::of::<C>(queue.sql.options, low_water_at_once),
             places: Places::of(queue, lease)?,
             turn_holder: TurnHolder::new(queue),
             stages: ServedStages::of(stages),
@@ -130,7 +126,9 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     pub(crate) fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
         let due_in = match self.refused_rows.are_any() {
             true => self.refused_rows.probe_due(connection, self.stages(), thorough)?,
-            false => self.low_water.probe_due(self.queue, connection, self.stages(), thorough)?,
+            false => {
+                self.low_water.probe_due(thorough, |floor| self.queue.probe_due(connection, self.stages(), floor))?
+            }
         };
         let is_strict = self.queue.sql.options.lanes.is_some_and(|lanes| lanes.strict);
         if due_in == Some(Duration::ZERO)

@@ -11,10 +11,9 @@ use std::time::{self, Duration};
 use diesel::result::QueryResult;
 
 use crate::backend::{LockSql, QueueConnection};
-use crate::entity::Key;
 use crate::lock::Mutex;
 use crate::row::{Instant, Options};
-use crate::statement::{ClaimFloor, ErasedQueue};
+use crate::statement::{ClaimFloor, Scope, due_time_alone_decides};
 
 /// A full probe that takes less than this is not questioned. A quick one walks over a few thousand entries at most, and
 /// is no slower than a connection may be.
@@ -60,31 +59,29 @@ struct Level {
     next_full_probe: time::Instant,
 }
 
+/// The answer of a probe from this due time on: how long it is until the next row is due.
+type DueIn = QueryResult<Option<Duration>>;
+
 impl LowWater {
     /// Makes a mark for the claims of a queue. It is used only if they walk along the due times and nothing else makes rows
     /// claimable. An order of the entity's own walks along another index; a condition may become true for any row at
-    /// any time; SQLite keeps no entries of settled rows.
-    pub fn of<C: QueueConnection>(options: &Options) -> Self {
-        let by_due_time = options.order.is_none() && !options.exclusive && !options.is_scheduled();
-        let applies = !C::Backend::ONE_WRITER && by_due_time && !options.conditional;
+    /// any time; SQLite keeps no entries of settled rows. `at_once`: it is used from the first claim on and without a lag,
+    /// however quick a full probe is.
+    pub fn of<C: QueueConnection>(options: &Options, at_once: bool) -> Self {
+        let applies = !C::Backend::ONE_WRITER && due_time_alone_decides(options, Scope::<()>::ALL);
+        let at_once = at_once && applies;
         let now = time::Instant::now();
         let level = Level {
             reached: None,
             before: None,
             mark: None,
             moved: now,
-            in_use: false,
+            in_use: at_once,
             probe_below: false,
             usual: Duration::ZERO,
             next_full_probe: now,
         };
-        LowWater { applies, at_once: false, level: Mutex::new(level) }
-    }
-
-    /// Uses the mark from the first claim on and without a lag, however quick a full probe is: for tests.
-    pub fn use_at_once(&mut self) {
-        self.at_once = self.applies;
-        self.level.lock().in_use = self.at_once;
+        LowWater { applies, at_once, level: Mutex::new(level) }
     }
 
     /// Returns where the next claim begins; the value also takes the claim's result.
@@ -110,22 +107,15 @@ impl LowWater {
 
     /// Probes how long it is until the next row is due. It probes from the mark while that is in use, unless the probe
     /// is to be `thorough` or it is time for a full one. Only a full probe can prove that nothing is due.
-    pub fn probe_due<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-        thorough: bool,
-    ) -> QueryResult<Option<Duration>> {
+    pub fn probe_due(&self, thorough: bool, mut probe: impl FnMut(Option<Instant>) -> DueIn) -> DueIn {
         let until_full = self.level.lock().until_full_probe();
         let floor = self.level.lock().floor().filter(|_| !thorough && !until_full.is_zero());
         if let Some(floor) = floor {
-            let due_in = queue.probe_due(connection, stages, Some(floor))?;
+            let due_in = probe(Some(floor))?;
             return Ok(Some(due_in.map_or(until_full, |due_in| due_in.min(until_full))));
         }
-        let (due_in, full) = timed(|| queue.probe_due(connection, stages, None))?;
-        let is_worth_it = self.at_once
-            || self.level.lock().is_suspicious(full) && self.is_worth_it(queue, connection, stages, full)?;
+        let (due_in, full) = timed(|| probe(None))?;
+        let is_worth_it = self.at_once || self.level.lock().is_suspicious(full) && self.is_worth_it(full, probe)?;
         let mut level = self.level.lock();
         level.in_use = is_worth_it;
         if is_worth_it {
@@ -136,29 +126,18 @@ impl LowWater {
     }
 
     /// Makes a full probe beside the workers, if it is time for one.
-    pub(crate) fn probe<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-    ) -> QueryResult<()> {
+    pub(crate) fn probe(&self, probe: impl FnMut(Option<Instant>) -> DueIn) -> QueryResult<()> {
         if self.applies && self.level.lock().until_full_probe().is_zero() {
-            self.probe_due(queue, connection, stages, false)?;
+            self.probe_due(false, probe)?;
         }
         Ok(())
     }
 
     /// Tells whether a probe from the mark is much quicker than a full one.
-    fn is_worth_it<K: Key, C: QueueConnection>(
-        &self,
-        queue: &ErasedQueue<K, C>,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-        full: Duration,
-    ) -> QueryResult<bool> {
+    fn is_worth_it(&self, full: Duration, mut probe: impl FnMut(Option<Instant>) -> DueIn) -> QueryResult<bool> {
         let Some(mark) = self.level.lock().mark.filter(|_| self.applies) else { return Ok(false) };
         for _ in 0..REPEATS {
-            let (_, from_mark) = timed(|| queue.probe_due(connection, stages, Some(mark)))?;
+            let (_, from_mark) = timed(|| probe(Some(mark)))?;
             self.level.lock().usual = from_mark;
             if from_mark * WORTH <= full {
                 return Ok(true);
@@ -233,10 +212,9 @@ pub struct LowWaterFloor<'a> {
 
 impl LowWaterFloor<'_> {
     /// Moves the beginning of the claim to this time, which lies behind refused rows.
-    pub(crate) fn from(self, floor: Option<Instant>) -> Self {
-        let mut claim_floor = self;
-        claim_floor.floor = floor.or(claim_floor.floor);
-        claim_floor
+    pub(crate) fn from(mut self, floor: Option<Instant>) -> Self {
+        self.floor = floor.or(self.floor);
+        self
     }
 
     /// Tells whether this is the one claim that is to look below the mark.
