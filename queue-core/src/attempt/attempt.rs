@@ -89,7 +89,7 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     let _span = tracing::debug_span!("attempt", entity = queue.sql.entity, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(session.id(), plan.info.timeout);
+    plan.slot.enter(session.id, plan.info.timeout);
     worker.has_claimed();
     // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
     // here.

@@ -17,7 +17,7 @@ pub(crate) struct Slot {
     recorder: Recorder,
     /// The number of the runner for which the worker takes a turn.
     runner: AtomicUsize,
-    /// The worker's number at the process's gate, see [`exclusive_run`](crate::crash::exclusive_run).
+    /// The worker's number at the process's gate, see [`GATE`](crate::crash::GATE).
     gate_number: AtomicU64,
     /// Whether another thread has taken this worker's place.
     replaced: AtomicBool,

@@ -105,7 +105,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         locked: Option<ReadRow<K>>,
     ) -> Result<Attempted<K>, Error> {
         let places = self.due_rows.places.as_ref().map(Places::hold);
-        let plan = self.plan(slot, holder.stays(), rows, places.as_ref());
+        let plan = self.plan(slot, holder.stays, rows, places.as_ref());
         let session = holder.session_as_it_is()?;
         let Attempted { end, session_is_sound, next } = attempt(session, &plan, locked, worker);
         // If the session is in doubt, the lock ends with it.

@@ -24,9 +24,10 @@ const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 /// the application would inherit its settings, and after a panic its state is unknown.
 pub(crate) struct Session<C: QueueConnection> {
     connection: Connection<C>,
-    id: Option<i64>,
+    /// The number by which the server knows the session.
+    pub(crate) id: Option<i64>,
     lock_timeout: Duration,
-    handler_settings: HandlerSettings<C>,
+    handler_settings: HandlerSettings<C::Settings>,
     next: NextTransaction,
     /// Whether its statements have the short lock wait of a group.
     is_impatient: bool,
@@ -36,9 +37,10 @@ pub(crate) struct Session<C: QueueConnection> {
 }
 
 /// The settings that handlers may change.
-struct HandlerSettings<C: QueueConnection> {
+#[derive(Default)]
+struct HandlerSettings<S> {
     /// The settings to restore after a handler.
-    own: C::Settings,
+    own: S,
     /// Whether a handler has used the session since its settings were last restored.
     is_lent: bool,
     /// Whether a setting could not be restored.
@@ -91,34 +93,20 @@ enum Begun {
 impl<C: QueueConnection> Session<C> {
     /// Opens a connection, prepares it and reads every setting back.
     pub(crate) fn open(connections: &Connections<C>, wait: Duration, limits: SessionLimits) -> Result<Self, Error> {
-        let connection = connections.open(wait)?;
-        let mut session = Session {
+        let mut connection = connections.open(wait)?;
+        connection.prepare_session(limits)?;
+        let id = connection.session_id()?;
+        let own = if limits.attempts { connection.read_settings()? } else { C::Settings::default() };
+        Ok(Session {
             connection,
-            id: None,
+            id,
             lock_timeout: limits.lock_timeout,
-            handler_settings: HandlerSettings {
-                own: C::Settings::default(),
-                is_lent: false,
-                is_spoilt: false,
-                is_shared: false,
-                shares_no_more: false,
-            },
+            handler_settings: HandlerSettings { own, ..HandlerSettings::default() },
             next: NextTransaction { has_begun: None, begins_next: true, commit_token: 0, has_missed: false },
             is_impatient: false,
             subscriptions: Subscriptions::default(),
             statements: PreparedStatements::default(),
-        };
-        session.connection.prepare_session(limits)?;
-        session.id = session.connection.session_id()?;
-        if limits.attempts {
-            session.handler_settings.own = session.connection.read_settings()?;
-        }
-        Ok(session)
-    }
-
-    /// Returns the number by which the server knows the session.
-    pub(crate) fn id(&self) -> Option<i64> {
-        self.id
+        })
     }
 
     /// Lends the connection to a handler, which may change any setting.
@@ -359,25 +347,17 @@ impl<C: QueueConnection> Session<C> {
         self.connection.begin_impatiently(wait)
     }
 
-    /// Commits a group. If it costs nothing, the next group's transaction begins with the commit.
-    pub(crate) fn commit_group(&mut self) -> QueryResult<()> {
-        let wait = self.group_lock_timeout();
+    /// Commits a group. If `goes_on` and it costs nothing, the next group's transaction begins with the commit.
+    pub(crate) fn commit_group(&mut self, goes_on: bool) -> QueryResult<()> {
         if !self.is_in_our_transaction_alone() {
             // A handler has left its own transaction open, or has ended the group's. The commit reports which.
             return C::TransactionManager::commit_transaction(&mut *self.connection);
         }
-        if self.connection.commit_group(Some(wait))? {
-            self.next.has_begun = Some(Begun::Group(wait));
+        let wait = goes_on.then(|| self.group_lock_timeout());
+        if self.connection.commit_group(wait)? {
+            self.next.has_begun = wait.map(Begun::Group);
         }
         Ok(())
-    }
-
-    /// Commits a group after which no other one is to begin.
-    pub(crate) fn commit_last_group(&mut self) -> QueryResult<()> {
-        match self.is_in_our_transaction_alone() {
-            true => self.connection.commit_group(None).map(drop),
-            false => C::TransactionManager::commit_transaction(&mut *self.connection),
-        }
     }
 
     /// Tells whether the wanted transaction has already begun. It ends another one that has.

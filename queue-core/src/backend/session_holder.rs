@@ -16,7 +16,8 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
     wait: Duration,
     limits: SessionLimits,
     session: Option<Session<C>>,
-    stays: bool,
+    /// Whether the worker's next turn is most likely for the same runner as this one.
+    pub(crate) stays: bool,
     /// The file of the database in which the session was opened, counted from the first.
     file: u64,
     /// Tells whether the thread has a connection.
@@ -25,21 +26,13 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
 
 impl<C: QueueConnection> SessionHolder<C> {
     /// Makes a holder without a session yet. `wait` limits how long the pool may take to give a connection.
-    pub(crate) fn new(connections: Connections<C>, wait: Duration, limits: SessionLimits) -> Self {
-        SessionHolder {
-            connections,
-            wait,
-            limits,
-            session: None,
-            stays: false,
-            file: 0,
-            connection: ThreadConnection::default(),
-        }
-    }
-
-    /// Notes from now on whether the thread has a connection.
-    pub(crate) fn watched_by(self, connection: ThreadConnection) -> Self {
-        SessionHolder { connection, ..self }
+    pub(crate) fn new(
+        connections: Connections<C>,
+        wait: Duration,
+        limits: SessionLimits,
+        connection: ThreadConnection,
+    ) -> Self {
+        SessionHolder { connections, wait, limits, session: None, stays: false, file: 0, connection }
     }
 
     /// Returns the session, in no transaction and with its own lock wait. It opens one now if there is none.
@@ -82,16 +75,6 @@ impl<C: QueueConnection> SessionHolder<C> {
             self.file = file;
             self.close();
         }
-    }
-
-    /// Sets whether the worker's next turn is most likely for the same runner as this one.
-    pub(crate) fn stay(&mut self, stays: bool) {
-        self.stays = stays;
-    }
-
-    /// Tells whether the worker's next turn is most likely for the same runner as this one.
-    pub(crate) fn stays(&self) -> bool {
-        self.stays
     }
 
     /// Returns the session, if there is one.

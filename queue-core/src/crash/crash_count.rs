@@ -2,7 +2,6 @@
 //! on every machine reads it at the claim, and where an operator sees it.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::row::{CRASHED, PRESUMED};
 
@@ -25,15 +24,17 @@ pub(crate) struct Suspicion {
     pub(crate) presumed: bool,
 }
 
-/// A text that is no suspicion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the text says nothing of a crash")]
-pub(crate) struct NoSuspicion;
-
 impl Suspicion {
     /// Finds the suspicion in a row's error text.
     pub(crate) fn of(text: Option<&str>) -> Option<Self> {
-        text?.parse().ok()
+        let text = text?;
+        let of = |said: &str, presumed| {
+            let (number, rest) = text.strip_prefix(said)?.strip_prefix(" (crash ")?.split_once(" of ")?;
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
+            (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
+            Some(Suspicion { crashes: number.parse().ok()?, presumed })
+        };
+        of(CRASHED, false).or_else(|| of(PRESUMED, true))
     }
 
     /// Tells whether the row is to be set aside.
@@ -55,10 +56,9 @@ impl Suspicion {
 
 /// Returns the text that a row had before it was suspected.
 pub(crate) fn earlier(text: Option<&str>) -> Option<&str> {
-    let text = text?;
-    match text.parse::<Suspicion>() {
-        Ok(_) => text.split_once(BEFORE).map(|(_, earlier)| earlier),
-        Err(NoSuspicion) => Some(text),
+    match Suspicion::of(text) {
+        Some(_) => text?.split_once(BEFORE).map(|(_, earlier)| earlier),
+        None => text,
     }
 }
 
@@ -76,20 +76,6 @@ impl fmt::Display for Suspicion {
     }
 }
 
-impl FromStr for Suspicion {
-    type Err = NoSuspicion;
-
-    fn from_str(text: &str) -> Result<Self, NoSuspicion> {
-        let of = |said: &str, presumed| {
-            let (number, rest) = text.strip_prefix(said)?.strip_prefix(" (crash ")?.split_once(" of ")?;
-            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
-            (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
-            Some(Suspicion { crashes: number.parse().ok()?, presumed })
-        };
-        of(CRASHED, false).or_else(|| of(PRESUMED, true)).ok_or(NoSuspicion)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,7 +85,7 @@ mod tests {
         for crashes in [0, 1, 2, u32::MAX] {
             for presumed in [false, true] {
                 let suspicion = Suspicion { crashes, presumed };
-                assert_eq!(suspicion.to_string().parse(), Ok(suspicion));
+                assert_eq!(Suspicion::of(Some(&suspicion.to_string())), Some(suspicion));
                 for before in ["no route", "", "a\nb; before that: c", "(crash 1 of 3)"] {
                     let text = suspicion.over(Some(before));
                     assert_eq!(Suspicion::of(Some(&text)), Some(suspicion));

@@ -7,10 +7,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::lock::unpoisoned;
 
-static GATE: ProcessGate = ProcessGate::new();
+/// The gate of this process.
+pub(crate) static GATE: ProcessGate = ProcessGate::new();
 
 /// The attempts that are inside, and those that wait to be alone there.
-struct ProcessGate {
+pub(crate) struct ProcessGate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
@@ -29,8 +30,10 @@ struct GateState {
 /// A worker's place inside, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RunPermit {
-    number: u64,
-    concurrency: Concurrency,
+    /// The number by which a timeout reports this handler as stuck.
+    pub(crate) number: u64,
+    /// What else runs in the process.
+    pub(crate) concurrency: Concurrency,
 }
 
 /// What runs in the process besides an attempt.
@@ -53,43 +56,10 @@ impl GateState {
     }
 }
 
-impl RunPermit {
-    /// Returns what else runs in the process.
-    pub(crate) fn concurrency(&self) -> Concurrency {
-        self.concurrency
-    }
-
-    /// Returns the number by which a timeout reports this handler as stuck.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-}
-
 impl Drop for RunPermit {
     fn drop(&mut self) {
         GATE.leave(self.number);
     }
-}
-
-/// Enters the gate, alone if asked for. `None`: `gives_up` returned true while it waited.
-pub(crate) fn enter(alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
-    GATE.enter(alone, gives_up)
-}
-
-/// Tells whether entering now would mean waiting, so that the worker should not keep a transaction open.
-pub(crate) fn has_to_wait(alone: bool) -> bool {
-    !GATE.state().is_free(alone)
-}
-
-/// Reports that a handler is past its timeout: no worker waits for its end.
-pub(crate) fn is_stuck(number: u64) {
-    GATE.is_stuck(number);
-}
-
-/// Makes the waiting workers check again whether they give up.
-pub(crate) fn ask_again() {
-    drop(GATE.state());
-    GATE.changed.notify_all();
 }
 
 impl ProcessGate {
@@ -98,7 +68,8 @@ impl ProcessGate {
         ProcessGate { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn enter(&self, alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
+    /// Enters the gate, alone if asked for. `None`: `gives_up` returned true while it waited.
+    pub(crate) fn enter(&self, alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
         let mut state = self.state();
         state.waiting += usize::from(alone);
         let free = |state: &GateState| state.is_free(alone);
@@ -123,7 +94,19 @@ impl ProcessGate {
         Some(RunPermit { number, concurrency })
     }
 
-    fn is_stuck(&self, number: u64) {
+    /// Tells whether entering now would mean waiting, so that the worker should not keep a transaction open.
+    pub(crate) fn has_to_wait(&self, alone: bool) -> bool {
+        !self.state().is_free(alone)
+    }
+
+    /// Makes the waiting workers check again whether they give up.
+    pub(crate) fn ask_again(&self) {
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    /// Reports that a handler is past its timeout: no worker waits for its end.
+    pub(crate) fn is_stuck(&self, number: u64) {
         let mut state = self.state();
         if state.inside.remove(&number) {
             state.alone = false;
@@ -169,7 +152,7 @@ mod tests {
             let waits = tell.clone();
             scope.spawn(move || {
                 let permit = gate.enter(true, NEVER).expect("nobody gives up");
-                waits.send(permit.concurrency()).expect("the test waits");
+                waits.send(permit.concurrency).expect("the test waits");
                 gate.leave(permit.number);
                 std::mem::forget(permit);
             });
@@ -192,12 +175,12 @@ mod tests {
         let stuck = gate.enter(false, NEVER).expect("nobody gives up");
         gate.is_stuck(stuck.number);
         let suspect = gate.enter(true, NEVER).expect("nobody gives up");
-        assert_eq!(suspect.concurrency(), Concurrency::Stuck);
+        assert_eq!(suspect.concurrency, Concurrency::Stuck);
         gate.leave(stuck.number);
         assert!(gate.enter(false, || true).is_none(), "the suspect is inside");
         gate.leave(suspect.number);
         let alone = gate.enter(true, NEVER).expect("nobody gives up");
-        assert_eq!(alone.concurrency(), Concurrency::Nobody);
+        assert_eq!(alone.concurrency, Concurrency::Nobody);
         [stuck, suspect, alone].into_iter().for_each(std::mem::forget);
     }
 }

@@ -24,8 +24,8 @@ const CHECK: Duration = Duration::from_secs(1);
 pub(crate) struct InFlightFile {
     file: File,
     path: PathBuf,
-    directory: CrashDirectory,
-    database: String,
+    pub(crate) directory: CrashDirectory,
+    pub(crate) database: String,
     /// When the file was last known to exist.
     seen: Option<Instant>,
     /// The bytes of the first line.

@@ -7,7 +7,7 @@ mod accounting;
 mod accounts;
 mod crash_count;
 mod crash_directory;
-pub(crate) mod exclusive_run;
+mod exclusive_run;
 mod in_flight_file;
 mod in_flight_record;
 mod recorder;
@@ -19,4 +19,5 @@ pub use self::accounting::CrashAccounting;
 
 pub(crate) use self::accounts::{CrashAction, Crashes};
 pub(crate) use self::crash_count::{Suspicion, earlier};
+pub(crate) use self::exclusive_run::GATE;
 pub(crate) use self::recorder::{CrashMark, Recorder};

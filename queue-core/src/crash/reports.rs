@@ -31,8 +31,6 @@ const REMEMBERED: usize = 10_000;
 /// The reports, in memory and in a file of this process, so that another crash loses none.
 #[derive(Debug)]
 pub(crate) struct CrashReports {
-    directory: CrashDirectory,
-    database: String,
     queues: Vec<String>,
     entries: Vec<Entry>,
     /// Reports that a worker is writing on their rows, each with the number of tries. They stay in the file.
@@ -53,8 +51,6 @@ impl CrashReports {
     pub(crate) fn open(directory: &CrashDirectory, database: &str, queues: Vec<String>) -> io::Result<Self> {
         Ok(CrashReports {
             file: InFlightFile::create(directory, database)?,
-            directory: directory.clone(),
-            database: database.to_owned(),
             queues,
             entries: Vec::new(),
             at_work: Vec::new(),
@@ -67,7 +63,7 @@ impl CrashReports {
 
     /// Creates a record file for a worker.
     pub(crate) fn in_flight_file(&self) -> io::Result<InFlightFile> {
-        InFlightFile::create(&self.directory, &self.database)
+        InFlightFile::create(&self.file.directory, &self.file.database)
     }
 
     /// Takes over the records of dead processes that one look finds.
@@ -83,14 +79,14 @@ impl CrashReports {
 
     /// Describes where the records are, and what was found there.
     pub(crate) fn summary(&self) -> String {
-        let path = self.directory.path().display();
+        let path = self.file.directory.path().display();
         let found = match (self.adopted, self.entries.len()) {
             (0, _) => "there are none of earlier processes".to_owned(),
             (adopted, suspects) => {
                 format!("those of {adopted} ended processes were there, with {suspects} suspected rows")
             }
         };
-        let warning = match self.directory.is_temporary() {
+        let warning = match self.file.directory.is_temporary() {
             true => {
                 "; this directory for temporary files may be gone with the service or its container: a STATE_DIRECTORY or \
                  the setting crash_directory names one that stays"
@@ -107,7 +103,7 @@ impl CrashReports {
         }
         let mut listing = match self.listing.take() {
             Some(listing) => listing,
-            None => fs::read_dir(self.directory.path())?,
+            None => fs::read_dir(self.file.directory.path())?,
         };
         for _ in 0..most {
             let Some(file) = listing.next() else {
@@ -138,7 +134,7 @@ impl CrashReports {
         }
         let mut text = Vec::new();
         (&file).take(LARGEST).read_to_end(&mut text)?;
-        let Some(found) = in_flight_record::read(&text, &self.database) else {
+        let Some(found) = in_flight_record::read(&text, &self.file.database) else {
             let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
             if age > STALE {
                 fs::remove_file(path)?;
@@ -163,7 +159,7 @@ impl CrashReports {
 
     /// Leaves in a dead process's file the reports for other pollers.
     fn leave(&self, file: &mut File, others: &[Entry]) -> io::Result<()> {
-        let mut text = in_flight_record::header(&self.database);
+        let mut text = in_flight_record::header(&self.file.database);
         others.iter().for_each(|entry| entry.push(&mut text));
         file.set_len(0)?;
         file.write_all(text.as_bytes())

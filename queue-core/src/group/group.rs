@@ -52,7 +52,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     let _span = tracing::debug_span!("group", entity = plan.queue.sql.entity, messages = claimed).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(session.id(), plan.info.timeout);
+    plan.slot.enter(session.id, plan.info.timeout);
     // After the slot was entered, for the same reason as in the attempt of one message.
     worker.has_claimed();
     if !worker.goes_on() {
@@ -289,7 +289,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     fn commit(&mut self) -> Result<(), GroupEnd<K>> {
         self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point("committing");
-        let Err(error) = self.session.commit_group() else {
+        let Err(error) = self.session.commit_group(true) else {
             fail_point("committed");
             return Ok(());
         };

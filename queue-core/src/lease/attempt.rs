@@ -323,7 +323,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Hold::Hindered(written) => return Ok(written),
         };
         fail_point("lease-locked");
-        slot.enter(session.id(), self.info.timeout);
+        slot.enter(session.id, self.info.timeout);
         slot.hold(Box::new(LateRow { row: held.clone(), timeout: self.info.timeout }), &[&held.watch]);
         if let Some(written) = taken_away(held) {
             slot.leave();

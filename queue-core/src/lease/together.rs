@@ -198,7 +198,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             holder.close();
             return Err(error.into());
         }
-        slot.enter(session.id(), self.info.timeout);
+        slot.enter(session.id, self.info.timeout);
         let end = self
             .apply_each(calls, session, slot, hand, most)
             .and_then(|()| self.settle_each(session, &hand.decided))
@@ -390,7 +390,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Uncommitted::undone("the transaction was taken away");
         }
         fail_point("committing");
-        match session.commit_last_group() {
+        match session.commit_group(false) {
             Ok(()) => {
                 fail_point("committed");
                 Ok(())

@@ -6,7 +6,7 @@ use super::shared::{PollerShared, spawn};
 use super::worker::Worker;
 use crate::attempt::Slot;
 use crate::backend::{LockSql, QueueConnection, SessionHolder};
-use crate::crash::exclusive_run;
+use crate::crash::GATE;
 use crate::row::failure_text;
 
 /// Records the failure of a handler whose session was ended, and starts another worker in its place.
@@ -24,7 +24,7 @@ pub(crate) fn replace_stuck<C: QueueConnection>(
     }
     let watches = slot.watches();
     let Some((runner, row)) = slot.give_up() else { return };
-    exclusive_run::is_stuck(slot.gate_number());
+    GATE.is_stuck(slot.gate_number());
     let turn = shared.runners[runner].give_up(holder, slot, row);
     shared.board.give_up_turn(runner, turn);
     // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.

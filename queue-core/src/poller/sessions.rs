@@ -47,13 +47,13 @@ impl<C: QueueConnection> PollerSessions<C> {
 
     /// Returns the holder of a worker's session.
     pub(crate) fn of_worker(&self) -> SessionHolder<C> {
-        self.watched(SessionHolder::new(self.connections.clone(), self.pool_timeout, self.limits))
+        self.holder(self.pool_timeout, self.limits)
     }
 
     /// Returns the holder of the scout's session.
     pub(crate) fn of_scout(&self) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
-        self.watched(SessionHolder::new(self.connections.clone(), self.pool_timeout, limits))
+        self.holder(self.pool_timeout, limits)
     }
 
     /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.
@@ -66,11 +66,12 @@ impl<C: QueueConnection> PollerSessions<C> {
             statement_timeout: timeout,
             attempts: false,
         };
-        self.watched(SessionHolder::new(self.connections.clone(), self.pool_timeout.min(pause), limits))
+        self.holder(self.pool_timeout.min(pause), limits)
     }
 
-    fn watched(&self, holder: SessionHolder<C>) -> SessionHolder<C> {
-        holder.watched_by(ThreadConnection::new(self.connectivity.clone()))
+    fn holder(&self, wait: Duration, limits: SessionLimits) -> SessionHolder<C> {
+        let connection = ThreadConnection::new(self.connectivity.clone());
+        SessionHolder::new(self.connections.clone(), wait, limits, connection)
     }
 
     /// Closes the pool's idle connections.

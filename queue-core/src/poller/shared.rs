@@ -12,7 +12,7 @@ use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::{HeldLeases, Runner, RunnerSettings, Slot};
 use crate::backend::{LockSql, QueueConnection};
-use crate::crash::{Crashes, Recorder, exclusive_run};
+use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
 use crate::event::Events;
 use crate::fault::fail_point;
@@ -111,7 +111,7 @@ impl<C: QueueConnection> PollerShared<C> {
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
         // Nobody waits for their ends any more, and neither do the other pollers of the process.
-        slots.iter().for_each(|slot| exclusive_run::is_stuck(slot.gate_number()));
+        slots.iter().for_each(|slot| GATE.is_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(runner, session)| Some((*runner, (*session)?))).collect();
         if !sessions.is_empty() {
             match self.sessions.open() {

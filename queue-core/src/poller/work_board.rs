@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::attempt::{InFlight, Tally, Turn};
-use crate::crash::exclusive_run;
+use crate::crash::GATE;
 use crate::lock::unpoisoned;
 
 /// The board on which the threads of a poller note what there is to do, and what they did.
@@ -300,7 +300,7 @@ impl WorkBoard {
         drop(unpoisoned(self.board.lock()));
         self.work.notify_all();
         self.ended.notify_all();
-        exclusive_run::ask_again();
+        GATE.ask_again();
     }
 
     /// Notes that a thread of the poller is about to start.

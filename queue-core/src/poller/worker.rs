@@ -11,7 +11,7 @@ use super::shared::PollerShared;
 use super::work_board::TurnPermit;
 use crate::attempt::{Slot, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::crash::exclusive_run;
+use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::panic_text;
 use crate::row::failure_text;
@@ -108,12 +108,12 @@ impl<C: QueueConnection> Worker<C> {
         // In this order: a worker that waits to write is inside already. A worker that wants to be alone does not wait for
         // calls under leases: they may take long, and the end of the lease shows a crash in them.
         let _inside = if runner.info().is_recorded {
-            if exclusive_run::has_to_wait(alone) {
+            if GATE.has_to_wait(alone) {
                 holder.roll_back_idle();
             }
-            let Some(permit) = exclusive_run::enter(alone, || shared.board.is_stopping()) else { return Turn::Idle };
-            slot.recorder().set_concurrency(permit.concurrency());
-            slot.set_gate_number(permit.number());
+            let Some(permit) = GATE.enter(alone, || shared.board.is_stopping()) else { return Turn::Idle };
+            slot.recorder().set_concurrency(permit.concurrency);
+            slot.set_gate_number(permit.number);
             let in_turn = InTurn::of(&shared.sessions.database, runner.info().queue);
             Some((shared.turn_to_write(), permit, in_turn))
         } else {
@@ -125,7 +125,7 @@ impl<C: QueueConnection> Worker<C> {
             return Turn::Idle;
         }
         holder.move_to_file(shared.sessions.files());
-        holder.stay(!alone && shared.board.is_only_work(number));
+        holder.stays = !alone && shared.board.is_only_work(number);
         let calls = CallsOfTurn { shared, slot, permit: Cell::new(*permit), changes, alone };
         let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(holder, slot, &calls)));
         *permit = calls.permit.get();
@@ -177,7 +177,7 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
             && self.goes_on()
             && !self.alone
             && !self.slot.is_replaced()
-            && !exclusive_run::has_to_wait(false)
+            && !GATE.has_to_wait(false)
             && self.shared.board.is_only_work(permit.runner);
         if takes_next {
             self.shared.board.goes_on(&mut permit, ended);
