@@ -30,19 +30,14 @@ pub(crate) fn claim_in_turn<K: Key, C: QueueConnection>(
             None => Ok(Vec::new()),
         };
     }
-    let mut load = |claim: &dyn Fn(u32) -> ClaimSome<C::Backend>| match locks {
-        true if locks_what_it_passes::<C::Backend, _>(queue.sql.options, scope) => {
-            claim_candidates(queue, connection, limit, claim)
-        }
-        _ => (queue.load_claimed)(connection, &claim(limit)),
-    };
+    let passes = locks && locks_what_it_passes::<C::Backend, _>(queue.sql.options, scope);
     if let Some(age) = aged_first(queue.sql.options) {
-        let aged: Vec<ClaimedRow<K>> = load(&|limit| claim(limit).aged(age))?;
+        let aged = claim_free(queue, connection, passes, limit, |limit| claim(limit).aged(age))?;
         if !aged.is_empty() {
             return Ok(aged);
         }
     }
-    load(&claim)
+    claim_free(queue, connection, passes, limit, claim)
 }
 
 /// One in so many claims of an entity with an age looks for aged rows first.
@@ -57,14 +52,18 @@ pub(crate) fn aged_first(options: &Options) -> Option<Duration> {
 /// The smallest number of keys in the first read: others may hold some of the rows.
 const CANDIDATES: u32 = 16;
 
-/// Claims rows whose keys it reads first, without a lock. A lock by the key locks one row alone, and the statement
-/// checks the row again.
-pub(super) fn claim_candidates<K: Key, C: QueueConnection>(
+/// Claims up to `limit` rows. If the claim `passes` rows and would keep their locks, it reads keys first, without a lock. A
+/// lock by the key locks one row alone, and the statement checks the row again.
+pub(super) fn claim_free<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
+    passes: bool,
     limit: u32,
     claim: impl Fn(u32) -> ClaimSome<C::Backend>,
 ) -> QueryResult<Vec<ClaimedRow<K>>> {
+    if !passes {
+        return (queue.load_claimed)(connection, &claim(limit));
+    }
     let mut read = limit.saturating_mul(2).max(CANDIDATES);
     loop {
         let candidates = (queue.load_claimed)(connection, &claim(read).locked(false))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::by_key::claim_some;
-use super::in_turn::claim_candidates;
+use super::in_turn::claim_free;
 use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
 use super::refused_rows::RefusedRows;
@@ -209,13 +209,9 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         if let Some(keys) = scope.only {
             return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows(RowKey::values(keys))));
         }
-        match rows.locks
-            && from.pick == Pick::Any
-            && locks_what_it_passes::<C::Backend, _>(self.queue.sql.options, scope)
-        {
-            true => claim_candidates(self.queue, connection, rows.limit, claim),
-            false => (self.queue.load_claimed)(connection, &claim(rows.limit)),
-        }
+        let may_pass = locks_what_it_passes::<C::Backend, _>(self.queue.sql.options, scope);
+        let passes = rows.locks && from.pick == Pick::Any && may_pass;
+        claim_free(self.queue, connection, passes, rows.limit, claim)
     }
 }
 

@@ -80,12 +80,6 @@ pub(super) struct Entry {
     pub(super) place: Option<Place>,
 }
 
-impl Entry {
-    fn of(rows: u32) -> Self {
-        Entry { rows, place: None }
-    }
-}
-
 /// Whether the worker of a leased row may go on with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -178,13 +172,13 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
 impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     /// Takes a place in a lane, or lets the claim do so. `None`: there is no place.
     pub(super) fn enter(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Entry>> {
-        let Some(limit) = self.places.limit_of(lane) else { return Ok(Some(Entry::of(u32::MAX))) };
+        let Some(limit) = self.places.limit_of(lane) else { return Ok(Some(Entry { rows: u32::MAX, place: None })) };
         let is_leased = self.places.longest_lease.is_some();
         let one_row = self.places.lanes.is_some_and(|lanes| lanes.serial) && !matches!(lane, Lane::Queue);
         let (identity, most) = (lane.identity(), if one_row { 1 } else { u32::MAX });
         if self.has_entered(&identity) {
             // The place is the worker's, who handles one row after the other.
-            return Ok((!is_leased && !one_row).then_some(Entry::of(most)));
+            return Ok((!is_leased && !one_row).then_some(Entry { rows: most, place: None }));
         }
         let places = if is_leased { 1 } else { limit };
         // Whether a row holds a strictly serial lane back can only be read after the place is taken.
