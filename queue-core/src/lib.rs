@@ -118,15 +118,15 @@ pub mod internals {
         pub use crate::statement::{
             AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor,
             ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
-            Condition, CopyRows, Count, CountAmong, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
+            Condition, CopyRows, Count, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
             CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish,
             FinishBlock, FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType,
-            IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LaneDueRows, LanesOf, LeaseDue, LeaseDueRow,
-            LeasedAtOnce, LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd,
-            PendingRow, PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses,
-            Recall, RemoveAll, RemoveKeys, Retake, Row, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause,
-            SetPriority, Settle, StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow,
-            UnknownStages, WithTexts,
+            IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LanesOf, LeaseDue, LeaseDueRow, LeasedAtOnce,
+            LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd, PendingRow,
+            PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses, Recall, RemoveAll,
+            RemoveKeys, Retake, Row, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle,
+            StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages, Way,
+            WithTexts,
         };
     }
 }

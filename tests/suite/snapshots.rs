@@ -8,9 +8,9 @@ use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{Schema, Sql, Statement};
 use queueable::internals::statement::{
     And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Claimable, Condition, CopyRows, Count,
-    CountAmong, CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue,
-    PauseEnd, Present, ProbeDue, ReadDetails, ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, Sample, SetAside,
-    SetPause, Settle, StateCondition, Take, Taken, UndecodableRow, UnknownStages,
+    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present,
+    ProbeDue, ReadDetails, ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, Sample, SetAside, SetPause, Settle,
+    StateCondition, Take, Taken, UndecodableRow, UnknownStages, Way,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -116,8 +116,8 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
     };
     let row = UndecodableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, why: "odd".into() };
     let mut listing = Listing::default();
-    listing.add("those that a claim finds first", &KeyTexts::due(queue::<Payment>(), 1_000));
-    listing.add("those that were leased", &KeyTexts::leased(queue::<Payment>(), began, 1_000));
+    listing.add("those that a claim finds first", &KeyTexts::new(queue::<Payment>(), None, 1_000));
+    listing.add("those that were leased", &KeyTexts::new(queue::<Payment>(), Some(began), 1_000));
     listing.add("set aside", &SetAside::new(queue::<Payment>(), &row, &set_aside));
     listing.matches("undecodable");
 }
@@ -284,20 +284,22 @@ fn the_sql_of_batches_and_archives() {
     listing.add("count for a preview", &Count(of_kinds));
     listing.add("rows for a preview", &Sample { row: Claim::new::<Payment>(), condition: of_kinds, limit: 5 });
     listing.add("read keys", &Keys::some(picked, 10_000, 3));
-    listing.add("lock rows, passing over others", &Keys::lock(picked, rows::<Payment>(&[7, 8]), true));
-    listing.add("lock rows", &Keys::lock(picked, rows::<Payment>(&[7, 8]), false));
-    listing.add("count the rows that were left", &CountAmong::new(picked, rows::<Payment>(&[7, 8])));
+    let keys = rows::<Payment>(&[7, 8]);
+    let among = picked.among(&keys);
+    listing.add("lock rows, passing over others", &Keys::lock(among, true));
+    listing.add("lock rows", &Keys::lock(among, false));
+    listing.add("count the rows that were left", &Count(among));
     listing.add("change rows", &ChangeKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), &due));
     listing.add("remove rows", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), None));
     listing.add("remove if due", &Settle::remove(row::<Payment>(&7), FENCE).if_due(true));
     listing.add(
         "copy to the archive",
-        &CopyRows::to(queue::<Payment>(), archive.table(), &columns, rows::<Payment>(&[7, 8])),
+        &CopyRows::new(queue::<Payment>(), Way::To(archive.table()), &columns, rows::<Payment>(&[7, 8])),
     );
     listing.add("read archived keys", &Keys::some(archived, 10_000, 0));
     listing.add(
         "copy from the archive",
-        &CopyRows::from(queue::<Payment>(), &archive, &columns, rows::<Payment>(&[7, 8])),
+        &CopyRows::new(queue::<Payment>(), Way::From(&archive), &columns, rows::<Payment>(&[7, 8])),
     );
     listing
         .add("remove from the archive", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), Some(&archive)));

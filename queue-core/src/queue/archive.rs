@@ -15,7 +15,7 @@ use crate::entity::{Entity, HasArchive, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::OnFinish;
-use crate::statement::{Archive, CopyRows};
+use crate::statement::{Archive, CopyRows, Way};
 
 /// The result of [`Queue::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,7 +275,7 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &CopyRows::to(Q::SQL, archive, columns, Q::rows(keys)))?)
+        exactly(keys.len(), execute(connection, &CopyRows::new(Q::SQL, Way::To(archive), columns, Q::rows(keys)))?)
     }
 
     fn copy_from(
@@ -285,6 +285,6 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &CopyRows::from(Q::SQL, archive, columns, Q::rows(keys)))?)
+        exactly(keys.len(), execute(connection, &CopyRows::new(Q::SQL, Way::From(archive), columns, Q::rows(keys)))?)
     }
 }

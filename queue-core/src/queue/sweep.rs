@@ -15,7 +15,9 @@ use super::selection::Selection;
 use crate::backend::{Loads, LockSql, QueueConnection, execute, load};
 use crate::entity::{Entity, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Change, ChangeKeys, CountAmong, KeyRow, KeyRowType, Keys, RemoveKeys, StateCondition};
+use crate::statement::{
+    Archive, Change, ChangeKeys, Count, KeyRow, KeyRowType, Keys, RemoveKeys, StateCondition, padded,
+};
 use diesel::sql_types::BigInt;
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
@@ -316,7 +318,8 @@ where
     ) -> QueryResult<Vec<Q::Key>> {
         let states = self.states_and(states);
         let condition = self.condition(&states).within(archive);
-        let locked = Keys::lock(condition, Q::rows(keys), passes_over);
+        let among = padded(Q::rows(keys));
+        let locked = Keys::lock(condition.among(&among), passes_over);
         let keys = load::<KeyRowType<Q>, KeyRow<Q::Key>, _>(connection, &locked)?;
         Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
     }
@@ -330,7 +333,8 @@ where
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
         let condition = self.condition(&states).within(archive);
-        let counts = load::<BigInt, i64, _>(connection, &CountAmong::new(condition, Q::rows(keys)))?;
+        let among = padded(Q::rows(keys));
+        let counts = load::<BigInt, i64, _>(connection, &Count(condition.among(&among)))?;
         Ok(counts.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum())
     }
 

@@ -46,5 +46,5 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
     // The statuses of rows that have been attempted and are not settled for good.
     StateCondition::In(&[Status::Error, Status::InProgress]).push(sql)?;
     push_lane(sql, lane)?;
-    Walk::Oldest.push_order(sql, Limit::ONE)
+    Walk::OLDEST.push_order(sql, Limit::ONE)
 }

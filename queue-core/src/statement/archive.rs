@@ -18,31 +18,19 @@ pub struct CopyRows<'a, DB: QueueBackend> {
     way: Way<'a>,
 }
 
+/// Where rows are copied.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+pub enum Way<'a> {
+    /// To another table.
     To(&'a TableName),
+    /// From an archive.
     From(&'a Archive),
 }
 
 impl<'a, DB: QueueBackend> CopyRows<'a, DB> {
-    /// Copies the rows with these keys to another table.
-    pub fn to(
-        queue: &'static QueueSql<DB>,
-        archive: &'a TableName,
-        columns: &'a [String],
-        keys: Vec<IsKey<DB>>,
-    ) -> Self {
-        CopyRows { queue, keys: padded(keys), columns, way: Way::To(archive) }
-    }
-
-    /// Copies the rows with these keys from an archive.
-    pub fn from(
-        queue: &'static QueueSql<DB>,
-        archive: &'a Archive,
-        columns: &'a [String],
-        keys: Vec<IsKey<DB>>,
-    ) -> Self {
-        CopyRows { queue, keys: padded(keys), columns, way: Way::From(archive) }
+    /// Copies the rows with these keys.
+    pub fn new(queue: &'static QueueSql<DB>, way: Way<'a>, columns: &'a [String], keys: Vec<IsKey<DB>>) -> Self {
+        CopyRows { queue, keys: padded(keys), columns, way }
     }
 }
 

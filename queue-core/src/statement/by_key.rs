@@ -49,8 +49,7 @@ impl<DB: QueueBackend> Statement<DB> for DueKeys<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.due.queue, out);
         push_select_key(&mut sql)?;
-        self.due.push_from(&mut sql, DB::STATEMENT_TIME)?;
-        Walk::Oldest.push_order(&mut sql, &self.limit)
+        self.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.limit)
     }
 }
 

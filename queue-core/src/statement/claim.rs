@@ -129,7 +129,7 @@ impl<DB: QueueBackend> ClaimSome<DB> {
     /// Claims rows that have been due for longer than this, those first that have been due longest, whatever the
     /// entity's order.
     pub fn aged(self, age: Duration) -> Self {
-        ClaimSome { walk: Walk::Oldest, age: Some(age), ..self }
+        ClaimSome { walk: Walk::OLDEST, age: Some(age), ..self }
     }
 
     /// Claims only rows of this lane.
@@ -190,11 +190,8 @@ impl<K: Key> Claimed<K> {
 impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.due.queue, out);
-        let walk = Walk::of(self.due.queue.options);
         self.push_columns(&mut sql)?;
-        walk.push_from(&mut sql)?;
-        self.due.push_due(&mut sql, DB::STATEMENT_TIME)?;
-        walk.push_order(&mut sql, Limit::ONE)?;
+        self.due.push_rows(&mut sql, Walk::of(self.due.queue.options), DB::STATEMENT_TIME, Limit::ONE)?;
         sql.push("{claim_lock}")
     }
 }

@@ -138,6 +138,7 @@ pub struct Condition<'a, DB: QueueBackend> {
     filter: Option<&'a dyn QueryFragment<DB>>,
     pub(crate) states: &'a [StateCondition],
     kinds: &'a [Vec<StateCondition>],
+    among: Option<&'a [IsKey<DB>]>,
     pub(crate) archive: Option<&'a Archive>,
 }
 
@@ -157,13 +158,18 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         filter: Option<&'a dyn QueryFragment<DB>>,
         states: &'a [StateCondition],
     ) -> Self {
-        Condition { queue, filter, states, kinds: &[], archive: None }
+        Condition { queue, filter, states, kinds: &[], among: None, archive: None }
     }
 
     /// Picks only rows of one of these kinds, for which all conditions of one of the lists hold. Without lists it picks
     /// all rows.
     pub fn of_kinds(self, kinds: &'a [Vec<StateCondition>]) -> Self {
         Condition { kinds, ..self }
+    }
+
+    /// Picks only rows with one of these keys.
+    pub fn among(self, keys: &'a [IsKey<DB>]) -> Self {
+        Condition { among: Some(keys), ..self }
     }
 
     /// Picks the rows from the archive instead.
@@ -184,11 +190,6 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
 
     /// Writes the condition.
     pub(crate) fn push<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        self.push_where(sql).map(drop)
-    }
-
-    /// Writes the condition, and returns the word that a further condition begins with.
-    pub(crate) fn push_where<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<&'static str> {
         let mut separator = " WHERE ";
         if let Some(filter) = self.filter {
             sql.push(std::mem::replace(&mut separator, " AND "))?;
@@ -206,7 +207,11 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
             };
             sql.within(("(", ")"), |sql| sql.each(self.kinds, " OR ", |sql, kind| push_kind(sql, kind)))?;
         }
-        Ok(separator)
+        if let Some(keys) = self.among {
+            sql.push(separator)?;
+            push_keys(sql, keys)?;
+        }
+        Ok(())
     }
 }
 

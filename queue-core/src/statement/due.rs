@@ -6,26 +6,29 @@ use std::time::Duration;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
-use super::condition::{push_claimable, statement_time_plus};
+use super::condition::{push_claimable, push_exceptions, statement_time_plus};
+use super::limit::{Limit, keep_if_few, padded};
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::QueueBackend;
-use crate::entity::{ClaimCondition, QueueSql};
+use crate::entity::{ClaimCondition, IsKey, QueueSql};
 use crate::row::{Instant, Stages, microseconds};
 
 /// The rows of a queue that may be claimed: those in some stages, if the entity has stages, for which the condition of
-/// `claim_if` holds, and that are not below the low-water mark.
+/// `claim_if` holds, that are not below the low-water mark, and that are not excepted.
 pub struct Claimable<DB: QueueBackend> {
     pub(crate) queue: &'static QueueSql<DB>,
     claim_if: Option<ClaimCondition<DB>>,
     pub(crate) stages: Option<Vec<&'static str>>,
     floor: Option<Instant>,
+    excepted: Vec<IsKey<DB>>,
 }
 
 impl<DB: QueueBackend> Claimable<DB> {
     /// Returns the rows in these stages, or in all of the entity's.
     pub fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
-        Claimable { queue, claim_if: (queue.claim_condition)(), stages: stages.map(<[_]>::to_vec), floor: None }
+        let (claim_if, stages) = ((queue.claim_condition)(), stages.map(<[_]>::to_vec));
+        Claimable { queue, claim_if, stages, floor: None, excepted: Vec::new() }
     }
 
     /// Leaves out rows that are due earlier than this.
@@ -33,22 +36,36 @@ impl<DB: QueueBackend> Claimable<DB> {
         Claimable { floor, ..self }
     }
 
-    /// Writes ` FROM table WHERE next_attempt_time <= until AND status IN (..)`, the stages, the condition and the
-    /// floor.
-    pub(crate) fn push_from<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
-        Walk::Oldest.push_from(sql)?;
-        self.push_due(sql, until)
+    /// Leaves out the rows with these keys.
+    pub fn except(self, keys: Vec<IsKey<DB>>) -> Self {
+        Claimable { excepted: padded(keys), ..self }
     }
 
-    /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition and the floor.
+    /// Writes ` FROM table WHERE .. ORDER BY .. LIMIT ..`: the rows that are due until then, along a walk.
+    pub(crate) fn push_rows<'b>(
+        &'b self,
+        sql: &mut Writer<'_, 'b, DB>,
+        walk: Walk,
+        until: &str,
+        limit: &'b Limit,
+    ) -> QueryResult<()> {
+        walk.push_from(sql)?;
+        self.push_due(sql, until)?;
+        walk.push_order(sql, limit)
+    }
+
+    /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition, the floor and the exceptions.
     pub(crate) fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        keep_if_few(&mut sql.out, self.excepted.len());
         self.push_due_from_any(sql, until)?;
-        let Some(floor) = &self.floor else { return Ok(()) };
-        sql.push(" AND {.next_attempt_time} >= ")?;
-        DB::bind_time(&mut sql.out, floor)
+        if let Some(floor) = &self.floor {
+            sql.push(" AND {.next_attempt_time} >= ")?;
+            DB::bind_time(&mut sql.out, floor)?;
+        }
+        push_exceptions(sql, &self.excepted)
     }
 
-    /// Writes the same without the floor.
+    /// Writes the same without the floor and the exceptions.
     pub(crate) fn push_due_from_any<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
         sql.push("{.next_attempt_time} <= ")?;
         sql.out.push_sql(until);

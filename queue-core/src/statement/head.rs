@@ -51,7 +51,7 @@ fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 
     due.push_stages(sql)?;
     due.push_condition(sql)?;
     sql.push(" ORDER BY ")?;
-    push_order_columns(sql, sql.queue.options.order.map_or(&[], |order| order.columns))?;
+    push_order_columns(sql, sql.queue.options.order)?;
     sql.push("{key} LIMIT 1")
 }
 

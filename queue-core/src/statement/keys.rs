@@ -14,26 +14,21 @@ use crate::entity::{IsKey, QueueSql};
 /// Reads the keys of the rows that a condition picks, in their order.
 pub struct Keys<'a, DB: QueueBackend> {
     condition: Condition<'a, DB>,
-    among: Option<Vec<IsKey<DB>>>,
     limit: Option<(i64, i64)>,
-    lock: Option<bool>,
+    lock: &'static str,
 }
 
 impl<'a, DB: QueueBackend> Keys<'a, DB> {
     /// Reads at most `limit` keys, after the first `offset` of them.
     pub fn some(condition: Condition<'a, DB>, limit: usize, offset: usize) -> Self {
-        Keys { condition, among: None, limit: Some((bound(limit), bound(offset))), lock: None }
+        let bound = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        Keys { condition, limit: Some((bound(limit), bound(offset))), lock: "" }
     }
 
-    /// Locks those of these rows that the condition picks. It either passes over rows that others hold, or waits for
-    /// them.
-    pub fn lock(condition: Condition<'a, DB>, keys: Vec<IsKey<DB>>, passes_over: bool) -> Self {
-        Keys { condition, among: Some(padded(keys)), limit: None, lock: Some(passes_over) }
+    /// Locks the rows. It either passes over rows that others hold, or waits for them.
+    pub fn lock(condition: Condition<'a, DB>, passes_over: bool) -> Self {
+        Keys { condition, limit: None, lock: if passes_over { DB::CLAIM_LOCK } else { DB::ROW_LOCK } }
     }
-}
-
-fn bound(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl<DB: QueueBackend> Statement<DB> for Keys<'_, DB> {
@@ -41,11 +36,7 @@ impl<DB: QueueBackend> Statement<DB> for Keys<'_, DB> {
         let mut sql = Writer::new(self.condition.queue, out);
         sql.push("SELECT {key}")?;
         self.condition.push_from(&mut sql)?;
-        let separator = self.condition.push_where(&mut sql)?;
-        if let Some(keys) = &self.among {
-            sql.push(separator)?;
-            push_keys(&mut sql, keys)?;
-        }
+        self.condition.push(&mut sql)?;
         sql.push(" ORDER BY {key}")?;
         if let Some((limit, offset)) = &self.limit {
             sql.push(" LIMIT ")?;
@@ -53,35 +44,8 @@ impl<DB: QueueBackend> Statement<DB> for Keys<'_, DB> {
             sql.push(" OFFSET ")?;
             DB::bind_big_integer(&mut sql.out, offset)?;
         }
-        match self.lock {
-            Some(true) => sql.push("{claim_lock}"),
-            Some(false) => sql.push("{row_lock}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Counts how many of the rows with some keys a condition still picks.
-pub struct CountAmong<'a, DB: QueueBackend> {
-    condition: Condition<'a, DB>,
-    keys: Vec<IsKey<DB>>,
-}
-
-impl<'a, DB: QueueBackend> CountAmong<'a, DB> {
-    /// Counts the rows with these keys.
-    pub fn new(condition: Condition<'a, DB>, keys: Vec<IsKey<DB>>) -> Self {
-        CountAmong { condition, keys: padded(keys) }
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for CountAmong<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.condition.queue, out);
-        sql.push("SELECT COUNT(*)")?;
-        self.condition.push_from(&mut sql)?;
-        let separator = self.condition.push_where(&mut sql)?;
-        sql.push(separator)?;
-        push_keys(&mut sql, &self.keys)
+        sql.out.push_sql(self.lock);
+        Ok(())
     }
 }
 

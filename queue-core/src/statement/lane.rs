@@ -8,22 +8,22 @@ use diesel::result::QueryResult;
 
 use super::condition::{StateCondition, push_exceptions, statement_time_plus};
 use super::due::Claimable;
-use super::limit::{Limit, keep_if_few, padded};
+use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{Place, QueueBackend, Statement};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
-use crate::row::{BoundValue, Instant, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
+use crate::row::{BoundValue, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
 
 /// Reads the values of the rows that have been due longest: one for each row.
 pub struct DueLanes<DB: QueueBackend> {
-    due: LaneDueRows<DB>,
+    due: Claimable<DB>,
     limit: Limit,
 }
 
 impl<DB: QueueBackend> DueLanes<DB> {
     /// Reads at most `limit` of these rows.
-    pub fn new(due: LaneDueRows<DB>, limit: u32) -> Self {
+    pub fn new(due: Claimable<DB>, limit: u32) -> Self {
         DueLanes { due, limit: Limit::of(limit) }
     }
 }
@@ -54,39 +54,12 @@ impl<DB: QueueBackend> LeasedIn<DB> {
     }
 }
 
-/// The due rows of a scope.
-pub struct LaneDueRows<DB: QueueBackend> {
-    pub(crate) due: Claimable<DB>,
-    excepted: Vec<IsKey<DB>>,
-}
-
-impl<DB: QueueBackend> LaneDueRows<DB> {
-    /// Returns the due rows in these stages, except some, and from `floor` on if they are claimed by due time.
-    pub fn new(
-        queue: &'static QueueSql<DB>,
-        stages: Option<&[&'static str]>,
-        excepted: Vec<IsKey<DB>>,
-        floor: Option<Instant>,
-    ) -> Self {
-        let due = Claimable::new(queue, stages).not_below(floor.filter(|_| queue.options.order.is_none()));
-        LaneDueRows { due, excepted: padded(excepted) }
-    }
-
-    pub(crate) fn push<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        keep_if_few(&mut sql.out, self.excepted.len());
-        self.due.push_due(sql, DB::STATEMENT_TIME)?;
-        push_exceptions(sql, &self.excepted)
-    }
-}
-
 impl<DB: QueueBackend> Statement<DB> for DueLanes<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.due.queue, out);
+        let mut sql = Writer::new(self.due.queue, out);
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
         push_value_text(&mut sql, lanes)?;
-        Walk::Oldest.push_from(&mut sql)?;
-        self.due.push(&mut sql)?;
-        Walk::Oldest.push_order(&mut sql, &self.limit)
+        self.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.limit)
     }
 }
 
@@ -103,7 +76,7 @@ impl<DB: QueueBackend> Statement<DB> for LeasedIn<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.queue, out);
         sql.push("SELECT {.status}")?;
-        let walk = if matches!(self.lane, Lane::Queue) { Walk::Oldest } else { Walk::InLane(None) };
+        let walk = if matches!(self.lane, Lane::Queue) { Walk::OLDEST } else { Walk::IN_LANE };
         walk.push_from(&mut sql)?;
         sql.push("{.next_attempt_time} > {statement_time} AND {.next_attempt_time} <= ")?;
         sql.out.push_sql(&statement_time_plus::<DB>(microseconds(self.longest)));

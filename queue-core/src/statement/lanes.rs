@@ -6,9 +6,10 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::ahead::{AheadDue, AheadKey};
+use super::due::Claimable;
 use super::erased::ErasedQueue;
 use super::key_text::row_key;
-use super::lane::{DueLanes, LaneDueRows, LanesOf, LeasedIn};
+use super::lane::{DueLanes, LanesOf, LeasedIn};
 use super::next_lanes::NextLanes;
 use super::probe_due::time_until;
 use super::scope::Scope;
@@ -20,8 +21,9 @@ use crate::row::{Lane, LaneValue, RowKey};
 const LANES_AHEAD: u32 = 32;
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
-    fn lane_due_rows(&self, scope: Scope<'_, K>) -> LaneDueRows<C::Backend> {
-        LaneDueRows::new(self.sql, scope.stages, self.rows(RowKey::values(scope.except)), scope.floor())
+    fn lane_due_rows(&self, scope: Scope<'_, K>) -> Claimable<C::Backend> {
+        let floor = scope.floor().filter(|_| self.sql.options.order.is_none());
+        Claimable::new(self.sql, scope.stages).not_below(floor).except(self.rows(RowKey::values(scope.except)))
     }
 
     /// Reads a lane as the statements select it.

@@ -44,8 +44,9 @@ impl<DB: QueueBackend> Statement<DB> for LeaseDue<DB> {
         push_now_plus(&mut sql.out, *lease);
         sql.push(", ")?;
         push_another_try(&mut sql, "{.try_count}")?;
-        sql.push(", {last_attempt_time} = {now}, ")?;
-        sql.push_updated("", ", ")?;
+        sql.push(", {last_attempt_time} = {now}")?;
+        sql.push_updated()?;
+        sql.push(", ")?;
         push_expired_lease(&mut sql, "GREATEST({.try_count}, 0)")?;
         sql.push(" ELSE {.last_attempt_error_message} END FROM queueable_due WHERE ({key}) = (")?;
         sql.push(&keys)?;

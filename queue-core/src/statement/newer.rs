@@ -80,7 +80,7 @@ fn push_fresh_start<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResu
     if let Some(occasion) = options.occasion {
         sql.push_with(", {} = {} + 1", &[occasion])?;
     }
-    sql.push_updated(", ", "")
+    sql.push_updated()
 }
 
 /// Writes ` WHEN .. THEN `, for a row that a worker holds under a lease. In an exclusive queue such a row keeps the

@@ -4,7 +4,7 @@ use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::due::Claimable;
-use super::lane::{LaneDueRows, push_bound, push_value_text};
+use super::lane::{push_bound, push_value_text};
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{LaneWalk, QueueBackend, Statement, TableName, pending_flag_of};
@@ -12,7 +12,7 @@ use crate::row::{LaneValue, Lanes, Options};
 
 /// Reads the first values, after another one, that have due rows.
 pub struct NextLanes<DB: QueueBackend> {
-    due: LaneDueRows<DB>,
+    due: Claimable<DB>,
     after: Option<LaneValue>,
     limit: u32,
     walk: Option<LaneWalk>,
@@ -20,19 +20,19 @@ pub struct NextLanes<DB: QueueBackend> {
 
 impl<DB: QueueBackend> NextLanes<DB> {
     /// Reads up to `limit` values, which begin after this one or at the lowest one.
-    pub fn new(due: LaneDueRows<DB>, after: Option<LaneValue>, limit: u32) -> Self {
-        let walk = lane_walk(&due.due).filter(|_| limit > 1);
+    pub fn new(due: Claimable<DB>, after: Option<LaneValue>, limit: u32) -> Self {
+        let walk = lane_walk(&due).filter(|_| limit > 1);
         NextLanes { due, after, limit, walk }
     }
 
     /// Tells whether the database finds more than one lane in one statement.
-    pub fn reads_many(due: &LaneDueRows<DB>) -> bool {
-        lane_walk(&due.due).is_some()
+    pub fn reads_many(due: &Claimable<DB>) -> bool {
+        lane_walk(due).is_some()
     }
 
     /// Writes ` FROM table WHERE column > after`.
     fn push_after<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
-        Walk::InLane(None).push_from(sql)?;
+        Walk::IN_LANE.push_from(sql)?;
         match &self.after {
             None => sql.push_with("{.} IS NOT NULL", &[lanes.column]),
             Some(value) => {
@@ -45,7 +45,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
     /// Writes the end of a search for the first lane after another one.
     fn push_first<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
         sql.push(" AND ")?;
-        self.due.push(sql)?;
+        self.due.push_due(sql, DB::STATEMENT_TIME)?;
         sql.push_with(" ORDER BY {.} LIMIT 1", &[lanes.column])
     }
 
@@ -55,7 +55,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
         self.push_after(sql, lanes)?;
         self.push_first(sql, lanes)?;
         sql.push_with("), 1 UNION ALL SELECT (SELECT {.}", &[lanes.column])?;
-        Walk::InLane(None).push_from(sql)?;
+        Walk::IN_LANE.push_from(sql)?;
         sql.push_with("{.} > queueable_lanes.lane", &[lanes.column])?;
         self.push_first(sql, lanes)?;
         sql.push("), queueable_lanes.place + 1 FROM queueable_lanes WHERE queueable_lanes.lane IS NOT NULL")?;
@@ -89,7 +89,7 @@ fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
 
 impl<DB: QueueBackend> Statement<DB> for NextLanes<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.due.queue, out);
+        let mut sql = Writer::new(self.due.queue, out);
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
         match self.walk {
             Some(LaneWalk::Recursive) => self.push_recursive(&mut sql, lanes),

@@ -3,7 +3,7 @@
 
 use diesel::result::QueryResult;
 
-use super::archive::{CopyRows, RemoveKeys};
+use super::archive::{CopyRows, RemoveKeys, Way};
 use super::change::{Change, Next, hangs_on_content};
 use super::keys::ChangeKeys;
 use super::settle::Settle;
@@ -135,7 +135,7 @@ fn let_go<C: QueueConnection>(
         // transaction holds a row of the table.
         let columns = connection.copied_columns(&live)?;
         let archive = live.beside(name);
-        let copied = execute(connection, &CopyRows::to(queue, &archive, &columns, keys.to_vec()))?;
+        let copied = execute(connection, &CopyRows::new(queue, Way::To(&archive), &columns, keys.to_vec()))?;
         if copied != keys.len() {
             return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
         }

@@ -60,8 +60,7 @@ impl<DB: QueueBackend> Statement<DB> for PrefetchRows<DB> {
         let mut sql = Writer::new(self.claim.due.queue, out);
         self.claim.push_columns(&mut sql)?;
         sql.push_with(", CAST({.} AS text) || ' ' || CAST({.} AS text)", &version_of::<DB>()?)?;
-        self.claim.due.push_from(&mut sql, DB::STATEMENT_TIME)?;
-        Walk::Oldest.push_order(&mut sql, &self.limit)
+        self.claim.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.limit)
     }
 }
 

@@ -38,8 +38,7 @@ impl<DB: QueueBackend> Statement<DB> for ProbeDue<DB> {
             return push_due_head(&self.0, &mut sql, &horizon);
         }
         push_microseconds_until(&mut sql, "{.next_attempt_time}")?;
-        self.0.push_from(&mut sql, &horizon)?;
-        Walk::Oldest.push_order(&mut sql, Limit::ONE)
+        self.0.push_rows(&mut sql, Walk::OLDEST, &horizon, Limit::ONE)
     }
 }
 
@@ -51,8 +50,7 @@ impl<DB: QueueBackend> Statement<DB> for OldestDue<DB> {
         sql.push(" - ")?;
         sql.push_microseconds("{.next_attempt_time}")?;
         sql.push(", 0)")?;
-        self.0.push_from(&mut sql, DB::STATEMENT_TIME)?;
-        Walk::Oldest.push_order(&mut sql, Limit::ONE)
+        self.0.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, Limit::ONE)
     }
 }
 

@@ -66,11 +66,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         leased: Option<Instant>,
         limit: u32,
     ) -> QueryResult<(Vec<UndecodableRow>, bool)> {
-        let texts = match leased {
-            Some(began) => KeyTexts::leased(self.sql, began, limit),
-            None => KeyTexts::due(self.sql, limit),
-        };
-        let rows = (self.load_key_texts)(connection, &texts)?;
+        let rows = (self.load_key_texts)(connection, &KeyTexts::new(self.sql, leased, limit))?;
         let are_all = rows.len() < limit as usize;
         Ok((rows.into_iter().filter_map(UndecodableRow::of).collect(), are_all))
     }

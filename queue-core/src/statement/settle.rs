@@ -121,7 +121,7 @@ impl<DB: QueueBackend> Statement<DB> for SetPriority<'_, DB> {
         push_hint(&mut sql, ignore, ordered_index_of)?;
         sql.push_with(" SET {} = ", &[column])?;
         DB::bind_integer(&mut sql.out, &self.priority)?;
-        sql.push_updated(", ", "")?;
+        sql.push_updated()?;
         self.condition.push(&mut sql)
     }
 }

@@ -12,9 +12,9 @@ use diesel::result::QueryResult;
 
 use super::change::push_schedule;
 use super::claim::Claim;
-use super::condition::{StateCondition, push_exceptions};
+use super::condition::StateCondition;
 use super::due::{Claimable, until};
-use super::limit::{Limit, keep_if_few, padded};
+use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
@@ -30,7 +30,6 @@ pub struct Take<DB: QueueBackend> {
     began: Instant,
     token: Instant,
     pub(crate) limit: Limit,
-    excepted: Vec<IsKey<DB>>,
     walk: Walk,
     age: Option<Duration>,
 }
@@ -44,14 +43,14 @@ impl<DB: QueueBackend> Take<DB> {
         limit: u32,
         excepted: Vec<IsKey<DB>>,
     ) -> Self {
-        let (due, walk) = (Claimable::new(queue, stages), Walk::of(queue.options));
-        Take { due, began, token, limit: Limit::of(limit), excepted: padded(excepted), walk, age: None }
+        let (due, walk) = (Claimable::new(queue, stages).except(excepted), Walk::of(queue.options));
+        Take { due, began, token, limit: Limit::of(limit), walk, age: None }
     }
 
     /// Takes rows that have been due for longer than this, those first that have been due longest, whatever the
     /// entity's order.
     pub fn aged(self, age: Duration) -> Self {
-        Take { walk: Walk::Oldest, age: Some(age), ..self }
+        Take { walk: Walk::OLDEST, age: Some(age), ..self }
     }
 }
 
@@ -101,15 +100,13 @@ impl<DB: QueueBackend> Take<DB> {
         DB::bind_time(&mut sql.out, &self.token)?;
         sql.push(", {last_attempt_time} = ")?;
         DB::bind_time(&mut sql.out, &self.began)?;
-        sql.push_updated(", ", "")?;
+        sql.push_updated()?;
         sql.push(", {status} = 'IN_PROGRESS'")
     }
 
     /// Writes the condition of the due rows, their order and their number.
     fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        keep_if_few(&mut sql.out, self.excepted.len());
         self.due.push_due(sql, &until::<DB>(self.age))?;
-        push_exceptions(sql, &self.excepted)?;
         self.walk.push_order(sql, &self.limit)
     }
 }

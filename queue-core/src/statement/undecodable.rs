@@ -24,14 +24,9 @@ pub struct KeyTexts<DB: QueueBackend> {
 }
 
 impl<DB: QueueBackend> KeyTexts<DB> {
-    /// Reads at most `limit` of the rows that a claim finds first.
-    pub fn due(queue: &'static QueueSql<DB>, limit: u32) -> Self {
-        KeyTexts { due: Claimable::new(queue, None), leased: None, limit: Limit::of(limit) }
-    }
-
-    /// Reads at most `limit` of the rows whose lease began at this time.
-    pub fn leased(queue: &'static QueueSql<DB>, began: Instant, limit: u32) -> Self {
-        KeyTexts { leased: Some(began), ..KeyTexts::due(queue, limit) }
+    /// Reads at most `limit` of the rows whose lease began at `leased`, or else of those that a claim finds first.
+    pub fn new(queue: &'static QueueSql<DB>, leased: Option<Instant>, limit: u32) -> Self {
+        KeyTexts { due: Claimable::new(queue, None), leased, limit: Limit::of(limit) }
     }
 }
 
@@ -80,9 +75,7 @@ impl<DB: QueueBackend> Statement<DB> for KeyTexts<DB> {
         match &self.leased {
             None if !sql.queue.options.exclusive => {
                 let walk = Walk::of(sql.queue.options);
-                walk.push_from(&mut sql)?;
-                self.due.push_due(&mut sql, DB::STATEMENT_TIME)?;
-                return walk.push_order(&mut sql, &self.limit);
+                return self.due.push_rows(&mut sql, walk, DB::STATEMENT_TIME, &self.limit);
             }
             // The head of an exclusive queue need not be due.
             None => {

@@ -5,50 +5,53 @@ use diesel::result::QueryResult;
 use super::limit::Limit;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
-use crate::row::{ColumnNames, Options, Order, OrderColumn};
+use crate::row::{ColumnNames, Options, Order};
 
 /// The order in which due rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Walk {
-    /// Those first that have been due longest, along the index of due times.
-    Oldest,
-    /// By the entity's order, and by due time among rows with equal values, along the index for that.
-    InOrder(Order),
-    /// Within a lane, which the condition names, by the entity's order if it has one and by due time, along the index of
-    /// lanes.
-    InLane(Option<Order>),
-    /// No walk: the condition names the rows' keys. Their order is the entity's, if it has one.
-    ByKey(Option<Order>),
+pub(crate) struct Walk {
+    along: Along,
+    /// The entity's order. Among rows with equal values, and without an order, those come first that have been due
+    /// longest.
+    order: Option<Order>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Along {
+    /// The index of due times, or that of the order.
+    Queue,
+    /// The index of lanes, within a lane that the condition names.
+    Lane,
+    /// No index: the condition names the rows' keys.
+    Keys,
 }
 
 impl Walk {
+    /// Those first that have been due longest.
+    pub(crate) const OLDEST: Walk = Walk { along: Along::Queue, order: None };
+
+    /// The same within a lane.
+    pub(crate) const IN_LANE: Walk = Walk { along: Along::Lane, order: None };
+
     /// Returns how the rows of a queue are claimed. The rows of an exclusive queue are claimed by their keys. For it
     /// only the check at start uses this walk, and its ordered index is a different one.
     pub(crate) fn of(options: &Options) -> Self {
-        options.order.filter(|_| !options.exclusive).map_or(Walk::Oldest, Walk::InOrder)
+        Walk { order: options.order.filter(|_| !options.exclusive), ..Walk::OLDEST }
     }
 
     /// Returns the same order among rows that are known by their keys.
     pub(crate) fn by_key(self) -> Self {
-        match self {
-            Walk::Oldest => Walk::ByKey(None),
-            Walk::InOrder(order) => Walk::ByKey(Some(order)),
-            Walk::InLane(order) | Walk::ByKey(order) => Walk::ByKey(order),
-        }
+        Walk { along: Along::Keys, ..self }
     }
 
     /// Returns the same order within one lane.
     pub(crate) fn in_lane(self) -> Self {
-        match self {
-            Walk::InOrder(order) => Walk::InLane(Some(order)),
-            Walk::Oldest => Walk::InLane(None),
-            by_key_or_lane => by_key_or_lane,
-        }
+        if self.along == Along::Keys { self } else { Walk { along: Along::Lane, ..self } }
     }
 
     /// Tells whether the due time alone decides the order.
     pub(crate) fn is_by_due_time(self) -> bool {
-        matches!(self, Walk::Oldest | Walk::InLane(None))
+        self.order.is_none() && self.along != Along::Keys
     }
 
     /// Writes ` FROM table WHERE `, and the part of the condition that only the index needs.
@@ -61,19 +64,19 @@ impl Walk {
 
     /// Names the index, if the database needs that.
     pub(crate) fn push_hint<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-        match self {
-            Walk::Oldest => push_index_hint(sql, DB::INDEX_HINT),
-            Walk::InOrder(_) => push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of),
-            Walk::InLane(_) => push_hint(sql, DB::ORDERED_INDEX_HINT, lane_index_of),
-            Walk::ByKey(_) => Ok(()),
+        match (self.along, self.order) {
+            (Along::Queue, None) => push_index_hint(sql, DB::INDEX_HINT),
+            (Along::Queue, Some(_)) => push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of),
+            (Along::Lane, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, lane_index_of),
+            (Along::Keys, _) => Ok(()),
         }
     }
 
-    /// Writes `flag = 1 AND ` if the ordered index begins with the pending flag.
+    /// Writes `flag = 1 AND ` if the index may begin with the pending flag.
     pub(crate) fn push_flag<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-        match self {
-            Walk::InOrder(_) | Walk::InLane(_) => push_pending_flag(sql),
-            Walk::Oldest | Walk::ByKey(_) => Ok(()),
+        match (self.along, self.order) {
+            (Along::Queue, Some(_)) | (Along::Lane, _) => push_pending_flag(sql),
+            (Along::Queue, None) | (Along::Keys, _) => Ok(()),
         }
     }
 
@@ -84,12 +87,10 @@ impl Walk {
         limit: &'b Limit,
     ) -> QueryResult<()> {
         sql.push(" ORDER BY ")?;
-        if let (Walk::InLane(_), Some(lanes), true) = (self, sql.queue.options.lanes, DB::LANE_IS_RANGE) {
+        if let (Along::Lane, Some(lanes), true) = (self.along, sql.queue.options.lanes, DB::LANE_IS_RANGE) {
             sql.push_with("{.}, ", &[lanes.column])?;
         }
-        if let Walk::InOrder(order) | Walk::InLane(Some(order)) | Walk::ByKey(Some(order)) = self {
-            push_order_columns(sql, order.columns)?;
-        }
+        push_order_columns(sql, self.order)?;
         sql.push("{.next_attempt_time}")?;
         limit.push(&mut sql.out)
     }
@@ -126,9 +127,9 @@ pub(crate) fn push_pending_flag<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) 
 /// Writes the columns of an order, with a comma after each.
 pub(crate) fn push_order_columns<DB: QueueBackend>(
     sql: &mut Writer<'_, '_, DB>,
-    columns: &[OrderColumn],
+    order: Option<Order>,
 ) -> QueryResult<()> {
-    for column in columns {
+    for column in order.map_or(&[][..], |order| order.columns) {
         sql.push_with("{.}", &[column.name])?;
         sql.out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
         sql.out.push_sql(", ");

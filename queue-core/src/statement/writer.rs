@@ -119,13 +119,9 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         self.push(" END")
     }
 
-    /// Writes, between two separators, that the row is written now, if the entity stores that.
-    pub(crate) fn push_updated(&mut self, before: &str, after: &str) -> QueryResult<()> {
-        let Some(updated) = self.queue.options.timestamps.updated else { return Ok(()) };
-        self.out.push_sql(before);
-        self.push_with("{} = {now}", &[updated])?;
-        self.out.push_sql(after);
-        Ok(())
+    /// Writes `, updated = now` if the entity stores when a row was written.
+    pub(crate) fn push_updated(&mut self) -> QueryResult<()> {
+        self.queue.options.timestamps.updated.map_or(Ok(()), |updated| self.push_with(", {} = {now}", &[updated]))
     }
 }
 

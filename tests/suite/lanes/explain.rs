@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{AheadDue, Claim, FromLane, LaneDueRows, LeasedIn, NextLanes, Pick};
+use queueable::internals::statement::{AheadDue, Claim, Claimable, FromLane, LeasedIn, NextLanes, Pick};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
@@ -65,10 +65,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
     let plans = [
         (
             "the next lane",
-            plan_of(
-                &mut connection,
-                &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(seven()), 1),
-            ),
+            plan_of(&mut connection, &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(seven()), 1)),
         ),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
         ("a claim of the first row in a lane", plan_of(&mut connection, &first_of_seven)),
@@ -105,7 +102,7 @@ fn the_next_lanes_are_found_by_jumps() {
     let plan = plan_of(
         &mut database.connect(),
         &NextLanes::new(
-            LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None),
+            Claimable::new(queue::<Serial>(), None),
             Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
             32,
         ),

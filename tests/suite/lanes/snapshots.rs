@@ -5,7 +5,7 @@ use std::time::Duration;
 use queueable::QueueOn;
 use queueable::internals::backend::{Place, Schema, Sql, Statement};
 use queueable::internals::statement::{
-    AheadDue, AheadKey, Claim, DueLanes, FromLane, LaneDueRows, LanesOf, LeasedIn, NextLanes, Pick,
+    AheadDue, AheadKey, Claim, Claimable, DueLanes, FromLane, LanesOf, LeasedIn, NextLanes, Pick,
 };
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
@@ -36,22 +36,10 @@ fn the_sql_of_lanes() {
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
     let from = |lane, pick| FromLane { lane, place: None, pick };
-    add(
-        &mut sql,
-        "lanes of the due rows",
-        &DueLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), 128),
-    );
-    add(&mut sql, "first lane", &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), None, 1));
-    add(
-        &mut sql,
-        "next lane",
-        &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(value()), 1),
-    );
-    add(
-        &mut sql,
-        "next lanes",
-        &NextLanes::new(LaneDueRows::new(queue::<Serial>(), None, Vec::new(), None), Some(value()), 32),
-    );
+    add(&mut sql, "lanes of the due rows", &DueLanes::new(Claimable::new(queue::<Serial>(), None), 128));
+    add(&mut sql, "first lane", &NextLanes::new(Claimable::new(queue::<Serial>(), None), None, 1));
+    add(&mut sql, "next lane", &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(value()), 1));
+    add(&mut sql, "next lanes", &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(value()), 32));
     add(&mut sql, "lane of a row", &LanesOf(row::<Serial>(&1)));
     let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
