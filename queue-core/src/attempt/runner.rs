@@ -2,7 +2,7 @@
 //! heartbeat make.
 
 use std::any::TypeId;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -15,6 +15,7 @@ use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::claim::ClaimStyle;
 use crate::error::Finding;
 use crate::event::Events;
+use crate::lock::Mutex;
 use crate::row::FailureTexts;
 
 /// One entity in a poller on connections of type `C`, as its workers use it.

@@ -1,14 +1,14 @@
 //! Where a worker registers its attempt, so that other threads can take the transaction away from it.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::crash::Recorder;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseEnd, StopSignal};
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// The attempt that one worker is running.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Slot {
 
     /// Notes that an attempt begins on this session.
     pub(crate) fn enter(&self, session: Option<i64>, timeout: Duration) {
-        let mut slot = self.lock();
+        let mut slot = self.run.lock();
         *slot = Some(self.new_run(session, timeout));
         self.stop.reset();
     }
@@ -95,7 +95,7 @@ impl Slot {
     pub(crate) fn enter_leased(&self, lease: Arc<LeaseClock>, row: ErasedRow, watch: &Watch) {
         // In one step: the scout must not see a run without an end.
         let run = self.new_run(None, Duration::MAX);
-        *self.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
+        *self.run.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
     }
 
     /// Returns what tells the handler's async code that its transaction was taken away.
@@ -105,18 +105,18 @@ impl Slot {
 
     /// Returns the number of the running attempt's runner, unless that attempt was given up.
     pub(crate) fn runner(&self) -> Option<usize> {
-        self.lock().as_ref().filter(|run| !run.given_up).map(|run| run.runner)
+        self.run.lock().as_ref().filter(|run| !run.given_up).map(|run| run.runner)
     }
 
     /// Tells whether the handler runs under a lease, and holds no lock and no session.
     pub(crate) fn is_leased(&self) -> bool {
-        self.lock().as_ref().is_some_and(|run| run.lease.is_some())
+        self.run.lock().as_ref().is_some_and(|run| run.lease.is_some())
     }
 
     /// Notes which row the attempt holds, so that another thread can record its failure if the handler does not return.
     /// `watches`: the attempts whose handler is about to run.
     pub(crate) fn hold(&self, row: ErasedRow, watches: &[&Watch]) {
-        if let Some(run) = &mut *self.lock() {
+        if let Some(run) = &mut *self.run.lock() {
             (run.held, run.watches) = (Some(row), heard(watches));
         }
     }
@@ -124,20 +124,20 @@ impl Slot {
     /// Notes whose handler is about to run now, in a transaction with several.
     pub(crate) fn watch<'w>(&self, watches: impl IntoIterator<Item = &'w Watch>) {
         let watches: Vec<_> = watches.into_iter().filter(|watch| watch.is_heard()).cloned().collect();
-        if let (false, Some(run)) = (watches.is_empty(), &mut *self.lock()) {
+        if let (false, Some(run)) = (watches.is_empty(), &mut *self.run.lock()) {
             run.watches = watches;
         }
     }
 
     /// Returns the attempts whose handler runs, if anybody listens.
     pub(crate) fn watches(&self) -> Vec<Watch> {
-        self.lock().as_ref().map(|run| run.watches.clone()).unwrap_or_default()
+        self.run.lock().as_ref().map(|run| run.watches.clone()).unwrap_or_default()
     }
 
     /// Gives up an attempt that is past its timeout. The caller gets the row, with the number of its runner,
     /// which records the failure.
     pub(crate) fn give_up(&self) -> Option<(usize, ErasedRow)> {
-        let mut slot = self.lock();
+        let mut slot = self.run.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
@@ -150,7 +150,7 @@ impl Slot {
 
     /// Notes that the attempt has ended. Returns whether it was given up before.
     pub(crate) fn leave(&self) -> bool {
-        let run = self.lock().take();
+        let run = self.run.lock().take();
         self.recorder.end();
         run.is_some_and(|run| run.given_up)
     }
@@ -180,7 +180,7 @@ impl Slot {
         // The scout may be late, and the server's own limit may end the session first. That must not pass for a lost
         // connection: the row would run again without using a try, and take as long.
         self.revoke_if_timed_out(Instant::now());
-        match self.lock().as_ref()?.phase {
+        match self.run.lock().as_ref()?.phase {
             Phase::Revoked(why) => Some(why),
             Phase::Running | Phase::Committing => None,
         }
@@ -189,7 +189,7 @@ impl Slot {
     /// Asks to commit. From here on nobody can take the transaction away. If another thread has, the worker must not
     /// commit.
     pub(crate) fn commit(&self) -> Result<(), Revocation> {
-        if let Some(run) = self.lock().as_mut() {
+        if let Some(run) = self.run.lock().as_mut() {
             if let Phase::Revoked(why) = run.phase {
                 return Err(why);
             }
@@ -217,7 +217,7 @@ impl Slot {
     }
 
     fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(usize, Option<i64>)> {
-        let mut slot = self.lock();
+        let mut slot = self.run.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
         run.phase = Phase::Revoked(why);
         // Under the lock, so that it stops no later attempt.
@@ -232,14 +232,10 @@ impl Slot {
 
     /// Returns when the running attempt's timeout ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.lock().as_ref().filter(|run| run.phase == Phase::Running).and_then(|run| match &run.lease {
+        self.run.lock().as_ref().filter(|run| run.phase == Phase::Running).and_then(|run| match &run.lease {
             Some(lease) => Some(lease.deadline()),
             None => run.started.checked_add(run.timeout),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Run>> {
-        unpoisoned(self.run.lock())
     }
 }
 

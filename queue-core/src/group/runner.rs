@@ -1,6 +1,5 @@
 //! One entity in group mode inside a poller: a turn takes a group, whose size follows the backlog.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use diesel::result::QueryResult;
@@ -20,7 +19,7 @@ use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::Finding;
 use crate::event::Watch;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Options, Settlement, failure_text};
 use crate::statement::Next;
 
@@ -39,12 +38,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         GroupRunner { size: Mutex::new(GroupSize::new(most)), rereading: Rereading::new(), runner, handler }
     }
 
-    fn size(&self) -> MutexGuard<'_, GroupSize> {
-        unpoisoned(self.size.lock())
-    }
-
     fn learn(&self, result: GroupResult) {
-        self.size().learn(result, Instant::now());
+        self.size.lock().learn(result, Instant::now());
     }
 
     /// Attempts one message as in transaction mode.
@@ -327,7 +322,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
     }
 
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
-        let size = self.size().next(Instant::now());
+        let size = self.size.lock().next(Instant::now());
         // A worker that is alone in the process is so for a suspect, and nobody else runs meanwhile.
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
             return self.turn_alone(holder, slot, worker);

@@ -61,7 +61,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// waits, it is applied alone, in fewer round trips.
     fn answers_together(&self, calls: &Calls<K, C>, ended: &EndedCall<K, C>) -> u32 {
         match ended.may_join() && calls.counts.has_answers() && !self.keeps_turns() {
-            true => calls.sizes().next(),
+            true => calls.sizes.lock().next(),
             false => 1,
         }
     }

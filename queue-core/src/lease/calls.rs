@@ -1,8 +1,8 @@
 //! The calls of one entity that run beside the workers.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::batch_size::BatchSize;
@@ -11,7 +11,7 @@ use crate::attempt::{InFlight, Place};
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::QueueState;
 
 /// The calls that are in flight, and those that have ended and wait for a worker.
@@ -20,7 +20,8 @@ pub(crate) struct Calls<K, C> {
     /// Whether the last claim met an error of the database. Then the rows whose calls have ended go first.
     pub(crate) claims_fail: AtomicBool,
     executor: Box<dyn BeginCall<C>>,
-    sizes: Mutex<BatchSize>,
+    /// How many answers one transaction applies.
+    pub(crate) sizes: Mutex<BatchSize>,
     table: Mutex<Table<K, C>>,
 }
 
@@ -96,7 +97,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
     ) -> Result<(), WatchedRow<K>> {
         let place = Arc::new(place);
         let (number, place_of_future) = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             if table.is_closed {
                 return Err(row);
             }
@@ -121,7 +122,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Keeps what aborts a call. Returns it if the call has ended already, or its lease before it could be aborted.
     fn keep(&self, number: u64, abort: AbortCall) -> Option<AbortCall> {
-        match self.table().running.get_mut(&number) {
+        match self.table.lock().running.get_mut(&number) {
             Some(call) => call.abort.replace(abort),
             None => Some(abort),
         }
@@ -129,7 +130,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Notes that a call has ended. If somebody else has ended it before, its answer is discarded.
     fn has_ended(&self, number: u64, called: Option<Called<C>>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };
         row.clock.awaits_writing();
         let end = called.map_or(CallEnd::Dropped, CallEnd::Called);
@@ -142,7 +143,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Takes the call that has ended first.
     pub(crate) fn take_ended(&self) -> Option<EndedCall<K, C>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let ended = table.ended.pop_front()?;
         self.count(&table);
         Some(ended)
@@ -150,7 +151,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Takes the call that has ended first, if its answer may be applied in one transaction with others.
     pub(crate) fn take_answer(&self) -> Option<EndedCall<K, C>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let answer = table.ended.front().is_some_and(EndedCall::may_join).then(|| table.ended.pop_front())??;
         self.count(&table);
         Some(answer)
@@ -159,7 +160,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
     /// Puts back calls that have ended, so that the answer of each is applied alone. Returns them if the poller has shut
     /// down.
     pub(crate) fn put_back(&self, ended: Vec<EndedCall<K, C>>) -> Vec<EndedCall<K, C>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.is_closed {
             return ended;
         }
@@ -176,15 +177,10 @@ impl<K: Key, C: 'static> Calls<K, C> {
         Vec::new()
     }
 
-    /// Returns how many answers one transaction applies.
-    pub(crate) fn sizes(&self) -> MutexGuard<'_, BatchSize> {
-        unpoisoned(self.sizes.lock())
-    }
-
     /// Aborts the calls whose leases have ended, for good or at this time by this process's clock. A lease that is only
     /// unconfirmed may be extended yet. Returns how many calls are past their timeout.
     pub(crate) fn abort_ended(&self) -> usize {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let now = Instant::now();
         let has_ended = |call: &RunningCall<K>| match call.row.clock.ended() {
             None => false,
@@ -215,7 +211,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Aborts all calls, for shutdown, and lets none begin any more. Returns how many rows were not settled.
     pub(crate) fn close(&self) -> usize {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.is_closed = true;
         let (running, ended) = (std::mem::take(&mut table.running), std::mem::take(&mut table.ended));
         self.count(&table);
@@ -226,14 +222,10 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Returns when the time of the next call is over.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.table().running.values().map(|call| call.row.clock.deadline()).min()
+        self.table.lock().running.values().map(|call| call.row.clock.deadline()).min()
     }
 
     fn count(&self, table: &Table<K, C>) {
         self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table<K, C>> {
-        unpoisoned(self.table.lock())
     }
 }

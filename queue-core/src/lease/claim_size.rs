@@ -1,10 +1,9 @@
 //! How many rows the next claim under a lease may take: as many as the workers begin almost at once.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::entity::Settings;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// The time in which the workers should begin all rows of one claim. It is a few claims long. A row that waits here is
 /// no later than if each row were claimed alone, and another process would hardly have come to it.
@@ -66,7 +65,7 @@ impl ClaimSize {
     /// Returns how many rows to claim now.
     pub(crate) fn next(&self) -> u32 {
         self.fixed.unwrap_or_else(|| {
-            let state = self.state();
+            let state = self.state.lock();
             // Powers of two: each size is a statement of its own, which every session keeps.
             1 << state.size.min(state.begun_at_once()).max(1).ilog2()
         })
@@ -75,13 +74,13 @@ impl ClaimSize {
     /// Notes that a claim of at most `of` rows has brought this many.
     pub(crate) fn has_claimed(&self, of: u32, rows: usize) {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-        self.state().size = if rows >= of { of.saturating_mul(2).min(MOST) } else { rows.max(1) };
+        self.state.lock().size = if rows >= of { of.saturating_mul(2).min(MOST) } else { rows.max(1) };
     }
 
     /// Notes how long a claimed row has waited for a worker.
     pub(crate) fn has_waited(&self, wait: Duration) {
         if wait > self.too_long {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.size = 1;
             state.turn = state.turn.max(Some(wait));
         }
@@ -89,12 +88,8 @@ impl ClaimSize {
 
     /// Notes that a worker begins a message, until the returned value is dropped.
     pub(crate) fn begins(&self) -> AtWork<'_> {
-        self.state().at_work += 1;
+        self.state.lock().at_work += 1;
         AtWork { size: self, begun: Instant::now() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        unpoisoned(self.state.lock())
     }
 }
 
@@ -120,7 +115,7 @@ pub(crate) struct AtWork<'a> {
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        let mut state = self.size.state();
+        let mut state = self.size.state.lock();
         state.at_work -= 1;
         state.has_taken(self.begun.elapsed());
     }
@@ -134,7 +129,7 @@ mod tests {
 
     fn with_turns_of(turn: Duration) -> ClaimSize {
         let size = ClaimSize::new(None, LEASE);
-        size.state().has_taken(turn);
+        size.state.lock().has_taken(turn);
         size
     }
 
@@ -166,7 +161,7 @@ mod tests {
         assert_eq!(grow(&with_turns_of(Duration::from_secs(1)), 3), [1, 1, 1]);
         let mixed = with_turns_of(Duration::from_micros(100));
         grow(&mixed, 5);
-        mixed.state().has_taken(Duration::from_secs(1));
+        mixed.state.lock().has_taken(Duration::from_secs(1));
         assert_eq!(grow(&mixed, 3), [1, 1, 1]);
     }
 
@@ -184,7 +179,7 @@ mod tests {
         let others = [size.begins(), size.begins(), size.begins()];
         assert_eq!(grow(&size, 5), [1, 2, 4, 8, 8]);
         drop(others);
-        assert_eq!(size.state().at_work, 0);
+        assert_eq!(size.state.lock().at_work, 0);
     }
 
     #[test]

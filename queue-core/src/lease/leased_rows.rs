@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::claim::ClaimedAs;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseEnd, OwnedMessage};
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{Details, Fence, RowKey, Settlement};
 use crate::statement::Change;
 
@@ -69,7 +69,7 @@ impl<K> LeasedRows<K> {
     /// Adds a row that was claimed. If an attempt of this process still has the row, it has lost it. The fence does not
     /// show this, because a row that was enqueued anew counts its tries from the start.
     pub(crate) fn add(&self, held: Arc<LeasedRow<K>>) {
-        if let Some(before) = self.rows().insert(held.key.text().clone(), held) {
+        if let Some(before) = self.0.lock().insert(held.key.text().clone(), held) {
             before.clock.end(LeaseEnd::Overtaken);
         }
     }
@@ -77,17 +77,13 @@ impl<K> LeasedRows<K> {
     /// Forgets a row whose lease nobody is to extend any more.
     pub(crate) fn remove(&self, held: &Arc<LeasedRow<K>>) {
         let key = held.key.text();
-        let mut rows = self.rows();
+        let mut rows = self.0.lock();
         if rows.get(key).is_some_and(|other| Arc::ptr_eq(other, held)) {
             rows.remove(key);
         }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<LeasedRow<K>>> {
-        self.rows().values().cloned().collect()
-    }
-
-    fn rows(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<LeasedRow<K>>>> {
-        unpoisoned(self.0.lock())
+        self.0.lock().values().cloned().collect()
     }
 }

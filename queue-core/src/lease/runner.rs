@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -18,7 +18,7 @@ use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Key};
 use crate::error::Error;
 use crate::handler::Lease;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{QueueState, Settlement, idempotency_key};
 use crate::statement::{ErasedQueue, QueueOn, Scope};
 
@@ -78,7 +78,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Waits for the process's turn to write, if the database has one writer, because the database's lock is unfair.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
-        C::Backend::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
+        C::Backend::ONE_WRITER.then(|| self.writer.lock())
     }
 
     /// Tells whether others may hold rows, and the heartbeat can pass over them.

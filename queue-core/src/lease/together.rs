@@ -4,7 +4,7 @@
 //! are then applied one by one, see [`settle_called`](LeaseRunner::settle_called), as if they had never been together.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
@@ -19,7 +19,7 @@ use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Answered, Failure, HandlerResult, LeaseEnd, Message, Panicked, drop_safely};
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{ErrorText, Fence, Settlement, failure_text, idempotency_key};
 use crate::statement::Change;
 
@@ -112,7 +112,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let is_given_up = slot.leave();
         let InHand { batch, decided, current, aside: mut back } = hand;
         let Batch { applied, given_up } = {
-            let mut batch = unpoisoned(batch.lock());
+            let mut batch = batch.lock();
             Batch { applied: std::mem::take(&mut batch.applied), given_up: batch.given_up.take() }
         };
         if is_given_up {
@@ -125,7 +125,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let mut tally = Tally::default();
         match end {
             Ok(()) => {
-                calls.sizes().went_well();
+                calls.sizes.lock().went_well();
                 for (EndedCall { row, .. }, DecidedRow { settled, change, .. }) in applied.iter().zip(&decided) {
                     self.rules.teller.settled(&row.key, *settled, change, &row.watch);
                     tally.count(self.is_settled(row, *settled));
@@ -135,16 +135,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 let answers = decided.len();
                 let why = self.redacted(&why);
                 tracing::debug!(entity = self.queue.sql.entity, answers, %why, "answers were not applied together");
-                calls.sizes().was_undone();
+                calls.sizes.lock().was_undone();
                 back.extend(applied.into_iter().chain(current));
             }
             Err(Uncommitted::InDoubt(cause)) => {
-                calls.sizes().was_undone();
+                calls.sizes.lock().was_undone();
                 back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
                 back.extend(current);
             }
             Err(Uncommitted::EndedByHandler(cause, failed)) => {
-                calls.sizes().was_undone();
+                calls.sizes.lock().was_undone();
                 back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
                 if let Some(EndedCall { row, .. }) = &current {
                     tally.count(self.to_its_end(holder, slot, row, |holder| {
@@ -172,7 +172,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Records that the last of several handlers is late, and has the answers before it applied anew.
     pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<K, C>) -> Turn {
         let applied = {
-            let mut batch = unpoisoned(late.batch.lock());
+            let mut batch = late.batch.lock();
             batch.given_up = Some(late.late.row.held.clone());
             std::mem::take(&mut batch.applied)
         };
@@ -250,7 +250,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             match decided {
                 Some(decided) => {
                     hand.decided.push(decided);
-                    unpoisoned(hand.batch.lock()).applied.extend(hand.current.take());
+                    hand.batch.lock().applied.extend(hand.current.take());
                 }
                 None => hand.aside.extend(hand.current.take()),
             }

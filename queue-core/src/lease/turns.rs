@@ -19,7 +19,6 @@ use crate::entity::Key;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
 use crate::handler::LeaseEnd;
-use crate::lock::unpoisoned;
 use crate::row::{ErrorText, Settlement};
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
@@ -33,7 +32,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Takes a row that was claimed at least this long ago, and that no worker has begun.
     fn take_unstarted(&self, since: Duration) -> Option<Arc<LeasedRow<K>>> {
-        let mut ready = unpoisoned(self.ready.lock());
+        let mut ready = self.ready.lock();
         let is_old =
             |(claimed, ready): &(Instant, Ready<K>)| !matches!(ready, Ready::Settled(_)) && claimed.elapsed() >= since;
         let place = ready.iter().position(is_old)?;
@@ -45,7 +44,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Takes a claimed row that no worker has begun.
     pub(crate) fn take_ready(&self) -> Option<Ready<K>> {
-        let (claimed, ready) = unpoisoned(self.ready.lock()).pop_front()?;
+        let (claimed, ready) = self.ready.lock().pop_front()?;
         self.size.has_waited(claimed.elapsed());
         Some(ready)
     }
@@ -156,7 +155,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             nothing_left = returned.unwrap_or(nothing_left);
             returned.is_none()
         });
-        let (now, mut ready) = (Instant::now(), unpoisoned(self.ready.lock()));
+        let (now, mut ready) = (Instant::now(), self.ready.lock());
         for (key, settled, change) in batch.settled {
             self.rules.teller.settled_unhandled(&key, settled, &change);
             tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled by the claim");
@@ -230,7 +229,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
     }
 
     fn has_more_claimed(&self) -> bool {
-        !unpoisoned(self.ready.lock()).is_empty()
+        !self.ready.lock().is_empty()
     }
 }
 

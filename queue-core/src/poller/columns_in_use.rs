@@ -1,11 +1,11 @@
 //! The queue columns that the pollers of this process use, and for which entity.
 
 use std::any::TypeId;
-use std::sync::{Mutex, PoisonError};
 
 use crate::attempt::{Runner, RunnerInfo};
 use crate::backend::QueueConnection;
 use crate::error::{Error, Finding};
+use crate::lock::Mutex;
 
 /// The columns of the queue of one entity.
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl ColumnsInUse {
     /// another poller uses for another entity. Several pollers may serve one entity.
     pub(crate) fn enter<C: QueueConnection>(database: &str, runners: &[Box<dyn Runner<C>>]) -> Result<Self, Error> {
         let entered: Vec<_> = runners.iter().map(|runner| Columns::of(database, runner.info())).collect();
-        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = IN_USE.lock();
         let (number, others) = &mut *in_use;
         let mut findings = Vec::new();
         for (i, columns) in entered.iter().enumerate() {
@@ -91,7 +91,7 @@ impl ColumnsInUse {
 
 impl Drop for ColumnsInUse {
     fn drop(&mut self) {
-        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = IN_USE.lock();
         in_use.1.retain(|(number, _)| *number != self.0);
     }
 }

@@ -1,11 +1,10 @@
 //! How a poller is, as far as its process knows: cheap enough to be asked every second.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// How long the scout keeps reading for somebody who has asked for the health once.
 const ASKED: Duration = Duration::from_secs(60);
@@ -104,36 +103,36 @@ impl HealthBoard {
 
     /// Notes that somebody asks. Returns whether nobody has lately, so that the scout has not read anything.
     pub(crate) fn is_asked(&self) -> bool {
-        let before = unpoisoned(self.asked.lock()).replace(Instant::now());
+        let before = self.asked.lock().replace(Instant::now());
         before.is_none_or(|before| before.elapsed() >= ASKED)
     }
 
     /// Notes that the database has answered the scout.
     pub(crate) fn has_looked(&self) {
-        *unpoisoned(self.last_look.lock()) = Some(Instant::now());
+        *self.last_look.lock() = Some(Instant::now());
     }
 
     /// Tells whether somebody wants to know the oldest due row of a runner, and it was not read lately.
     pub(crate) fn wants(&self, runner: usize) -> bool {
-        let is_asked = unpoisoned(self.asked.lock()).is_some_and(|asked| asked.elapsed() < ASKED);
-        is_asked && unpoisoned(self.oldest[runner].lock()).is_none_or(|reading| reading.next <= Instant::now())
+        let is_asked = self.asked.lock().is_some_and(|asked| asked.elapsed() < ASKED);
+        is_asked && self.oldest[runner].lock().is_none_or(|reading| reading.next <= Instant::now())
     }
 
     /// Takes what was read in answer to a question of this moment.
     pub(crate) fn has_read(&self, runner: usize, oldest_due: Option<Duration>, asked: Instant) {
         let at = Instant::now();
         let next = at + READ_EVERY.max((at - asked).saturating_mul(REST));
-        *unpoisoned(self.oldest[runner].lock()) = Some(Reading { oldest_due, at, next });
+        *self.oldest[runner].lock() = Some(Reading { oldest_due, at, next });
         self.has_looked();
     }
 
     pub(crate) fn last_look(&self) -> Option<Duration> {
-        unpoisoned(self.last_look.lock()).map(|at| at.elapsed())
+        self.last_look.lock().map(|at| at.elapsed())
     }
 
     /// Returns the health of a runner's entity, of whose messages so many are running.
     pub(crate) fn entity(&self, runner: usize, entity: &str, running: usize) -> EntityHealth {
-        let reading = *unpoisoned(self.oldest[runner].lock());
+        let reading = *self.oldest[runner].lock();
         EntityHealth {
             entity: entity.to_owned(),
             running,
@@ -155,7 +154,7 @@ mod tests {
         let asked = Instant::now();
         board.has_read(0, Some(Duration::from_secs(9)), asked);
         assert!(!board.wants(0));
-        let reading = unpoisoned(board.oldest[0].lock()).expect("what was read");
+        let reading = board.oldest[0].lock().expect("what was read");
         let took = reading.at - asked;
         assert_eq!(reading.next - reading.at, READ_EVERY.max(took * REST));
         let entity = board.entity(0, "Payment", 2);

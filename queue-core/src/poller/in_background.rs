@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::reentrance::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::error::Error;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 impl<C: QueueConnection> Poller<C> {
     /// Does what [`start`](Poller::start) does, on a thread of its own, so that a task of an asynchronous application can
@@ -179,7 +179,7 @@ fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> On
     let here = OnThread(awaited.clone());
     thread::spawn(move || {
         let answer = catch_unwind(AssertUnwindSafe(work));
-        let mut awaited = unpoisoned(awaited.lock());
+        let mut awaited = awaited.lock();
         if awaited.is_abandoned {
             // A poller in the answer shuts down when it is dropped, which takes a while.
             drop(awaited);
@@ -198,7 +198,7 @@ impl<T: Send + 'static> Future for OnThread<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut awaited = unpoisoned(self.0.lock());
+        let mut awaited = self.0.lock();
         match awaited.answer.take() {
             Some(Ok(answer)) => Poll::Ready(answer),
             Some(Err(panic)) => resume_unwind(panic),
@@ -212,7 +212,7 @@ impl<T: Send + 'static> Future for OnThread<T> {
 
 impl<T: Send + 'static> Drop for OnThread<T> {
     fn drop(&mut self) {
-        let mut awaited = unpoisoned(self.0.lock());
+        let mut awaited = self.0.lock();
         awaited.is_abandoned = true;
         if let Some(answer) = awaited.answer.take() {
             thread::spawn(move || drop(answer));

@@ -1,7 +1,7 @@
 //! The poller's settings, with every default in one place.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use crate::crash::CrashAccounting;
 use crate::entity::Window;
 use crate::error::Error;
 use crate::event::Events;
+use crate::lock::Mutex;
 use crate::redact::Redact;
 use crate::row::{FailureTexts, HORIZON};
 

@@ -1,7 +1,7 @@
 //! The state that the threads of a poller share: the runners, the workers that work for them, and the source of their
 //! sessions.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use super::gate::Gate;
@@ -16,7 +16,7 @@ use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
 use crate::event::Events;
 use crate::fault::fail_point;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 
@@ -70,35 +70,35 @@ impl<C: QueueConnection> PollerShared<C> {
     /// Makes a slot in which one more worker registers its attempts.
     pub(crate) fn new_slot(&self) -> Arc<Slot> {
         let slot = Arc::new(Slot::new(Recorder::new(self.crashes.clone())));
-        unpoisoned(self.slots.lock()).push(slot.clone());
+        self.slots.lock().push(slot.clone());
         slot
     }
 
     /// Removes the slot of a worker that leaves.
     pub(crate) fn remove_slot(&self, slot: &Arc<Slot>) {
-        unpoisoned(self.slots.lock()).retain(|other| !Arc::ptr_eq(other, slot));
+        self.slots.lock().retain(|other| !Arc::ptr_eq(other, slot));
     }
 
     /// Returns the slots of all workers.
     pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
-        unpoisoned(self.slots.lock()).clone()
+        self.slots.lock().clone()
     }
 
     /// Keeps the thread that has replaced a stuck one.
     pub(crate) fn keep_replacement(&self, thread: JoinHandle<()>) {
-        let mut replacements = unpoisoned(self.replacements.lock());
+        let mut replacements = self.replacements.lock();
         replacements.retain(|thread| !thread.is_finished());
         replacements.push(thread);
     }
 
     /// Takes the threads that have replaced stuck ones.
     pub(crate) fn take_replacements(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *unpoisoned(self.replacements.lock()))
+        std::mem::take(&mut *self.replacements.lock())
     }
 
     /// Waits for the process's turn to write, if the database has one writer.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
-        C::Backend::ONE_WRITER.then(|| unpoisoned(self.writer.lock()))
+        C::Backend::ONE_WRITER.then(|| self.writer.lock())
     }
 
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.

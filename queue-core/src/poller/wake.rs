@@ -8,16 +8,16 @@
 //! its poll interval.
 
 use std::any::TypeId;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 static POLLERS: Mutex<Vec<Weak<WakeSignal>>> = Mutex::new(Vec::new());
 
 /// Announces that a row of this queue is about to be enqueued.
 pub(crate) fn announce<T: 'static>() {
-    let mut pollers = unpoisoned(POLLERS.lock());
+    let mut pollers = POLLERS.lock();
     pollers.retain(|poller| match poller.upgrade() {
         Some(wake_signal) => {
             wake_signal.notify(Some(TypeId::of::<T>()));
@@ -56,14 +56,14 @@ impl WakeSignal {
     /// Creates a signal that `announce` reaches for as long as it lives.
     pub(crate) fn new() -> Arc<Self> {
         let wake_signal = Arc::new(WakeSignal::default());
-        unpoisoned(POLLERS.lock()).push(Arc::downgrade(&wake_signal));
+        POLLERS.lock().push(Arc::downgrade(&wake_signal));
         wake_signal
     }
 
     /// Notes that rows of one queue, or of all, may be due. Only the first of many announcements between two probes
     /// counts, so that an application that enqueues ten thousand rows does not wake the scout ten thousand times.
     pub(crate) fn notify(&self, queue: Option<TypeId>) {
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.state.lock();
         match queue {
             Some(queue) if state.awaited.contains(&queue) => return,
             Some(queue) => {
@@ -78,18 +78,18 @@ impl WakeSignal {
 
     /// Notes that a probe of a queue begins: announcements from here on are news.
     pub(crate) fn begins_probe(&self, queue: TypeId) {
-        unpoisoned(self.state.lock()).awaited.retain(|awaited| *awaited != queue);
+        self.state.lock().awaited.retain(|awaited| *awaited != queue);
     }
 
     /// Notes that a runner's workers found nothing more.
     pub(crate) fn drained(&self, runner: usize) {
-        unpoisoned(self.state.lock()).reasons.drained.push(runner);
+        self.state.lock().reasons.drained.push(runner);
         self.changed.notify_all();
     }
 
     /// Sleeps until it is notified, but not past `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) -> WakeReasons {
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.state.lock();
         while !state.reasons.is_any() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {

@@ -1,13 +1,12 @@
 //! Whether the messages of an entity may be processed now, by its window and the poller's, and by the database's clock.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::entity::Window;
 use crate::error::Finding;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// The windows of one entity in a poller. The scout repeatedly tells it the database's time. Between two times, the
 /// workers count from the last one.
@@ -48,7 +47,7 @@ impl WindowGate {
 
     /// Tells whether messages may be processed, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
-        match *unpoisoned(self.open.lock()) {
+        match *self.open.lock() {
             Open::Not => false,
             Open::Until(until) => Instant::now() < until,
             Open::Always => true,
@@ -59,7 +58,7 @@ impl WindowGate {
     pub(crate) fn tell(&self, now: DateTime<Utc>, asked: Instant) -> Option<Duration> {
         let closed = self.windows.iter().any(|window| !window.is_open(now));
         let closes = self.windows.iter().filter_map(|window| window.closes(now)).min();
-        *unpoisoned(self.open.lock()) = match closes {
+        *self.open.lock() = match closes {
             _ if closed => Open::Not,
             Some(closes) => asked.checked_add(until(closes, now)).map_or(Open::Always, Open::Until),
             None => Open::Always,

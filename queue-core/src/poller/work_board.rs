@@ -1,13 +1,13 @@
 //! Which runners have work, which workers are busy, and which threads wait. The board knows runners only by their
 //! numbers.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::attempt::{InFlight, Tally, Turn};
 use crate::crash::GATE;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// The board on which the threads of a poller note what there is to do, and what they did.
 pub(crate) struct WorkBoard {
@@ -18,11 +18,9 @@ pub(crate) struct WorkBoard {
     ended: Condvar,
     stopping: AtomicBool,
     revoked: AtomicBool,
-    counts: Mutex<Tally>,
-    turns: AtomicU64,
-    threads_left: AtomicUsize,
 }
 
+#[derive(Default)]
 struct Board {
     runners: Vec<RunnerWork>,
     running: isize,
@@ -31,6 +29,11 @@ struct Board {
     stuck: isize,
     /// The runner that a worker asks first, so that a busy one starves no other.
     next: usize,
+    tally: Tally,
+    /// How many turns have ended.
+    turns: u64,
+    /// How many threads have not left.
+    threads: isize,
 }
 
 impl Board {
@@ -111,19 +114,11 @@ impl WorkBoard {
             ..RunnerWork::default()
         };
         WorkBoard {
-            board: Mutex::new(Board {
-                runners: runners.into_iter().map(work).collect(),
-                running: 0,
-                stuck: 0,
-                next: 0,
-            }),
+            board: Mutex::new(Board { runners: runners.into_iter().map(work).collect(), ..Board::default() }),
             work: Condvar::new(),
             ended: Condvar::new(),
             stopping: AtomicBool::new(false),
             revoked: AtomicBool::new(false),
-            counts: Mutex::default(),
-            turns: AtomicU64::new(0),
-            threads_left: AtomicUsize::new(0),
         }
     }
 
@@ -151,25 +146,25 @@ impl WorkBoard {
 
     /// Notes that a runner may have work. One waiting worker wakes, and wakes the next when it finds some.
     pub(crate) fn signal_work(&self, runner: usize) {
-        unpoisoned(self.board.lock()).runners[runner].has_more();
+        self.board.lock().runners[runner].has_more();
         self.work.notify_one();
     }
 
     /// Wakes a waiting worker, because a call beside the workers has ended, or one more may begin.
     pub(crate) fn calls_have_changed(&self) {
         // A worker that has just found nothing waits before this notifies it.
-        drop(unpoisoned(self.board.lock()));
+        drop(self.board.lock());
         self.work.notify_one();
     }
 
     /// Finds a runner that has work. `None`: there is none, or the poller stops.
     pub(crate) fn find_work(&self) -> Option<TurnPermit> {
-        if self.has_revoked() { None } else { unpoisoned(self.board.lock()).permit(self.is_stopping()) }
+        if self.has_revoked() { None } else { self.board.lock().permit(self.is_stopping()) }
     }
 
     /// Waits for a runner that has work. `None`: the poller stops, and no calls are left whose rows workers settle.
     pub(crate) fn wait_for_work(&self) -> Option<TurnPermit> {
-        let mut board = unpoisoned(self.board.lock());
+        let mut board = self.board.lock();
         loop {
             let is_stopping = self.is_stopping();
             if self.has_revoked() || (is_stopping && !board.has_calls()) {
@@ -186,7 +181,7 @@ impl WorkBoard {
     /// Notes that a worker has claimed a row, and wakes the next worker. `has_more`: more rows are claimed already, for
     /// any worker.
     pub(crate) fn found_work(&self, runner: usize, has_more: bool) {
-        let mut board = unpoisoned(self.board.lock());
+        let mut board = self.board.lock();
         let work = &mut board.runners[runner];
         work.empty_turns = 0;
         if work.is_exclusive {
@@ -204,11 +199,11 @@ impl WorkBoard {
 
     /// Gives a turn back. Returns whether the runner has just been drained.
     pub(crate) fn end_turn(&self, permit: TurnPermit, turn: Turn) -> bool {
-        unpoisoned(self.counts.lock()).count(turn);
-        let mut board = unpoisoned(self.board.lock());
+        let mut board = self.board.lock();
+        board.tally.count(turn);
         board.running -= 1;
         board.stuck -= isize::from(turn == Turn::GivenUp);
-        self.turns.fetch_add(1, Ordering::AcqRel);
+        board.turns += 1;
         let work = &mut board.runners[permit.runner];
         work.working -= isize::from(turn != Turn::GivenUp);
         let mut drained = false;
@@ -236,56 +231,57 @@ impl WorkBoard {
 
     /// Counts a message after which the worker takes the next one in the same turn.
     pub(crate) fn goes_on(&self, permit: &mut TurnPermit, turn: Turn) {
-        unpoisoned(self.counts.lock()).count(turn);
-        permit.generation = unpoisoned(self.board.lock()).runners[permit.runner].generation;
-        self.turns.fetch_add(1, Ordering::AcqRel);
+        let mut board = self.board.lock();
+        board.tally.count(turn);
+        board.turns += 1;
+        permit.generation = board.runners[permit.runner].generation;
     }
 
     /// Notes that a turn was given up. It ends as [`Turn::GivenUp`], if it ends. The result of its row is `turn`.
     pub(crate) fn give_up_turn(&self, runner: usize, turn: Turn) {
-        unpoisoned(self.counts.lock()).count(turn);
-        let mut board = unpoisoned(self.board.lock());
+        let mut board = self.board.lock();
+        board.tally.count(turn);
         board.stuck += 1;
         board.runners[runner].working -= 1;
+        board.turns += 1;
         drop(board);
-        self.turns.fetch_add(1, Ordering::AcqRel);
         self.ended.notify_all();
     }
 
     /// Returns whether the runner has work, and how many turns in a row found nothing.
     pub(crate) fn work_of(&self, runner: usize) -> (bool, u32) {
-        let board = unpoisoned(self.board.lock());
+        let board = self.board.lock();
         (board.runners[runner].has_work, board.runners[runner].empty_turns)
     }
 
     /// Tells whether no other runner has work, as far as is known.
     pub(crate) fn is_only_work(&self, runner: usize) -> bool {
-        let board = unpoisoned(self.board.lock());
+        let board = self.board.lock();
         let is_at_rest = |work: &RunnerWork| !work.has_work && !work.has_answers();
         board.runners.iter().enumerate().all(|(other, work)| other == runner || is_at_rest(work))
     }
 
     /// Tells whether no runner has work, no turn is taken and no call is in flight.
     pub(crate) fn is_quiet(&self) -> bool {
-        let board = unpoisoned(self.board.lock());
+        let board = self.board.lock();
         board.running == board.stuck && !board.has_calls() && board.runners.iter().all(|runner| !runner.has_work)
     }
 
     /// Counts rows that a shutdown has taken from their calls.
     pub(crate) fn count_interrupted(&self, rows: usize) {
         let interrupted = u64::try_from(rows).unwrap_or(u64::MAX);
-        unpoisoned(self.counts.lock()).count(Turn::Group(Tally { interrupted, ..Tally::default() }));
+        self.board.lock().tally.count(Turn::Group(Tally { interrupted, ..Tally::default() }));
     }
 
     /// Returns how many turns have ended.
     pub(crate) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Acquire)
+        self.board.lock().turns
     }
 
     /// Sleeps, but not beyond the poller's stop.
     pub(crate) fn pause(&self, pause: Duration) {
         let deadline = Instant::now() + pause;
-        let mut board = unpoisoned(self.board.lock());
+        let mut board = self.board.lock();
         while !self.is_stopping() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -297,7 +293,7 @@ impl WorkBoard {
 
     /// Wakes every waiting thread, which then sees that the poller stops.
     fn release_waiting(&self) {
-        drop(unpoisoned(self.board.lock()));
+        drop(self.board.lock());
         self.work.notify_all();
         self.ended.notify_all();
         GATE.ask_again();
@@ -305,40 +301,38 @@ impl WorkBoard {
 
     /// Notes that a thread of the poller is about to start.
     pub(crate) fn thread_starts(&self) {
-        self.threads_left.fetch_add(1, Ordering::AcqRel);
+        self.board.lock().threads += 1;
     }
 
     /// Notes that a worker, the scout or the heartbeat has left.
     pub(crate) fn thread_left(&self) {
-        let board = unpoisoned(self.board.lock());
-        self.threads_left.fetch_sub(1, Ordering::AcqRel);
-        drop(board);
+        self.board.lock().threads -= 1;
         self.ended.notify_all();
     }
 
     /// Sleeps, but not beyond the moment at which the poller stops or a thread leaves. Once the poller stops, those
     /// moments may be past: then it sleeps for `stopping` at most.
     pub(crate) fn sleep_until_change(&self, pause: Duration, stopping: Duration) {
-        let board = unpoisoned(self.board.lock());
+        let board = self.board.lock();
         let pause = if self.is_stopping() { stopping.min(pause) } else { pause };
         drop(self.ended.wait_timeout(board, pause));
     }
 
     /// Tells whether the calling thread is the last one, apart from stuck threads.
     pub(crate) fn is_last(&self) -> bool {
-        let board = unpoisoned(self.board.lock());
-        self.threads_left.load(Ordering::Acquire).cast_signed() <= board.stuck + 1
+        let board = self.board.lock();
+        board.threads <= board.stuck + 1
     }
 
     /// Tells whether every thread has left, the stuck ones too.
     pub(crate) fn is_empty(&self) -> bool {
-        self.threads_left.load(Ordering::Acquire) == 0
+        self.board.lock().threads == 0
     }
 
     /// Waits until every thread has left that is not stuck, but not beyond the deadline. Returns whether they have.
     pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
-        let mut board = unpoisoned(self.board.lock());
-        while self.threads_left.load(Ordering::Acquire).cast_signed() > board.stuck {
+        let mut board = self.board.lock();
+        while board.threads > board.stuck {
             board = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => self.ended.wait(board).unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => return false,
@@ -350,11 +344,11 @@ impl WorkBoard {
 
     /// Returns how many turns were given up whose handlers have not returned.
     pub(crate) fn stuck(&self) -> usize {
-        usize::try_from(unpoisoned(self.board.lock()).stuck).unwrap_or(0)
+        usize::try_from(self.board.lock().stuck).unwrap_or(0)
     }
 
     /// Returns the counts so far.
     pub(crate) fn tally(&self) -> Tally {
-        *unpoisoned(self.counts.lock())
+        self.board.lock().tally
     }
 }
