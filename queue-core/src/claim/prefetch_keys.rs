@@ -174,10 +174,7 @@ impl<K: Key> PrefetchedKeys<K> {
     }
 
     /// Notes that the plain claim has found rows.
-    fn warm<'k>(&self, keys: impl Iterator<Item = &'k RowKey<K>>)
-    where
-        K: 'k,
-    {
+    fn warm<'k>(&self, keys: impl Iterator<Item = &'k RowKey<K>>) {
         let mut state = self.state.lock();
         state.has_more = true;
         keys.for_each(|key| state.is_busy(key.text().clone()));

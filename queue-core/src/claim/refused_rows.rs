@@ -11,7 +11,6 @@
 //! that meets another refused row behind the floor leaps ahead, twice as far each time. The rows in between are tried
 //! after the others: while there is other work, they take a small part of the time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -22,72 +21,56 @@ use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::lock::Mutex;
-use crate::row::{Instant as Due, Options, RowKey};
+use crate::row::{Instant as Due, RowKey};
 use crate::statement::{ClaimedRow, ErasedQueue, Scope, claimed_key, due_time_alone_decides};
 
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K: Key, C: QueueConnection> {
     queue: &'static ErasedQueue<K, C>,
-    /// Whether there are any: read without the lock, before each message.
-    are_any: AtomicBool,
     state: Mutex<RefusedState<K>>,
-}
-
-fn turns_of(options: &Options) -> Turns {
-    match options.order {
-        _ if options.exclusive => Turns::OneByOne,
-        Some(_) => Turns::InOrder,
-        None => Turns::ByDueTime,
-    }
 }
 
 impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
     pub(crate) fn new(queue: &'static ErasedQueue<K, C>) -> Self {
-        let state = RefusedState::new(turns_of(queue.sql.options), Instant::now());
-        RefusedRows { queue, are_any: AtomicBool::new(false), state: Mutex::new(state) }
+        let turns = match queue.sql.options.order {
+            _ if queue.sql.options.exclusive => Turns::OneByOne,
+            Some(_) => Turns::InOrder,
+            None => Turns::ByDueTime,
+        };
+        RefusedRows { queue, state: Mutex::new(RefusedState::new(turns, Instant::now())) }
     }
 
     /// Tells whether the database has refused to write on any row.
     pub(crate) fn are_any(&self) -> bool {
-        self.are_any.load(Ordering::Relaxed)
+        !self.state.lock().rows.is_empty()
     }
 
     /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
     /// `times` times before.
     pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        let refusal = self.state.lock().refuse(key, due, times, Instant::now());
-        self.are_any.store(true, Ordering::Relaxed);
-        refusal
+        self.state.lock().refuse(key, due, times, Instant::now())
     }
 
     /// Returns how long a row waits that can record its own pause, after as many refusals of something else.
     pub(crate) fn pause_of(&self, key: &RowKey<K>) -> Duration {
-        let times = if self.are_any() { self.state.lock().rows.get(key.text()).map_or(0, |row| row.times) } else { 0 };
-        pause_after(times)
+        pause_after(self.state.lock().rows.get(key.text()).map_or(0, |row| row.times))
     }
 
     /// Returns a number of rows of which one is not refused, if there are so many.
     pub(super) fn more_than_all(&self) -> u32 {
         // Each number of rows is a statement of its own.
-        let refused = if self.are_any() { self.state.lock().rows.len() } else { 0 };
-        u32::try_from((refused + 1).next_power_of_two()).unwrap_or(u32::MAX)
+        u32::try_from((self.state.lock().rows.len() + 1).next_power_of_two()).unwrap_or(u32::MAX)
     }
 
     /// Tells whether this row is refused.
     pub(crate) fn contain(&self, key: &RowKey<K>) -> bool {
-        self.are_any() && self.state.lock().rows.contains_key(key.text())
+        self.state.lock().rows.contains_key(key.text())
     }
 
     /// Forgets rows that were written, or are no longer due.
-    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>)
-    where
-        K: 'k,
-    {
-        if self.are_any() {
-            let mut state = self.state.lock();
-            keys.into_iter().for_each(|key| state.end(key.text()));
-            self.are_any.store(!state.rows.is_empty(), Ordering::Relaxed);
-        }
+    pub(crate) fn end<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>) {
+        let mut state = self.state.lock();
+        keys.into_iter().for_each(|key| state.end(key.text()));
     }
 
     /// Decides which rows the next claim is for, of up to `limit` rows.
