@@ -80,28 +80,25 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
     pub(crate) fn pick(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Option<PickedRows<'_, K>>, Error> {
-        let lookout = loop {
+        let picked = |only, except, floor, is_new| {
+            let (stages, claim_floor) = (self.stages(), self.low_water.claim_floor().from(floor));
+            Ok(Some(PickedRows { except, only, stages, claim_floor, is_new }))
+        };
+        loop {
             match self.refused_rows.look_out(holder, self.stages(), limit)? {
                 // A survey also reads the keys of rows that another worker is about to find refused.
                 Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
                     keys if keys.is_empty() => {}
-                    keys => break Lookout::Only(keys),
+                    keys => return picked(Some(keys), Vec::new(), None, false),
                 },
+                Lookout::From { floor, mut except, is_new } => {
+                    except.extend(self.row_backoff.passed_over());
+                    return picked(None, except, floor, is_new);
+                }
                 Lookout::Nothing if self.refused_rows.release_found() => {}
-                lookout => break lookout,
+                Lookout::Nothing => return Ok(None),
             }
-        };
-        let (claim_floor, stages) = (self.low_water.claim_floor(), self.stages());
-        Ok(match lookout {
-            Lookout::Nothing => None,
-            Lookout::Only(keys) => {
-                Some(PickedRows { except: Vec::new(), only: Some(keys), stages, claim_floor, is_new: false })
-            }
-            Lookout::From { floor, mut except, is_new } => {
-                except.extend(self.row_backoff.passed_over());
-                Some(PickedRows { except, only: None, stages, claim_floor: claim_floor.from(floor), is_new })
-            }
-        })
+        }
     }
 
     /// Notes that the row's state was written.
@@ -130,18 +127,18 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                 self.low_water.probe_due(thorough, |floor| self.queue.probe_due(connection, self.stages(), floor))?
             }
         };
+        if due_in != Some(Duration::ZERO) {
+            return Ok(due_in);
+        }
         let is_strict = self.queue.sql.options.lanes.is_some_and(|lanes| lanes.strict);
-        if due_in == Some(Duration::ZERO)
-            && thorough
+        if thorough
             && is_strict
             && let Some(places) = &self.places
             && !places.any_may_run(connection, self.stages(), &self.refused_rows)?
         {
             return Ok(None);
         }
-        if due_in == Some(Duration::ZERO) {
-            self.turn_holder.look(connection, self.stages())?;
-        }
+        self.turn_holder.look(connection, self.stages())?;
         Ok(due_in)
     }
 }
