@@ -43,7 +43,7 @@ pub(crate) use self::plan::{
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{
-    AnyQueue, BackgroundCalls, BoxedRunner, HeldLeases, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
+    AnyQueue, BackgroundCalls, BoxedRunner, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
 };
 pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};

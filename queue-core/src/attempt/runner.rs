@@ -31,11 +31,6 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// Compares the live table with what the queue needs.
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>>;
 
-    /// Returns the leases that it holds, in lease mode.
-    fn leases(&self) -> Option<&dyn HeldLeases<C>> {
-        None
-    }
-
     /// Returns its calls that run beside the workers, if there are any.
     fn calls(&self) -> Option<&dyn BackgroundCalls> {
         None
@@ -52,6 +47,17 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     fn has_more_claimed(&self) -> bool {
         false
     }
+
+    /// Extends the leases of this process, in lease mode. `is_stopping`: it also gives back rows that no worker has begun.
+    fn heartbeat(&self, _holder: &mut SessionHolder<C>, _is_stopping: bool) {}
+
+    /// Ends the leases of all running handlers, for shutdown. Returns how many calls beside the workers lose theirs.
+    fn revoke(&self) -> usize {
+        0
+    }
+
+    /// Gives back the rows whose leases a shutdown has ended.
+    fn give_back_revoked(&self, _holder: &mut SessionHolder<C>) {}
 }
 
 /// The facts about a runner that are known from the start.
@@ -106,18 +112,6 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Claims no more rows in these stages, which are paused, and all others that are served. Returns whether any stage is
     /// left; if none is, nothing changes.
     fn leave_out_stages(&self, paused: &[String]) -> bool;
-}
-
-/// The rows that a runner holds by leases, for the heartbeat and a shutdown.
-pub(crate) trait HeldLeases<C: QueueConnection> {
-    /// Extends the leases of this process. `is_stopping`: it also gives back rows that no worker has begun.
-    fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool);
-
-    /// Ends the leases of all running handlers, for shutdown. Returns how many calls beside the workers lose theirs.
-    fn revoke(&self) -> usize;
-
-    /// Gives back the rows whose leases a shutdown has ended.
-    fn give_back_revoked(&self, holder: &mut SessionHolder<C>);
 }
 
 /// The calls of a runner that run beside the workers.

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::calls::{CallEnd, Calls, EndedCall};
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
-use crate::attempt::{BackgroundCalls, InFlight, Place, Reserved, Slot, Tally, Turn, WorkerCalls};
+use crate::attempt::{Place, Reserved, Slot, Tally, Turn, WorkerCalls};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::handler::Answered;
@@ -153,19 +153,5 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Tells whether a claimed row may begin: its stage may be paused meanwhile.
     pub(crate) fn may_begin(&self, held: &LeasedRow<K>) -> bool {
         self.due_rows.serves(held.details.stage.as_deref())
-    }
-}
-
-impl<K: Key, C: 'static> BackgroundCalls for Arc<Calls<K, C>> {
-    fn counts(&self) -> &Arc<InFlight> {
-        &self.counts
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        Calls::next_deadline(self)
-    }
-
-    fn abort_ended(&self) -> usize {
-        Calls::abort_ended(self)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::batch_size::BatchSize;
 use super::leased_rows::WatchedRow;
-use crate::attempt::{InFlight, Place};
+use crate::attempt::{BackgroundCalls, InFlight, Place};
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
@@ -177,9 +177,34 @@ impl<K: Key, C: 'static> Calls<K, C> {
         Vec::new()
     }
 
-    /// Aborts the calls whose leases have ended, for good or at this time by this process's clock. A lease that is only
-    /// unconfirmed may be extended yet. Returns how many calls are past their timeout.
-    pub(crate) fn abort_ended(&self) -> usize {
+    /// Aborts all calls, for shutdown, and lets none begin any more. Returns how many rows were not settled.
+    pub(crate) fn close(&self) -> usize {
+        let mut table = self.table.lock();
+        table.is_closed = true;
+        let (running, ended) = (std::mem::take(&mut table.running), std::mem::take(&mut table.ended));
+        self.count(&table);
+        drop(table);
+        running.values().filter_map(|call| call.abort.as_ref()).for_each(AbortCall::abort);
+        running.len() + ended.len()
+    }
+
+    fn count(&self, table: &Table<K, C>) {
+        self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
+    }
+}
+
+impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
+    fn counts(&self) -> &Arc<InFlight> {
+        &self.counts
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.table.lock().running.values().map(|call| call.row.clock.deadline()).min()
+    }
+
+    /// A lease has ended for good, or at this time by this process's clock. One that is only unconfirmed may be extended
+    /// yet.
+    fn abort_ended(&self) -> usize {
         let mut table = self.table.lock();
         let now = Instant::now();
         let has_ended = |call: &RunningCall<K>| match call.row.clock.ended() {
@@ -207,25 +232,5 @@ impl<K: Key, C: 'static> Calls<K, C> {
         aborts.iter().for_each(AbortCall::abort);
         self.counts.wake();
         late
-    }
-
-    /// Aborts all calls, for shutdown, and lets none begin any more. Returns how many rows were not settled.
-    pub(crate) fn close(&self) -> usize {
-        let mut table = self.table.lock();
-        table.is_closed = true;
-        let (running, ended) = (std::mem::take(&mut table.running), std::mem::take(&mut table.ended));
-        self.count(&table);
-        drop(table);
-        running.values().filter_map(|call| call.abort.as_ref()).for_each(AbortCall::abort);
-        running.len() + ended.len()
-    }
-
-    /// Returns when the time of the next call is over.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.table.lock().running.values().map(|call| call.row.clock.deadline()).min()
-    }
-
-    fn count(&self, table: &Table<K, C>) {
-        self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
     }
 }

@@ -10,8 +10,8 @@ use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
 use super::together::LateBatch;
 use crate::attempt::{
-    AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, HeldLeases, KEPT, Runner,
-    Slot, Turn, UnsettledRow, WorkerCalls, check_queue, in_transaction,
+    AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, KEPT, Runner, Slot, Turn,
+    UnsettledRow, WorkerCalls, check_queue, in_transaction,
 };
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{PickedRows, Places};
@@ -186,12 +186,8 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         check_queue(self.queue, connection)
     }
 
-    fn leases(&self) -> Option<&dyn HeldLeases<C>> {
-        Some(self)
-    }
-
     fn calls(&self) -> Option<&dyn BackgroundCalls> {
-        self.calls.as_ref().map(|calls| calls as &dyn BackgroundCalls)
+        self.calls.as_deref().map(|calls| calls as &dyn BackgroundCalls)
     }
 
     fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
@@ -231,9 +227,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
     fn has_more_claimed(&self) -> bool {
         !self.ready.lock().is_empty()
     }
-}
 
-impl<K: Key, C: QueueConnection> HeldLeases<C> for LeaseRunner<K, C> {
     fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool) {
         self.extend_leases(holder);
         if let Some(calls) = &self.calls {

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use super::shared::PollerShared;
-use crate::attempt::HeldLeases;
+use crate::attempt::Runner;
 use crate::backend::{QueueConnection, SessionHolder};
 
 /// The shortest pause: a twentieth of the shortest lease.
@@ -40,16 +40,16 @@ impl<C: QueueConnection> Heartbeat<C> {
         loop {
             let is_stopping = shared.board.is_stopping();
             holder.move_to_file(shared.sessions.files());
-            for_all_leases(shared, &mut holder, |leases, holder| leases.heartbeat(holder, is_stopping));
+            for_all_leases(shared, &mut holder, |runner, holder| runner.heartbeat(holder, is_stopping));
             if shared.board.has_revoked() {
-                return for_all_leases(shared, &mut holder, |leases, holder| leases.give_back_revoked(holder));
+                return for_all_leases(shared, &mut holder, |runner, holder| runner.give_back_revoked(holder));
             }
             if is_stopping && shared.board.is_last() {
                 // Once more, for the rows that the last of them has claimed. If the grace is over, the rows of calls that
                 // nobody waits for were revoked, and the board may be about to say so.
-                return for_all_leases(shared, &mut holder, |leases, holder| {
-                    leases.heartbeat(holder, true);
-                    leases.give_back_revoked(holder);
+                return for_all_leases(shared, &mut holder, |runner, holder| {
+                    runner.heartbeat(holder, true);
+                    runner.give_back_revoked(holder);
                 });
             }
             shared.board.sleep_until_change(self.pause, STOPPING);
@@ -62,11 +62,10 @@ impl<C: QueueConnection> Heartbeat<C> {
 fn for_all_leases<C: QueueConnection>(
     shared: &PollerShared<C>,
     holder: &mut SessionHolder<C>,
-    mut work: impl FnMut(&dyn HeldLeases<C>, &mut SessionHolder<C>),
+    mut work: impl FnMut(&dyn Runner<C>, &mut SessionHolder<C>),
 ) {
     for runner in &shared.runners {
-        let Some(leases) = runner.leases() else { continue };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(leases, holder))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&**runner, holder))) {
             std::mem::forget(panic);
             shared.log.warn(runner.info().entity, "extending the leases panicked");
             holder.close();

@@ -10,7 +10,7 @@ use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
-use crate::attempt::{HeldLeases, Runner, RunnerSettings, Slot};
+use crate::attempt::{Runner, RunnerSettings, Slot};
 use crate::backend::{LockSql, QueueConnection};
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
@@ -104,7 +104,7 @@ impl<C: QueueConnection> PollerShared<C> {
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
     pub(crate) fn revoke_all(&self) -> usize {
         // First the leases: an attempt that is about to write its answer sees this, or is found in its slot.
-        let calls = self.runners.iter().filter_map(|runner| runner.leases()).map(HeldLeases::revoke).sum();
+        let calls = self.runners.iter().map(|runner| runner.revoke()).sum();
         self.board.count_interrupted(calls);
         fail_point("leases-revoked");
         self.board.revoke();
