@@ -257,7 +257,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         };
         self.row.watch.begins();
         let handler = self.plan.handler;
-        let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(entity, &mut message)));
+        let answer = catch_unwind(AssertUnwindSafe(|| handler(entity, &mut message)));
         if let Some(why) = self.plan.slot.revoked() {
             return Err(self.revoked(why));
         }

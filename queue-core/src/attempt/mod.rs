@@ -38,7 +38,7 @@ pub(crate) use self::conclusion::Conclusion;
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{
-    AttemptBody, ClaimPlan, Handling, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
+    AttemptBody, ClaimPlan, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
 };
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};

@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Instant as LocalTime;
 
 use diesel::result::Error as DieselError;
@@ -12,31 +11,14 @@ use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{ClaimedAs, HeldPlaces, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand};
 use crate::entity::Key;
-use crate::erased_entity::{ErasedEntity, opened};
+use crate::erased_entity::ErasedEntity;
 use crate::event::Watch;
-use crate::handler::{ApplyAnswer, Handler, HandlerResult, Message};
+use crate::handler::{HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
-pub(crate) trait AttemptBody<C> {
-    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult;
-}
-
-/// A handler of entities of type `Q`, which the attempt knows as boxes.
-pub(crate) struct Handling<Q, C>(pub(crate) Arc<dyn Handler<Q, C>>);
-
-impl<Q: 'static, C> AttemptBody<C> for Handling<Q, C> {
-    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
-        self.0.handle(opened(entity), message)
-    }
-}
-
-impl<C> AttemptBody<C> for Box<dyn ApplyAnswer<C>> {
-    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
-        self.apply(entity, message)
-    }
-}
+pub(crate) type AttemptBody<'a, C> = dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + 'a;
 
 /// A message to handle, which the attempt owns or borrows.
 pub(crate) type ToHandle<'a> = Box<dyn Borrow<(ErasedEntity, QueueState)> + 'a>;
@@ -44,7 +26,7 @@ pub(crate) type ToHandle<'a> = Box<dyn Borrow<(ErasedEntity, QueueState)> + 'a>;
 /// How the messages of one entity are attempted.
 pub(crate) struct Plan<'a, K: Key, C: QueueConnection> {
     pub(crate) served: &'a ServedQueue<K, C>,
-    pub(crate) handler: &'a dyn AttemptBody<C>,
+    pub(crate) handler: &'a AttemptBody<'a, C>,
     pub(crate) slot: &'a Slot,
     pub(crate) claim: ClaimPlan<'a, K, C>,
 }

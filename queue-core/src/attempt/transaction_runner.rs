@@ -8,7 +8,7 @@ use diesel::result::QueryResult;
 
 use super::attempt::{Attempted, End, attempt};
 use super::end::timed_out;
-use super::plan::{AttemptBody, ClaimPlan, Handling, Plan, UnsettledRow};
+use super::plan::{ClaimPlan, Plan, UnsettledRow};
 use super::preflight::check_queue;
 use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerCalls};
 use super::served_queue::ServedQueue;
@@ -18,16 +18,17 @@ use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
+use crate::erased_entity::{ErasedEntity, opened};
 use crate::error::{Error, Finding};
 use crate::event::Watch;
-use crate::handler::Handler;
+use crate::handler::{Handler, HandlerResult, Message};
 use crate::row::failure_text;
 use crate::statement::QueueOn;
 
 /// A queue whose messages have a transaction each, and its handler.
 pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
     pub(super) served: ServedQueue<K, C>,
-    handler: Box<dyn AttemptBody<C> + Send + Sync>,
+    handler: Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send + Sync>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
 }
@@ -46,7 +47,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         Q: Entity<Key = K> + QueueOn<C>,
     {
         Ok(TransactionRunner {
-            handler: Box::new(Handling(handler)),
+            handler: Box::new(move |entity, message| handler.handle(opened(entity), message)),
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),
             served: ServedQueue::new::<Q>(settings)?,

@@ -16,7 +16,7 @@ use super::handler::{Failure, HandlerResult, Message, Panicked};
 use super::lease::Lease;
 use super::lease_handler::LeaseHandler;
 use super::panic_safe::{PanicSafeDrop, drop_safely};
-use crate::erased_entity::{ErasedEntity, opened};
+use crate::erased_entity::opened;
 use crate::error::Error;
 
 /// How many calls are in flight unless the application says otherwise: as many as an ordinary service answers at the same
@@ -252,25 +252,13 @@ where
         let call = async move {
             let entity: &Q = opened(&message.0);
             let answer = handler.call(entity, &lease).await?;
-            let answer: Box<dyn ApplyAnswer<C>> = Box::new(Applying { handler, answer, entity: PhantomData });
-            Ok(Answered { message, answer })
+            let apply: ApplyAnswer<C> =
+                Box::new(move |entity, message| handler.apply(opened(entity), &answer, message));
+            Ok(Answered { message, answer: apply })
         };
         let task = Task { call: Some(Box::pin(call)), done: Some(done), span: Span::current() };
         let abort = self.runtime.spawn(task).abort_handle();
         AbortCall(Box::new(move || abort.abort()))
-    }
-}
-
-/// An answer and the handler that applies it.
-struct Applying<Q, H, A> {
-    handler: Arc<H>,
-    answer: A,
-    entity: PhantomData<fn(&Q)>,
-}
-
-impl<Q: 'static, C, H: AsyncLeaseHandler<Q, C>> ApplyAnswer<C> for Applying<Q, H, H::Answer> {
-    fn apply(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
-        self.handler.apply(opened(entity), &self.answer, message)
     }
 }
 

@@ -36,13 +36,11 @@ pub(crate) type Called<C> = PanicSafeDrop<Result<Answered<C>, Failure>>;
 /// The answer of a call, with the message that it answers.
 pub(crate) struct Answered<C> {
     pub(crate) message: OwnedMessage,
-    pub(crate) answer: Box<dyn ApplyAnswer<C>>,
+    pub(crate) answer: ApplyAnswer<C>,
 }
 
-/// An answer that knows its handler.
-pub(crate) trait ApplyAnswer<C>: Send {
-    fn apply(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult;
-}
+/// Applies an answer by its handler.
+pub(crate) type ApplyAnswer<C> = Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send>;
 
 /// What ends a call from outside.
 pub(crate) struct AbortCall(pub(crate) Box<dyn Fn() + Send + Sync>);

@@ -32,7 +32,7 @@ pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome
 pub use self::lease::{Lease, LeaseLost};
 pub use self::lease_handler::LeaseHandler;
 
-pub(crate) use self::background::{AbortCall, Answered, ApplyAnswer, Background, BeginCall, Called, OwnedMessage};
+pub(crate) use self::background::{AbortCall, Answered, Background, BeginCall, Called, OwnedMessage};
 pub(crate) use self::group_connection::BeforeUse;
 pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
 pub(crate) use self::lease_clock::{LeaseClock, LeaseEnd};

@@ -53,7 +53,7 @@ pub(crate) enum Written {
 }
 
 /// The message of a call, and its answer.
-type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a dyn AttemptBody<C>);
+type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a AttemptBody<'a, C>);
 
 /// Whether a transaction for the answer holds the row.
 enum Hold {
@@ -187,7 +187,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         slot: &Slot,
         held: &WatchedRow<K>,
         message: &(ErasedEntity, QueueState),
-        answer: &dyn AttemptBody<C>,
+        answer: &AttemptBody<'_, C>,
     ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
@@ -312,7 +312,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &WatchedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
         message: &(ErasedEntity, QueueState),
-        answer: &dyn AttemptBody<C>,
+        answer: &AttemptBody<'_, C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
@@ -380,7 +380,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &WatchedRow<K>,
         is_under_savepoint: bool,
         message: &(ErasedEntity, QueueState),
-        answer: &dyn AttemptBody<C>,
+        answer: &AttemptBody<'_, C>,
     ) -> SettledRow<K> {
         let plan = Plan { served: &self.served, handler: answer, slot, claim: ClaimPlan::none() };
         let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;

@@ -133,7 +133,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let EndedCall { row, end, .. } = &ended;
         self.to_its_end(holder, slot, row, |holder| match end {
             CallEnd::Called(called) => match &**called {
-                Ok(Answered { message, answer }) => self.settle_called(holder, slot, row, Ok((message, answer))),
+                Ok(Answered { message, answer }) => self.settle_called(holder, slot, row, Ok((message, &**answer))),
                 Err(failure) => self.settle_called(holder, slot, row, Err(failure)),
             },
             CallEnd::Aborted => self.settle_taken_away(holder, row).unwrap_or_else(|| {

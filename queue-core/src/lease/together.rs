@@ -300,7 +300,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             idempotency_key: &idempotency_key,
             stop: slot.stop_signal(),
         };
-        let applied = catch_unwind(AssertUnwindSafe(|| answer.apply(&message.0, &mut message_of_call)));
+        let applied = catch_unwind(AssertUnwindSafe(|| answer(&message.0, &mut message_of_call)));
         if slot.revoked().is_some() {
             drop_safely(applied);
             return Uncommitted::undone("the transaction was taken away");

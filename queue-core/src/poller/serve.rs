@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::attempt::{BoxedRunner, Handling, RunnerSettings, TransactionRunner};
+use crate::attempt::{BoxedRunner, RunnerSettings, TransactionRunner};
 use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
@@ -74,7 +74,7 @@ where
     fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
         let handler: Arc<dyn Handler<Q, C>> = Arc::from(handler);
         let runner = TransactionRunner::new::<Q>(handler.clone(), settings)?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(Handling(handler))))))
+        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(handler)))))
     }
 
     fn lease_runner<H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
