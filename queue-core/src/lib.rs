@@ -109,8 +109,6 @@ pub mod internals {
             QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
             TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
-        #[cfg(feature = "_async")]
-        pub use crate::backend::{AsyncSession, SessionRuntime};
     }
 
     /// The statements.

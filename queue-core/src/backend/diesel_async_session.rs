@@ -21,7 +21,6 @@ use diesel_async::{
 };
 use futures_util::StreamExt;
 
-use super::async_session::{AsyncSession, run_on};
 use super::session_runtime::SessionRuntime;
 use crate::error::ConnectFailure;
 
@@ -41,7 +40,7 @@ pub struct DieselAsyncSession<C: AsyncClient> {
     // One of its own in a box, or one of the application's, which goes back to its pool when it is dropped.
     connection: Box<dyn DerefMut<Target = C> + Send>,
     // After the connection, whose task ends with the runtime.
-    runtime: SessionRuntime,
+    pub(crate) runtime: SessionRuntime,
     /// Whether an answer of the server was left behind, which the next statement would take for its own.
     is_out_of_step: bool,
 }
@@ -155,27 +154,24 @@ impl<C: AsyncClient> DieselAsyncSession<C> {
     /// If a transaction is open, and the code has begun another one in it that it has not ended, because it has dropped a
     /// future. In a handler, this is a failure of the attempt, which undoes everything.
     pub fn run<T>(&mut self, work: impl AsyncFnOnce(&mut C) -> T) -> T {
-        run_on(self, async |connection| Some(work(connection).await)).expect("nobody drops it")
-    }
-}
-
-impl<C: AsyncClient> AsyncSession for DieselAsyncSession<C> {
-    type AsyncConnection = C;
-
-    fn async_connection(&mut self) -> &mut C {
-        self.connection()
+        self.run_to_end(async |connection| Some(work(connection).await)).expect("nobody drops it")
     }
 
-    fn runtime(&self) -> SessionRuntime {
-        self.runtime.clone()
+    /// Runs async code on the session's connection like [`run`](Self::run). `None`: the code was dropped.
+    pub(crate) fn run_to_end<T>(&mut self, work: impl AsyncFnOnce(&mut C) -> Option<T>) -> Option<T> {
+        let runtime = self.runtime.clone();
+        ending_transactions(self, |session| session, |session| runtime.block_on(work(session.connection())))
     }
 
+    /// Returns how many transactions are open, one in the other.
     fn open_transactions(&mut self) -> Option<u32> {
         let status = <SessionTransactions as TransactionManager<_>>::transaction_manager_status_mut(self);
         status.transaction_depth().ok().flatten().map(u32::from)
     }
 
-    fn forget_transactions_above(&mut self, open: u32) -> bool {
+    /// Counts `open` transactions again if more are counted, or if the statement that begins or ends one was given up.
+    /// Returns whether that was so.
+    pub(super) fn forget_transactions_above(&mut self, open: u32) -> bool {
         if !self.was_given_up() && self.open_transactions().is_none_or(|now| now <= open) {
             return false;
         }
@@ -188,6 +184,8 @@ impl<C: AsyncClient> AsyncSession for DieselAsyncSession<C> {
         true
     }
 
+    /// Checks that the server's next answer belongs to the next statement. `false`: a statement was given up, and the
+    /// session sends no other.
     fn keeps_step(&mut self) -> bool {
         if !C::LEAVES_ANSWERS {
             return true;
@@ -201,14 +199,13 @@ impl<C: AsyncClient> AsyncSession for DieselAsyncSession<C> {
         }
         is_in_step
     }
-}
 
-impl<C: AsyncClient> DieselAsyncSession<C> {
     fn of(connection: impl DerefMut<Target = C> + Send + 'static, runtime: SessionRuntime) -> Self {
         DieselAsyncSession { connection: Box::new(connection), runtime, is_out_of_step: false }
     }
 
-    fn connection(&mut self) -> &mut C {
+    /// Returns the connection that async code uses.
+    pub(crate) fn connection(&mut self) -> &mut C {
         self.parts().0
     }
 
@@ -250,6 +247,32 @@ impl<C: AsyncClient> DieselAsyncSession<C> {
         *Transactions::transaction_manager_status_mut(manager) = status;
         was_given_up
     }
+}
+
+/// Runs async code that has a session, and checks that it has ended each transaction that it began. Otherwise a future
+/// was dropped in the middle of one, and what it has written must not be committed with the rest. `None` of the code means
+/// that it was dropped itself, and that nothing of it will be committed.
+///
+/// # Panics
+///
+/// If the code has not ended a transaction. As many are counted as before, and nobody can rely on the session. Also if it
+/// has given up a statement whose answer the next one would take for its own.
+pub(crate) fn ending_transactions<P, C: AsyncClient, T>(
+    place: &mut P,
+    session: impl Fn(&mut P) -> &mut DieselAsyncSession<C>,
+    work: impl FnOnce(&mut P) -> Option<T>,
+) -> Option<T> {
+    let open = session(place).open_transactions();
+    let answer = catch_unwind(AssertUnwindSafe(|| work(place)));
+    let left_one = open.is_some_and(|open| session(place).forget_transactions_above(open));
+    let keeps_step = matches!(answer, Ok(None)) || session(place).keeps_step();
+    let answer = answer.unwrap_or_else(|panic| resume_unwind(panic));
+    assert!(keeps_step, "async code has left a statement without its answer: a future was dropped before its end");
+    assert!(
+        !left_one || answer.is_none(),
+        "async code has left a transaction open: a future was dropped before its end"
+    );
+    answer
 }
 
 impl<C: AsyncClient> SimpleConnection for DieselAsyncSession<C> {

@@ -4,8 +4,6 @@
 //! database, add a folder here.
 
 mod archive;
-#[cfg(feature = "_async")]
-mod async_session;
 #[doc(hidden)]
 pub mod backends;
 mod bind;
@@ -55,8 +53,6 @@ mod trigger;
 mod trigger_migration;
 mod unknown_columns;
 
-#[cfg(feature = "_async")]
-pub use self::async_session::AsyncSession;
 pub use self::bind::Binds;
 pub use self::connection::{AsQueueConnection, QueueBackend, QueueConnection};
 pub use self::connection_source::ConnectionSource;
@@ -73,8 +69,6 @@ pub use self::now::{Now, NowPlus};
 pub use self::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::tokio_postgres::AsyncPgSession;
-#[cfg(feature = "_async")]
-pub use self::session_runtime::SessionRuntime;
 pub use self::session_setup::{SessionLimits, SessionSetup};
 pub use self::settings::SessionSettings;
 pub use self::statement::{Loads, Sql, Statement};
@@ -82,11 +76,11 @@ pub use self::table_name::TableName;
 pub use self::target::{Schema, Step, Target, TriggerMigration};
 pub use self::transactions::Transactions;
 
-#[cfg(feature = "_async")]
-pub(crate) use self::async_session::{ending_transactions, run_on};
 pub(crate) use self::captured::{Captured, CapturedKey, DatabaseText};
 pub(crate) use self::connections::Connections;
 pub(crate) use self::control_schema::{CONTROL_COLUMNS, CONTROL_TABLE};
+#[cfg(feature = "_async")]
+pub(crate) use self::diesel_async_session::{AsyncClient, ending_transactions};
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};

@@ -11,10 +11,7 @@ use tokio::sync::Notify;
 
 /// Drives the futures of one session, on the thread that waits for them.
 #[derive(Clone)]
-pub struct SessionRuntime(Driver);
-
-#[derive(Clone)]
-enum Driver {
+pub(crate) enum SessionRuntime {
     /// A runtime on the thread that waits. It also runs the task that reads from the connection, so that an answer wakes
     /// the thread that waits for it, and no other one before.
     Own(OwnRuntime),
@@ -26,7 +23,7 @@ impl SessionRuntime {
     /// Makes a runtime of the session's own.
     pub(super) fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(SessionRuntime(Driver::Own(OwnRuntime(Some(Arc::new(runtime))))))
+        Ok(SessionRuntime::Own(OwnRuntime(Some(Arc::new(runtime)))))
     }
 
     /// Takes the runtime of the application, on one of whose threads this is called.
@@ -35,22 +32,22 @@ impl SessionRuntime {
     ///
     /// If there is none.
     pub(super) fn of_the_application() -> Self {
-        SessionRuntime(Driver::Application(Handle::current()))
+        SessionRuntime::Application(Handle::current())
     }
 
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        match &self.0 {
-            Driver::Own(runtime) => runtime.get().block_on(future),
-            Driver::Application(handle) => handle.block_on(future),
+        match self {
+            SessionRuntime::Own(runtime) => runtime.get().block_on(future),
+            SessionRuntime::Application(handle) => handle.block_on(future),
         }
     }
 
     /// Drives a future that may itself call what blocks on this runtime: it is polled outside the runtime, which runs
     /// only while the future waits.
     pub(crate) fn drive<F: Future>(&self, future: F) -> F::Output {
-        let _context = match &self.0 {
-            Driver::Own(runtime) => runtime.get().enter(),
-            Driver::Application(handle) => handle.enter(),
+        let _context = match self {
+            SessionRuntime::Own(runtime) => runtime.get().enter(),
+            SessionRuntime::Application(handle) => handle.enter(),
         };
         let woken = Arc::new(Woken(Notify::new()));
         let waker = Waker::from(woken.clone());
@@ -74,7 +71,7 @@ impl Wake for Woken {
 }
 
 #[derive(Clone)]
-struct OwnRuntime(
+pub(crate) struct OwnRuntime(
     /// `None` once it is being dropped.
     Option<Arc<Runtime>>,
 );

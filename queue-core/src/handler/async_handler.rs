@@ -10,7 +10,7 @@ use super::handler::{Failure, Group, Handler, HandlerResult, Message};
 use super::lease::Lease;
 use super::lease_handler::LeaseHandler;
 use super::stop_signal::StopSignal;
-use crate::backend::{AsyncSession, ending_transactions, run_on};
+use crate::backend::{AsyncClient, DieselAsyncSession, ending_transactions};
 use crate::lock::unpoisoned;
 
 /// Processes one message of the entity `Q` by async code, on a connection of type `C`: diesel-async's `AsyncPgConnection`
@@ -119,18 +119,18 @@ pub struct Async<H>(
     pub H,
 );
 
-impl<Q, S, H> Handler<Q, S> for Async<H>
+impl<Q, C, H> Handler<Q, DieselAsyncSession<C>> for Async<H>
 where
-    S: AsyncSession,
-    H: AsyncHandler<Q, S::AsyncConnection>,
+    C: AsyncClient,
+    H: AsyncHandler<Q, C>,
 {
-    fn handle(&self, entity: &Q, message: &mut Message<'_, S>) -> HandlerResult {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, DieselAsyncSession<C>>) -> HandlerResult {
         on_connection(message, async |message| self.0.handle(entity, message).await)
     }
 
-    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, S>) -> Option<Vec<HandlerResult>> {
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, DieselAsyncSession<C>>) -> Option<Vec<HandlerResult>> {
         let Group { connection, messages, stop } = group;
-        let (runtime, messages, stop) = (connection.to_look_at().runtime(), std::mem::take(messages), *stop);
+        let (runtime, messages, stop) = (connection.to_look_at().runtime.clone(), std::mem::take(messages), *stop);
         // The future may ask for the connection, and so for statements of the queue's own that block on the runtime.
         ending_transactions(
             &mut OfSession(&mut **connection),
@@ -145,11 +145,11 @@ where
 
 // The compiler's messages about two closures say the same with and without this.
 #[diagnostic::do_not_recommend]
-impl<Q, S, A, Call, Apply> LeaseHandler<Q, S> for (Call, Async<Apply>)
+impl<Q, C, A, Call, Apply> LeaseHandler<Q, DieselAsyncSession<C>> for (Call, Async<Apply>)
 where
-    S: AsyncSession,
+    C: AsyncClient,
     Call: Fn(&Q, &Lease) -> Result<A, Failure> + Send + Sync,
-    Apply: AsyncFn(&Q, &A, &mut Message<'_, S::AsyncConnection>) -> HandlerResult + Send + Sync,
+    Apply: AsyncFn(&Q, &A, &mut Message<'_, C>) -> HandlerResult + Send + Sync,
 {
     type Answer = A;
 
@@ -157,19 +157,19 @@ where
         (self.0)(entity, lease)
     }
 
-    fn apply(&self, entity: &Q, answer: &A, message: &mut Message<'_, S>) -> HandlerResult {
+    fn apply(&self, entity: &Q, answer: &A, message: &mut Message<'_, DieselAsyncSession<C>>) -> HandlerResult {
         on_connection(message, async |message| (self.1.0)(entity, answer, message).await)
     }
 }
 
 /// Runs async code for a message, on the connection of its session.
-fn on_connection<S: AsyncSession>(
-    message: &mut Message<'_, S>,
-    work: impl AsyncFnOnce(&mut Message<'_, S::AsyncConnection>) -> HandlerResult,
+fn on_connection<C: AsyncClient>(
+    message: &mut Message<'_, DieselAsyncSession<C>>,
+    work: impl AsyncFnOnce(&mut Message<'_, C>) -> HandlerResult,
 ) -> HandlerResult {
     let Message { connection: session, state, details, try_number, idempotency_key, stop } = message;
     let (state, details, try_number, idempotency_key, stop) = (*state, *details, *try_number, *idempotency_key, *stop);
-    let answer = run_on(&mut **session, async |connection| {
+    let answer = session.run_to_end(async |connection| {
         let mut message = Message { connection, state, details, try_number, idempotency_key, stop };
         unless_stopped(stop, work(&mut message)).await
     });
@@ -193,12 +193,12 @@ async fn unless_stopped<T>(stop: &StopSignal, future: impl Future<Output = T>) -
 /// The async connection of a group's session.
 struct OfSession<'a, S>(&'a mut (dyn GroupConnection<S> + Send));
 
-impl<S: AsyncSession> GroupConnection<S::AsyncConnection> for OfSession<'_, S> {
-    fn to_use(&mut self) -> &mut S::AsyncConnection {
-        self.0.to_use().async_connection()
+impl<C: AsyncClient> GroupConnection<C> for OfSession<'_, DieselAsyncSession<C>> {
+    fn to_use(&mut self) -> &mut C {
+        self.0.to_use().connection()
     }
 
-    fn to_look_at(&mut self) -> &mut S::AsyncConnection {
-        self.0.to_look_at().async_connection()
+    fn to_look_at(&mut self) -> &mut C {
+        self.0.to_look_at().connection()
     }
 }

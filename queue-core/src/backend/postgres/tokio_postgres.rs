@@ -7,7 +7,6 @@ use diesel_async::AsyncPgConnection;
 use futures_util::{FutureExt, StreamExt};
 
 use super::pg_session::PgSession;
-use crate::backend::async_session::AsyncSession;
 use crate::backend::connection::QueueConnection;
 use crate::backend::diesel_async_session::{AsyncClient, DieselAsyncSession};
 
