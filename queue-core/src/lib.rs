@@ -114,17 +114,16 @@ pub mod internals {
     /// The statements.
     pub mod statement {
         pub use crate::statement::{
-            AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimFloor,
-            ClaimFrom, ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
-            Condition, CopyRows, Count, CountByStatus, CountByValue, CountFinished, CountPending, CountRow,
-            CountRowType, DueKeys, DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish,
-            FinishBlock, FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType,
-            IsArchived, IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LanesOf, LeaseDue, LeaseDueRow, LeasedAtOnce,
-            LeasedIn, Load, LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd, PendingRow,
-            PendingRowType, Pick, PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses, Recall, RemoveAll,
-            RemoveKeys, Retake, Row, RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle,
-            StateCondition, Take, Taken, TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages, Way,
-            WithTexts,
+            AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, Claim, ClaimFloor, ClaimFrom,
+            ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType, Condition,
+            CopyRows, Count, CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys,
+            DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish, FinishBlock,
+            FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived,
+            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LanesOf, LeaseDue, LeaseDueRow, LeasedAtOnce, LeasedIn, Load,
+            LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd, PendingRow, PendingRowType, Pick,
+            PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses, Recall, RemoveAll, Retake, Row,
+            RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, StateCondition, Take, Taken,
+            TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages, WithTexts,
         };
     }
 }

@@ -7,10 +7,10 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{Schema, Sql, Statement};
 use queueable::internals::statement::{
-    And, Archive, Change, ChangeAll, ChangeKeys, Claim, ClaimKey, ClaimKeys, Claimable, Condition, CopyRows, Count,
-    CountByStatus, DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present,
-    ProbeDue, ReadDetails, ReadPauses, Recall, RemoveAll, RemoveKeys, Retake, Sample, SetAside, SetPause, Settle,
-    StateCondition, Take, Taken, UndecodableRow, UnknownStages, Way,
+    And, Archive, Change, ChangeAll, Claim, ClaimKey, ClaimKeys, Claimable, Condition, CopyRows, Count, CountByStatus,
+    DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present, ProbeDue,
+    ReadDetails, ReadPauses, Recall, RemoveAll, Retake, Sample, SetAside, SetPause, Settle, StateCondition, Take,
+    Taken, UndecodableRow, UnknownStages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -187,7 +187,10 @@ fn the_sql_of_strict_crash_accounts() {
     };
     let mut listing = Listing::default();
     listing.add("mark", &Settle::new(row::<Payment>(&7), FENCE, &mark));
-    listing.add("retake", &Retake::new(Claim::new::<Payment>(), row::<Payment>(&7), FENCE));
+    listing.add(
+        "retake",
+        &Retake { claim: Claim::new::<Payment>(), row: row::<Payment>(&7), fence: FENCE, judges: false },
+    );
     listing.matches("strict");
 }
 
@@ -285,24 +288,20 @@ fn the_sql_of_batches_and_archives() {
     listing.add("rows for a preview", &Sample { row: Claim::new::<Payment>(), condition: of_kinds, limit: 5 });
     listing.add("read keys", &Keys::some(picked, 10_000, 3));
     let keys = rows::<Payment>(&[7, 8]);
-    let among = picked.among(&keys);
+    let (among, of_keys) = (picked.among(&keys), Condition::of_keys(queue::<Payment>(), &keys));
     listing.add("lock rows, passing over others", &Keys::lock(among, true));
     listing.add("lock rows", &Keys::lock(among, false));
     listing.add("count the rows that were left", &Count(among));
-    listing.add("change rows", &ChangeKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), &due));
-    listing.add("remove rows", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), None));
+    listing.add("change rows", &ChangeAll { condition: of_keys, change: &due, keep_off_index: false });
+    listing.add("remove rows", &RemoveAll(of_keys));
     listing.add("remove if due", &Settle::remove(row::<Payment>(&7), FENCE).if_due(true));
-    listing.add(
-        "copy to the archive",
-        &CopyRows::new(queue::<Payment>(), Way::To(archive.table()), &columns, rows::<Payment>(&[7, 8])),
-    );
+    listing.add("copy to the archive", &CopyRows { condition: of_keys, to: Some(archive.table()), columns: &columns });
     listing.add("read archived keys", &Keys::some(archived, 10_000, 0));
     listing.add(
         "copy from the archive",
-        &CopyRows::new(queue::<Payment>(), Way::From(&archive), &columns, rows::<Payment>(&[7, 8])),
+        &CopyRows { condition: of_keys.within(Some(&archive)), to: None, columns: &columns },
     );
-    listing
-        .add("remove from the archive", &RemoveKeys::new(queue::<Payment>(), rows::<Payment>(&[7, 8]), Some(&archive)));
+    listing.add("remove from the archive", &RemoveAll(of_keys.within(Some(&archive))));
     let target = erased::<Moved>().target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {
         listing.text("create archives, up", &step.up.join(";\n"));

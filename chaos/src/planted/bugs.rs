@@ -267,8 +267,8 @@ pub(crate) const BUGS: &[Bug] = &[
         on: EVERYWHERE,
         edits: &[instead_of(
             "statement/details.rs",
-            "with_details(queue, connection, rows)",
-            "Ok(with_details(queue, connection, rows)?.into_iter().filter(|row| row.message.is_ok()).collect())",
+            "self.with_details(connection, rows)",
+            "Ok(self.with_details(connection, rows)?.into_iter().filter(|row| row.message.is_ok()).collect())",
         )],
     },
     Bug {

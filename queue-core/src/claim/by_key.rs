@@ -13,7 +13,7 @@ use super::in_turn::claim_in_turn;
 use crate::backend::{LockSql, QueueConnection};
 use crate::entity::Key;
 use crate::row::RowKey;
-use crate::statement::{Claimed, ErasedQueue, Scope, claimed_within, is_plain};
+use crate::statement::{Claimed, ErasedQueue, Scope};
 
 /// The smallest number of keys in the first read: others may hold some of the rows.
 const CANDIDATES: u32 = 16;
@@ -30,7 +30,7 @@ pub fn claim_one<K: Key, C: QueueConnection>(
     if scope.only.is_none()
         && !queue.is_claimed_by_key(scope)
         && scope.except.is_empty()
-        && is_plain::<C::Backend, _>(queue.sql.options, scope)
+        && scope.is_plain::<C::Backend>(queue.sql.options)
     {
         return queue.claim(connection, scope);
     }
@@ -56,7 +56,7 @@ pub fn claim_some<K: Key, C: QueueConnection>(
         }
         None => claim_in_turn(queue, connection, locks, limit, scope)?,
     };
-    claimed_within(queue, connection, scope, rows)
+    queue.claimed_within(connection, scope, rows)
 }
 
 /// Locks and reads up to `limit` of the free rows that have been due longest. If there are none, the first read shows

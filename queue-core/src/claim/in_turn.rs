@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::row::Options;
-use crate::statement::{ClaimSome, ClaimedRow, ErasedQueue, Scope, locks_what_it_passes};
+use crate::statement::{ClaimSome, ClaimedRow, ErasedQueue, Scope};
 
 /// Claims the rows that come next, which are mostly the first ones by the entity's order.
 pub(crate) fn claim_in_turn<K: Key, C: QueueConnection>(
@@ -30,7 +30,7 @@ pub(crate) fn claim_in_turn<K: Key, C: QueueConnection>(
             None => Ok(Vec::new()),
         };
     }
-    let passes = locks && locks_what_it_passes::<C::Backend, _>(queue.sql.options, scope);
+    let passes = locks && scope.locks_what_it_passes::<C::Backend>(queue.sql.options);
     if let Some(age) = aged_first(queue.sql.options) {
         let aged = claim_free(queue, connection, passes, limit, |limit| claim(limit).aged(age))?;
         if !aged.is_empty() {

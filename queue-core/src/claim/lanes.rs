@@ -17,7 +17,7 @@ use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
-use crate::statement::{Claimed, ClaimedRow, FromLane, Pick, Scope, claimed_key, claimed_within, locks_what_it_passes};
+use crate::statement::{Claimed, ClaimedRow, FromLane, Pick, Scope};
 
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
 const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
@@ -107,7 +107,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         if rows.is_empty() && !is_sure {
             self.forget_lane(lane);
         }
-        let mut rows = claimed_within(self.places.queue, connection, scope, rows)?;
+        let mut rows = self.places.queue.claimed_within(connection, scope, rows)?;
         for row in &mut rows {
             row.details.lane = Some(lane.clone());
         }
@@ -159,7 +159,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
             let peek = LaneClaim { limit: refused_rows.more_than_all(), ..LaneClaim::PEEK };
             for row in self.claim_in_lane(connection, scope, peek, &from)? {
-                if !refused_rows.contain(&claimed_key(self.queue.sql, row)) {
+                if !refused_rows.contain(&self.queue.claimed_key(row)) {
                     return Ok(true);
                 }
             }
@@ -209,7 +209,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         if let Some(keys) = scope.only {
             return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows(RowKey::values(keys))));
         }
-        let may_pass = locks_what_it_passes::<C::Backend, _>(self.queue.sql.options, scope);
+        let may_pass = scope.locks_what_it_passes::<C::Backend>(self.queue.sql.options);
         let passes = rows.locks && from.pick == Pick::Any && may_pass;
         claim_free(self.queue, connection, passes, rows.limit, claim)
     }

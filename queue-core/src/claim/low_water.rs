@@ -13,7 +13,7 @@ use diesel::result::QueryResult;
 use crate::backend::{LockSql, QueueConnection};
 use crate::lock::Mutex;
 use crate::row::{Instant, Options};
-use crate::statement::{ClaimFloor, Scope, due_time_alone_decides};
+use crate::statement::{ClaimFloor, Scope};
 
 /// A full probe that takes less than this is not questioned. A quick one walks over a few thousand entries at most, and
 /// is no slower than a connection may be.
@@ -68,7 +68,7 @@ impl LowWater {
     /// any time; SQLite keeps no entries of settled rows. `at_once`: it is used from the first claim on and without a lag,
     /// however quick a full probe is.
     pub fn of<C: QueueConnection>(options: &Options, at_once: bool) -> Self {
-        let applies = !C::Backend::ONE_WRITER && due_time_alone_decides(options, Scope::<()>::ALL);
+        let applies = !C::Backend::ONE_WRITER && Scope::<()>::ALL.due_time_alone_decides(options);
         let at_once = at_once && applies;
         let now = time::Instant::now();
         let level = Level {

@@ -22,7 +22,7 @@ use crate::entity::Key;
 use crate::error::Error;
 use crate::lock::Mutex;
 use crate::row::{Instant as Due, RowKey};
-use crate::statement::{ClaimedRow, ErasedQueue, Scope, claimed_key, due_time_alone_decides};
+use crate::statement::{ClaimedRow, ErasedQueue, Scope};
 
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K: Key, C: QueueConnection> {
@@ -106,12 +106,12 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         let begun = Instant::now();
         let present = self.queue.present(connection)?;
         let scope = Scope::<K> { stages, ..Scope::ALL };
-        let keys = if due_time_alone_decides(self.queue.sql.options, scope) && self.queue.sql.options.stages.is_none() {
+        let keys = if scope.due_time_alone_decides(self.queue.sql.options) && self.queue.sql.options.stages.is_none() {
             self.queue.due_keys(connection, number, None)?
         } else {
             let claim = self.queue.claim_of(scope, number).locked(false);
             let rows: Vec<ClaimedRow<K>> = (self.queue.load_claimed)(connection, &claim)?;
-            rows.into_iter().map(|row| claimed_key(self.queue.sql, row)).collect()
+            rows.into_iter().map(|row| self.queue.claimed_key(row)).collect()
         };
         self.state.lock().arrive(keys, number, present, begun);
         Ok(())

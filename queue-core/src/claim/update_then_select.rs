@@ -10,7 +10,7 @@ use super::in_turn::aged_first;
 use crate::backend::{QueueConnection, execute};
 use crate::entity::Key;
 use crate::row::{Instant, RowKey};
-use crate::statement::{Claimed, ErasedQueue, Scope, Take, with_details};
+use crate::statement::{Claimed, ErasedQueue, Scope, Take};
 
 /// Takes rows, and reads them as they are now. `None`: another claim has drawn the same token.
 pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
@@ -44,5 +44,5 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     if rows.len() != taken {
         return Ok(None);
     }
-    Ok(Some((began, with_details(queue, connection, rows)?)))
+    Ok(Some((began, queue.with_details(connection, rows)?)))
 }

@@ -15,7 +15,7 @@ use crate::entity::{Entity, HasArchive, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::OnFinish;
-use crate::statement::{Archive, CopyRows, Way};
+use crate::statement::{Archive, Condition, CopyRows};
 
 /// The result of [`Queue::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,7 +275,9 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &CopyRows::new(Q::SQL, Way::To(archive), columns, Q::rows(keys)))?)
+        let rows = Q::rows(keys);
+        let copy = CopyRows { condition: Condition::of_keys(Q::SQL, &rows), to: Some(archive), columns };
+        exactly(keys.len(), execute(connection, &copy)?)
     }
 
     fn copy_from(
@@ -285,6 +287,8 @@ where
         columns: &[String],
         keys: &[Q::Key],
     ) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &CopyRows::new(Q::SQL, Way::From(archive), columns, Q::rows(keys)))?)
+        let rows = Q::rows(keys);
+        let condition = Condition::of_keys(Q::SQL, &rows).within(Some(archive));
+        exactly(keys.len(), execute(connection, &CopyRows { condition, to: None, columns })?)
     }
 }

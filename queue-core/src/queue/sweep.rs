@@ -16,7 +16,7 @@ use crate::backend::{Loads, LockSql, QueueConnection, execute, load};
 use crate::entity::{Entity, StoredIn};
 use crate::error::{Error, refused};
 use crate::statement::{
-    Archive, Change, ChangeKeys, Count, KeyRow, KeyRowType, Keys, RemoveKeys, StateCondition, padded,
+    Archive, Change, ChangeAll, Condition, Count, KeyRow, KeyRowType, Keys, RemoveAll, StateCondition,
 };
 use diesel::sql_types::BigInt;
 
@@ -318,7 +318,7 @@ where
     ) -> QueryResult<Vec<Q::Key>> {
         let states = self.states_and(states);
         let condition = self.condition(&states).within(archive);
-        let among = padded(Q::rows(keys));
+        let among = Q::rows(keys);
         let locked = Keys::lock(condition.among(&among), passes_over);
         let keys = load::<KeyRowType<Q>, KeyRow<Q::Key>, _>(connection, &locked)?;
         Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
@@ -333,16 +333,19 @@ where
     ) -> QueryResult<usize> {
         let states = self.states_and(states);
         let condition = self.condition(&states).within(archive);
-        let among = padded(Q::rows(keys));
+        let among = Q::rows(keys);
         let counts = load::<BigInt, i64, _>(connection, &Count(condition.among(&among)))?;
         Ok(counts.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum())
     }
 
     fn change_keys(&self, connection: &mut C, keys: &[Q::Key], change: &Change) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &ChangeKeys::new(Q::SQL, Q::rows(keys), change))?)
+        let rows = Q::rows(keys);
+        let change = ChangeAll { condition: Condition::of_keys(Q::SQL, &rows), change, keep_off_index: false };
+        exactly(keys.len(), execute(connection, &change)?)
     }
 
     fn remove_keys(&self, connection: &mut C, keys: &[Q::Key], archive: Option<&Archive>) -> QueryResult<usize> {
-        exactly(keys.len(), execute(connection, &RemoveKeys::new(Q::SQL, Q::rows(keys), archive))?)
+        let rows = Q::rows(keys);
+        exactly(keys.len(), execute(connection, &RemoveAll(Condition::of_keys(Q::SQL, &rows).within(archive)))?)
     }
 }

@@ -8,7 +8,7 @@ use super::claim::Claim;
 use super::condition::push_keys;
 use super::due::Claimable;
 use super::key_text::push_select_key;
-use super::limit::{Limit, padded};
+use super::limit::Limit;
 use super::walk::{Walk, push_index_hint};
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
@@ -41,7 +41,7 @@ pub struct ClaimKeys<DB: QueueBackend> {
 impl<DB: QueueBackend> ClaimKeys<DB> {
     /// Claims the rows with these keys, in no order: at most `limit` of them, and it leaves the others unlocked.
     pub fn new(claim: Claim<DB>, keys: Vec<IsKey<DB>>, limit: Option<u32>) -> Self {
-        ClaimKeys { claim, keys: padded(keys), limit: limit.map(Limit::of) }
+        ClaimKeys { claim, keys, limit: limit.map(Limit::of) }
     }
 }
 

@@ -155,12 +155,6 @@ pub struct Claimed<K> {
     pub details: Details,
 }
 
-/// Returns the key of a row that a claim has read.
-pub(crate) fn claimed_key<K: Key, DB: QueueBackend>(queue: &QueueSql<DB>, row: ClaimedRow<K>) -> RowKey<K> {
-    let (text, _) = occasion_of(queue, &row.0, &row.1);
-    RowKey::new(row.0, text)
-}
-
 impl<K: Key> Claimed<K> {
     /// Reads a row as this database returned it.
     pub(crate) fn read<DB: QueueBackend>(queue: &QueueSql<DB>, row: ClaimedRow<K>) -> Self {

@@ -4,15 +4,13 @@ use diesel::result::QueryResult;
 
 use super::by_key::{ClaimKey, ClaimKeys, DueKeys};
 use super::claim::Claimed;
-use super::details::claimed_within;
 use super::erased::ErasedQueue;
 use super::finish::{ends_at_once, text_of};
-use super::key_text::row_key;
+use super::key_text::occasion_of;
 use super::prefetch_rows::{LockVersion, PrefetchRows, RowVersion};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
-use super::turn::due_time_alone_decides;
-use crate::backend::{LockSql, QueueConnection};
+use crate::backend::{LockSql, QueueConnection, Statement, TextSql};
 use crate::entity::Key;
 use crate::row::{Instant, RowKey};
 
@@ -25,14 +23,32 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             None => (self.load_plain)(connection, &plain)?,
             floor => (self.load_from)(connection, &plain.not_below(floor))?,
         };
-        Ok(claimed_within(self, connection, scope, rows)?.pop())
+        Ok(self.claimed_within(connection, scope, rows)?.pop())
     }
 
     /// Reads the keys of up to `limit` rows that have been due longest, without a lock, for
     /// [`claim_keys`](Self::claim_keys). It leaves out rows that are due earlier than `floor`.
     pub fn due_keys(&self, connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<K>>> {
-        let keys = (self.load_keys)(connection, &DueKeys::new(self.sql, limit, floor))?;
-        Ok(keys.into_iter().map(|(key, text)| row_key(self.sql, key, &text)).collect())
+        self.read_keys(connection, &DueKeys::new(self.sql, limit, floor))
+    }
+
+    pub(super) fn read_keys(
+        &self,
+        connection: &mut C,
+        keys: &dyn Statement<C::Backend>,
+    ) -> QueryResult<Vec<RowKey<K>>> {
+        let keys = (self.load_keys)(connection, keys)?;
+        let read = |(key, text): (K, String)| {
+            let text = C::Backend::TEXT_FORM.read_key(&text, self.sql.key_parts);
+            RowKey::new(key, text)
+        };
+        Ok(keys.into_iter().map(read).collect())
+    }
+
+    /// Returns the key of a row that a claim has read.
+    pub(crate) fn claimed_key(&self, (key, text, ..): ClaimedRow<K>) -> RowKey<K> {
+        let (text, _) = occasion_of(self.sql, &key, &text);
+        RowKey::new(key, text)
     }
 
     /// Locks and reads up to `limit` of the rows with these keys, those that are due and free.
@@ -51,13 +67,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
                 (self.load_claimed)(connection, &claim)?
             }
         };
-        claimed_within(self, connection, scope, rows)
+        self.claimed_within(connection, scope, rows)
     }
 
     /// Tells whether the rows of this scope are claimed by keys that were read before. This is so if the due time alone
     /// decides which row is next, and a claim along the index would keep others from settling their rows.
     pub fn is_claimed_by_key(&self, scope: Scope<'_, K>) -> bool {
-        C::Backend::PREFETCHES_KEYS && due_time_alone_decides(self.sql.options, scope)
+        C::Backend::PREFETCHES_KEYS && scope.due_time_alone_decides(self.sql.options)
     }
 
     /// Reads up to `limit` rows that have been due longest, without a lock, each with its version. It leaves out rows
@@ -86,7 +102,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             && self.sql.options.stages.is_none()
             && !self.sql.options.needs_details()
             && self.is_its_row
-            && due_time_alone_decides(self.sql.options, scope)
+            && scope.due_time_alone_decides(self.sql.options)
     }
 
     /// Takes the lock of an exclusive entity. `false`: another session holds it. Run it in a transaction; the lock ends

@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::archive_table::Archive;
-use super::limit::keep_if_few;
+use super::limit::{keep_if_few, padded};
 use super::writer::Writer;
 use crate::backend::QueueBackend;
 use crate::entity::{IsKey, QueueSql};
@@ -161,6 +161,11 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         Condition { queue, filter, states, kinds: &[], among: None, archive: None }
     }
 
+    /// Picks the rows with these keys.
+    pub fn of_keys(queue: &'static QueueSql<DB>, keys: &'a [IsKey<DB>]) -> Self {
+        Condition::new(queue, None, &[]).among(keys)
+    }
+
     /// Picks only rows of one of these kinds, for which all conditions of one of the lists hold. Without lists it picks
     /// all rows.
     pub fn of_kinds(self, kinds: &'a [Vec<StateCondition>]) -> Self {
@@ -223,15 +228,18 @@ pub(crate) fn push_keys<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, keys
     if keys.is_empty() {
         return sql.push("1 = 0");
     }
+    let keys = padded(keys.iter().collect());
     sql.within(("(", ")"), |sql| {
-        sql.each(keys.chunks(GROUP), " OR ", |sql, keys| sql.within(("(", ")"), |sql| push_any_key(sql, keys)))
+        sql.each(keys.chunks(GROUP), " OR ", |sql, keys| {
+            sql.within(("(", ")"), |sql| push_any_key(sql, keys.iter().copied()))
+        })
     })
 }
 
 /// Writes `(key) OR (key) ..`.
 pub(crate) fn push_any_key<'b, DB: QueueBackend>(
     sql: &mut Writer<'_, 'b, DB>,
-    keys: &'b [IsKey<DB>],
+    keys: impl IntoIterator<Item = &'b IsKey<DB>>,
 ) -> QueryResult<()> {
     sql.each(keys, " OR ", |sql, is_key| sql.within(("(", ")"), |sql| sql.push_is_key("", is_key)))
 }

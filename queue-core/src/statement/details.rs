@@ -40,46 +40,44 @@ impl<DB: QueueBackend> Statement<DB> for ReadDetails<DB> {
     }
 }
 
-/// Reports to the scope how far the claim has come, and reads the other columns that the rows' attempts need.
-pub(crate) fn claimed_within<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    scope: Scope<'_, K>,
-    rows: Vec<ClaimedRow<K>>,
-) -> QueryResult<Vec<Claimed<K>>> {
-    if let Some(claim_floor) = scope.claim_floor {
-        // In no order: a claim by keys returns the rows in any order.
-        let due = || rows.iter().filter_map(|row| Some(row.4.read()?.0?.time));
-        claim_floor.is_answered();
-        claim_floor.has_claimed(due().min(), due().max());
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Reports to the scope how far the claim has come, and reads the other columns that the rows' attempts need.
+    pub(crate) fn claimed_within(
+        &self,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        rows: Vec<ClaimedRow<K>>,
+    ) -> QueryResult<Vec<Claimed<K>>> {
+        if let Some(claim_floor) = scope.claim_floor {
+            // In no order: a claim by keys returns the rows in any order.
+            let due = || rows.iter().filter_map(|row| Some(row.4.read()?.0?.time));
+            claim_floor.is_answered();
+            claim_floor.has_claimed(due().min(), due().max());
+        }
+        self.with_details(connection, rows)
     }
-    with_details(queue, connection, rows)
-}
 
-/// Reads the columns that attempts need beyond the five, if the entity asks for more.
-pub(crate) fn with_details<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    rows: Vec<ClaimedRow<K>>,
-) -> QueryResult<Vec<Claimed<K>>> {
-    let mut claimed: Vec<_> = rows.into_iter().map(|row| Claimed::read(queue.sql, row)).collect();
-    if queue.sql.options.needs_details() {
-        for row in &mut claimed {
-            match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails(queue.row(&row.key))) {
-                Ok(details) => {
-                    let read = details.into_iter().next().map(Details::from).unwrap_or_default();
-                    row.details = read.with_occasion_of(std::mem::take(&mut row.details));
-                    row.fence.change_count = row.details.change_count;
-                }
-                // As for the entity itself: a row that cannot be read fails, and does not hold up others.
-                Err(DieselError::DeserializationError(why)) => {
-                    if row.message.is_ok() {
-                        row.message = Err(why);
+    /// Reads the columns that attempts need beyond the five, if the entity asks for more.
+    pub(crate) fn with_details(&self, connection: &mut C, rows: Vec<ClaimedRow<K>>) -> QueryResult<Vec<Claimed<K>>> {
+        let mut claimed: Vec<_> = rows.into_iter().map(|row| Claimed::read(self.sql, row)).collect();
+        if self.sql.options.needs_details() {
+            for row in &mut claimed {
+                match load::<DetailsType, DetailsRow, _>(connection, &ReadDetails(self.row(&row.key))) {
+                    Ok(details) => {
+                        let read = details.into_iter().next().map(Details::from).unwrap_or_default();
+                        row.details = read.with_occasion_of(std::mem::take(&mut row.details));
+                        row.fence.change_count = row.details.change_count;
                     }
+                    // As for the entity itself: a row that cannot be read fails, and does not hold up others.
+                    Err(DieselError::DeserializationError(why)) => {
+                        if row.message.is_ok() {
+                            row.message = Err(why);
+                        }
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
         }
+        Ok(claimed)
     }
-    Ok(claimed)
 }

@@ -8,7 +8,7 @@ use diesel::result::QueryResult;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, column_names};
 use crate::entity::QueueSql;
-use crate::row::{Details, RowKey, TextForm};
+use crate::row::{Details, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
 /// separated by commas.
@@ -60,11 +60,6 @@ fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: boo
     }
     sql.out.push_sql(after);
     Ok(())
-}
-
-/// Reads the text of a key.
-pub(crate) fn row_key<K, DB: QueueBackend>(queue: &QueueSql<DB>, value: K, text: &str) -> RowKey<K> {
-    RowKey::new(value, DB::TEXT_FORM.read_key(text, queue.key_parts))
 }
 
 /// Returns the text of a key that is a whole number.

@@ -8,7 +8,6 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use super::ahead::{AheadDue, AheadKey};
 use super::due::Claimable;
 use super::erased::ErasedQueue;
-use super::key_text::row_key;
 use super::lane::{DueLanes, LanesOf, LeasedIn};
 use super::next_lanes::NextLanes;
 use super::probe_due::time_until;
@@ -77,8 +76,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the key of that row.
     pub fn ahead(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<K>>> {
-        let ahead = (self.load_keys)(connection, &AheadKey(self.sql, lane.clone()))?.pop();
-        Ok(ahead.map(|(key, text)| row_key(self.sql, key, &text)))
+        Ok(self.read_keys(connection, &AheadKey(self.sql, lane.clone()))?.pop())
     }
 
     /// Counts the rows of a lane, up to `limit`, that are under leases which have not ended, without the row with this

@@ -5,14 +5,12 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 
-use super::details::claimed_within;
 use super::erased::ErasedQueue;
 use super::finish::{Finish, LockLeased, ends_at_once, text_of};
 use super::lease_due::{LeaseDue, LeasedAtOnce};
 use super::rows::ClaimedRow;
 use super::scope::Scope;
 use super::take::{Present, Taken};
-use super::turn::due_time_alone_decides;
 use crate::backend::{LockSql, QueueConnection, RoundTrips, load_first};
 use crate::entity::Key;
 use crate::error::refused;
@@ -43,7 +41,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
                 None => undecodable.extend(began_at),
             }
         }
-        let rows = claimed_within(self, connection, scope, rows)?.into_iter().zip(began).collect();
+        let rows = self.claimed_within(connection, scope, rows)?.into_iter().zip(began).collect();
         Ok(LeasedAtOnce { rows, undecodable })
     }
 
@@ -52,7 +50,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     pub fn is_leased_at_once(&self, scope: Scope<'_, K>) -> bool {
         C::Backend::LEASES_AT_ONCE
             && !self.sql.options.needs_details()
-            && due_time_alone_decides(self.sql.options, scope)
+            && scope.due_time_alone_decides(self.sql.options)
     }
 
     /// Reads the database's current time.

@@ -3,10 +3,10 @@
 
 use diesel::result::QueryResult;
 
-use super::archive::{CopyRows, RemoveKeys, Way};
+use super::archive::CopyRows;
 use super::change::{Change, Next, hangs_on_content};
-use super::keys::ChangeKeys;
-use super::settle::Settle;
+use super::condition::Condition;
+use super::settle::{ChangeAll, RemoveAll, Settle};
 use crate::backend::{ErrorClass, QueueConnection, TableName, execute};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::error::refused;
@@ -74,7 +74,8 @@ pub(crate) fn settle<C: QueueConnection>(
             let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
             let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
             let note = Change { error: ErrorText::Set(text.trim_start().to_owned()), ..Change::default() };
-            execute(connection, &ChangeKeys::new(queue, keys, &note))?;
+            let condition = Condition::of_keys(queue, &keys);
+            execute(connection, &ChangeAll { condition, change: &note, keep_off_index: false })?;
         }
         Err(error) => return Err(error),
     }
@@ -129,18 +130,19 @@ fn let_go<C: QueueConnection>(
     keys: &[IsKey<C::Backend>],
     on_finish: OnFinish,
 ) -> QueryResult<()> {
+    let condition = Condition::of_keys(queue, keys);
     if let OnFinish::Archive(name) = on_finish {
         let live = TableName::of(queue.table, &C::Backend::default())?;
         // Read each time, because the application may add a column while its pollers run. It cannot do so while this
         // transaction holds a row of the table.
         let columns = connection.copied_columns(&live)?;
         let archive = live.beside(name);
-        let copied = execute(connection, &CopyRows::new(queue, Way::To(&archive), &columns, keys.to_vec()))?;
+        let copied = execute(connection, &CopyRows { condition, to: Some(&archive), columns: &columns })?;
         if copied != keys.len() {
             return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
         }
     }
-    let removed = execute(connection, &RemoveKeys::new(queue, keys.to_vec(), None))?;
+    let removed = execute(connection, &RemoveAll(condition))?;
     match removed == keys.len() {
         true => Ok(()),
         false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),

@@ -8,7 +8,6 @@ use diesel::sql_types::{BigInt, Text};
 use super::due::Claimable;
 use super::erased::ErasedQueue;
 use super::head::{AnotherIsLeased, Head};
-use super::key_text::row_key;
 use super::probe_due::{OldestDue, ProbeDue, time_until};
 use super::undecodable::{KeyTexts, UndecodableRow};
 use super::unknown_stages::UnknownStages;
@@ -47,8 +46,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads, without a lock, the key of the first pending row of an exclusive entity, in its order.
     pub fn head(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<K>>> {
-        let head = (self.load_keys)(connection, &Head(Claimable::new(self.sql, stages)))?.pop();
-        Ok(head.map(|(key, text)| row_key(self.sql, key, &text)))
+        Ok(self.read_keys(connection, &Head(Claimable::new(self.sql, stages)))?.pop())
     }
 
     /// Tells whether a row other than the one with this key is under a lease.
@@ -82,10 +80,9 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Runs the claim without reading its result. It fails if the entity's columns or the right to lock are missing.
     pub fn try_claim(&self, connection: &mut C) -> QueryResult<()> {
         // In a lane no row may overtake one that this try holds for a moment.
-        if self.sql.options.is_scheduled() {
-            let none = self.claim_all().some(0, Vec::new());
-            return execute(connection, &none).map(drop);
+        match self.sql.options.is_scheduled() {
+            true => execute(connection, &self.claim_all().some(0, Vec::new())).map(drop),
+            false => execute(connection, &self.claim_all()).map(drop),
         }
-        execute(connection, &self.claim_all()).map(drop)
     }
 }

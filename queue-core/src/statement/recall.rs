@@ -63,22 +63,14 @@ impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
 /// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
 /// that holds the row.
 pub struct Retake<DB: QueueBackend> {
-    claim: Claim<DB>,
-    row: KeyedRow<DB>,
-    fence: Fence,
-    judges: bool,
-}
-
-impl<DB: QueueBackend> Retake<DB> {
-    /// Retakes the row with this key.
-    pub fn new(claim: Claim<DB>, row: KeyedRow<DB>, fence: Fence) -> Self {
-        Retake { claim, row, fence, judges: false }
-    }
-
-    /// Retakes it only if the condition of its claim still holds.
-    pub fn if_condition_holds(self) -> Self {
-        Retake { judges: true, ..self }
-    }
+    /// What is read of the row.
+    pub claim: Claim<DB>,
+    /// The row.
+    pub row: KeyedRow<DB>,
+    /// Its state.
+    pub fence: Fence,
+    /// Whether the condition of its claim must still hold.
+    pub judges: bool,
 }
 
 impl<DB: QueueBackend> Statement<DB> for Retake<DB> {

@@ -4,22 +4,21 @@ use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{Integer, Nullable, Text};
 
 use super::claim::Claimed;
-use super::details::with_details;
 use super::erased::ErasedQueue;
 use super::recall::{Recall, Retake};
-use crate::backend::{QueueConnection, Statement, load_first};
+use crate::backend::{QueueConnection, load_first};
 use crate::entity::Key;
 use crate::row::{Fence, Instant, TimestampUtc};
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the row's state under its lock, and waits for another session that holds it.
     pub fn recall(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
-        Ok(state_of(connection, &Recall::new(self.row(key)))?.and_then(state))
+        state_of(connection, &Recall::new(self.row(key)))
     }
 
     /// Reads the row's state under its lock, unless another session holds it.
     pub fn recall_unless_locked(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
-        Ok(state_of(connection, &Recall::new(self.row(key)).unless_locked())?.and_then(state))
+        state_of(connection, &Recall::new(self.row(key)).unless_locked())
     }
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
@@ -47,27 +46,22 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Locks and reads again a row that is still as it was claimed, due or not. It waits for another session that holds
     /// the row.
     pub fn retake(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
-        let rows = (self.load_claimed)(connection, &Retake::new(self.claim_all(), self.row(key), fence))?;
-        Ok(with_details(self, connection, rows)?.pop())
+        self.retake_row(connection, Retake { claim: self.claim_all(), row: self.row(key), fence, judges: false })
     }
 
     /// Does the same only if the condition of the row's claim still holds.
     pub fn retake_if_claimable(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
-        let rows =
-            (self.load_claimed)(connection, &Retake::new(self.claim_all(), self.row(key), fence).if_condition_holds())?;
-        Ok(with_details(self, connection, rows)?.pop())
+        self.retake_row(connection, Retake { claim: self.claim_all(), row: self.row(key), fence, judges: true })
+    }
+
+    fn retake_row(&self, connection: &mut C, retake: Retake<C::Backend>) -> QueryResult<Option<Claimed<K>>> {
+        let rows = (self.load_claimed)(connection, &retake)?;
+        Ok(self.with_details(connection, rows)?.pop())
     }
 }
 
-/// Reads the status and the try count of a row.
-fn state_of<C: QueueConnection>(
-    connection: &mut C,
-    recall: &dyn Statement<C::Backend>,
-) -> QueryResult<Option<(String, i32)>> {
-    load_first::<(Text, Integer), _, _>(connection, recall)
-}
-
-/// Returns the state that was read, if it is a known one.
-fn state((status, try_count): (String, i32)) -> Option<Fence> {
-    Some(Fence::new(status.parse().ok()?, try_count))
+/// Reads the state of a row, if it is a known one.
+fn state_of<C: QueueConnection>(connection: &mut C, recall: &Recall<C::Backend>) -> QueryResult<Option<Fence>> {
+    let row = load_first::<(Text, Integer), (String, i32), _>(connection, recall)?;
+    Ok(row.and_then(|(status, try_count)| Some(Fence::new(status.parse().ok()?, try_count))))
 }

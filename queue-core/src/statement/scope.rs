@@ -1,6 +1,8 @@
-//! Which of the due rows a worker claims.
+//! Which of the due rows a worker claims, and what decides which one is next: the due time alone, an order, or the head
+//! of an exclusive queue.
 
-use crate::row::{Instant, RowKey};
+use crate::backend::QueueBackend;
+use crate::row::{Instant, Options, RowKey};
 
 /// Where a claim begins, and the receiver of its results.
 pub trait ClaimFloor: std::fmt::Debug {
@@ -44,6 +46,29 @@ impl<K> Scope<'_, K> {
     pub(crate) fn keeps_to_mark(&self) -> bool {
         self.claim_floor.is_some_and(|claim_floor| claim_floor.keeps_to_mark())
     }
+
+    /// Tells whether the one statement that is prepared once and for all always finds the next row.
+    pub(crate) fn is_plain<DB: QueueBackend>(&self, options: &Options) -> bool {
+        let Options { order, exclusive, .. } = *options;
+        !exclusive
+            && !options.is_scheduled()
+            && order.is_none_or(|order| order.age.is_none())
+            && !self.locks_what_it_passes::<DB>(options)
+    }
+
+    /// Tells whether the due time alone decides which row is next.
+    pub(crate) fn due_time_alone_decides(&self, options: &Options) -> bool {
+        let Options { order, conditional, exclusive, .. } = *options;
+        let is_plain = order.is_none() && !conditional && !exclusive && !options.is_scheduled();
+        is_plain && self.stages.is_none() && self.only.is_none()
+    }
+
+    /// Tells whether a claim may pass rows that it does not take, and would keep their locks.
+    pub(crate) fn locks_what_it_passes<DB: QueueBackend>(&self, options: &Options) -> bool {
+        let Options { order, conditional, .. } = *options;
+        let may_pass = conditional || order.is_some() || self.stages.is_some();
+        DB::LOCKS_WHAT_IT_PASSES && may_pass
+    }
 }
 
 impl<K> Clone for Scope<'_, K> {
@@ -53,9 +78,3 @@ impl<K> Clone for Scope<'_, K> {
 }
 
 impl<K> Copy for Scope<'_, K> {}
-
-impl<K> Default for Scope<'_, K> {
-    fn default() -> Self {
-        Scope::ALL
-    }
-}

@@ -1,4 +1,5 @@
-//! Reads rows for an operation: how many, how many of each status, the rows themselves, or some of them to show.
+//! Reads rows for an operation: how many, how many of each status, the rows themselves, some of
+//! them to show, or their keys in portions. An operation on very many rows reads and locks those in small transactions.
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
@@ -84,5 +85,43 @@ impl<DB: QueueBackend> Statement<DB> for Sample<'_, DB> {
         self.condition.push_from(&mut sql)?;
         self.condition.push(&mut sql)?;
         sql.push(&format!(" ORDER BY {{key}} LIMIT {}", self.limit))
+    }
+}
+
+/// Reads the keys of the rows that a condition picks, in their order.
+pub struct Keys<'a, DB: QueueBackend> {
+    condition: Condition<'a, DB>,
+    limit: Option<(i64, i64)>,
+    lock: &'static str,
+}
+
+impl<'a, DB: QueueBackend> Keys<'a, DB> {
+    /// Reads at most `limit` keys, after the first `offset` of them.
+    pub fn some(condition: Condition<'a, DB>, limit: usize, offset: usize) -> Self {
+        let bound = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        Keys { condition, limit: Some((bound(limit), bound(offset))), lock: "" }
+    }
+
+    /// Locks the rows. It either passes over rows that others hold, or waits for them.
+    pub fn lock(condition: Condition<'a, DB>, passes_over: bool) -> Self {
+        Keys { condition, limit: None, lock: if passes_over { DB::CLAIM_LOCK } else { DB::ROW_LOCK } }
+    }
+}
+
+impl<DB: QueueBackend> Statement<DB> for Keys<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.condition.queue, out);
+        sql.push("SELECT {key}")?;
+        self.condition.push_from(&mut sql)?;
+        self.condition.push(&mut sql)?;
+        sql.push(" ORDER BY {key}")?;
+        if let Some((limit, offset)) = &self.limit {
+            sql.push(" LIMIT ")?;
+            DB::bind_big_integer(&mut sql.out, limit)?;
+            sql.push(" OFFSET ")?;
+            DB::bind_big_integer(&mut sql.out, offset)?;
+        }
+        sql.out.push_sql(self.lock);
+        Ok(())
     }
 }

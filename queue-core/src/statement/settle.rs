@@ -88,13 +88,17 @@ impl<DB: QueueBackend> Statement<DB> for ChangeAll<'_, DB> {
     }
 }
 
-/// Removes all rows that a condition picks.
+/// Removes all rows that a condition picks, from the queue's table or from an archive.
 pub struct RemoveAll<'a, DB: QueueBackend>(pub Condition<'a, DB>);
 
 impl<DB: QueueBackend> Statement<DB> for RemoveAll<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.0.queue, out);
-        sql.push("DELETE FROM {table}")?;
+        sql.push("DELETE")?;
+        if let Some(archive) = self.0.archive.filter(|_| DB::DELETE_NAMES_ALIAS) {
+            sql.push_with(" {}", &[&archive.alias])?;
+        }
+        self.0.push_from(&mut sql)?;
         self.0.push(&mut sql)
     }
 }
