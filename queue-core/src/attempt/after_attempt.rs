@@ -79,27 +79,23 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                     return Turn::Settled(settled);
                 }
                 Ok(Conclusion::Interrupted) => {
-                    watch.is_interrupted(why_interrupted(&remainder));
+                    let why = match &remainder {
+                        Remainder::Leave => "the poller has taken the transaction away",
+                        _ => remainder.cause().unwrap_or("its end was not recorded"),
+                    };
+                    watch.is_interrupted(why);
                     return Turn::Interrupted;
                 }
                 Ok(Conclusion::Overtaken) => {
                     // The row cannot show what happened. If its handler has committed, the effects may stay.
-                    let untold = match &remainder {
-                        Remainder::Record(_, change) => change.error.text().map(|text| format!(": {text}")),
-                        _ => None,
-                    };
-                    let untold = untold.unwrap_or_default();
+                    let untold = remainder.failure().map(|text| format!(": {text}")).unwrap_or_default();
                     let text = format!("row {key} was changed by somebody else{untold}");
                     self.warn(&text);
                     watch.is_interrupted(&text);
                     return Turn::Interrupted;
                 }
                 Ok(Conclusion::Refused { is_noted }) => {
-                    let cause = match &remainder {
-                        Remainder::Record(_, change) => change.error.text().unwrap_or(KEPT),
-                        Remainder::Postpone(interruption) => &interruption.cause,
-                        _ => KEPT,
-                    };
+                    let cause = remainder.failure().or(remainder.cause()).unwrap_or(KEPT);
                     watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
                     return self.leave_alone(&row, cause, is_noted);
                 }
@@ -138,12 +134,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone
     /// comes to an end. Also returns how long the row waits, if nothing else can be written on it.
     fn count_interruption(&self, row: &UnsettledRow<K>, remainder: Remainder) -> (Remainder, Duration) {
-        let interruption = match &remainder {
-            Remainder::Postpone(interruption) => Some(&interruption.cause),
-            Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
-            _ => None,
-        };
-        if let Some(cause) = interruption {
+        if let Some(cause) = remainder.cause() {
             self.warn(&format!("an attempt was interrupted: {cause}"));
         }
         let Remainder::Postpone(interruption) = remainder else {
@@ -157,15 +148,5 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         let failure = Failure::retry(AttemptError::Interrupted(times, interruption.cause));
         let (settled, change) = self.rules.after_failure(tries_before(row.fence) + 1, &failure, &row.details);
         (Remainder::Record(settled, Box::new(change)), delay)
-    }
-}
-
-/// Returns why an attempt has ended without a result.
-fn why_interrupted(remainder: &Remainder) -> &str {
-    match remainder {
-        Remainder::Postpone(interruption) => &interruption.cause,
-        Remainder::FindOut(in_doubt) => &in_doubt.cause,
-        Remainder::Leave => "the poller has taken the transaction away",
-        Remainder::Record(..) | Remainder::RecordReserved(..) => "its end was not recorded",
     }
 }

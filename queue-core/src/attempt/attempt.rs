@@ -9,9 +9,9 @@ use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
 use super::attempt_error::AttemptError;
-use super::begin::begin_and_claim;
 use super::crash_check::check_crashes;
 use super::crash_mark::NotHandled;
+use super::end::SAVEPOINT;
 use super::plan::{
     Attempt, BoxedError, Decision, Effects, Interruption, LockedRow, Plan, Remainder, ToHandle, UnsettledRow,
     is_interruption,
@@ -80,7 +80,7 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     worker: &dyn WorkerCalls,
 ) -> Attempted<K> {
     let queue = plan.queue;
-    let (claimed, is_under_savepoint) = match begin_and_claim(session, plan, locked) {
+    let (claimed, is_under_savepoint) = match plan.begin_and_claim(session, locked) {
         Ok(Some(claimed)) => claimed,
         Ok(None) => return Attempted { end: End::Idle, session_is_sound: true, next: None },
         Err(error) => return Attempted::lost(End::NotClaimed(error)),
@@ -241,9 +241,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Runs the handler in its savepoint, which still exists afterwards.
     fn handle(&mut self, entity: &ErasedEntity, state: &QueueState) -> Result<Decision, Remainder> {
         if !self.row.is_under_savepoint {
-            self.session
-                .control("SAVEPOINT queueable_handler")
-                .map_err(|error| self.lost(error, AttemptError::NotWritten))?;
+            self.session.control(SAVEPOINT).map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
         fail_point("sentinel");
         let idempotency_key = idempotency_key(&self.plan.info.key_prefix, self.row.key, self.row.details);

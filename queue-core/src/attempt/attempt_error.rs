@@ -35,6 +35,15 @@ pub(crate) enum AttemptError {
     FailedAndRefused(String),
     #[error("the handler removed the row or changed its queue columns: answer Outcome::Delete, Again or Skip instead")]
     RowChanged,
+    /// The handler has named a stage that its entity does not have.
+    #[error("the handler named the next stage `{0}`, but {1}")]
+    NoSuchStage(&'static str, String),
+    /// A failure asks for a new key, and the entity has no column that could make one. It is retried with the old key, as
+    /// it would be without the request.
+    #[error(
+        "there is no new idempotency key for the next attempt: add `#[queue(occasion)]` to the entity; the failure: {0}"
+    )]
+    NoNewKey(String),
     #[error("the row's new state cannot be written")]
     NotWritten(#[source] DieselError),
     #[error("the row cannot be marked before it is handled")]

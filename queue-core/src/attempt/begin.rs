@@ -11,87 +11,86 @@ use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
 use crate::statement::{ClaimFloor, Claimed};
 
-/// Claims a row. The transaction may have begun already, and the row may be locked already; then the handler's
-/// savepoint exists too. The flag tells whether it does.
-pub(crate) fn begin_and_claim<K: Key, C: QueueConnection>(
-    session: &mut Session<C>,
-    plan: &Plan<'_, K, C>,
-    locked: Option<ReadRow<K>>,
-) -> QueryResult<Option<(Claimed<K>, bool)>> {
-    let queue = plan.queue;
-    let claim = &plan.claim;
-    if let (Some(rows), Some(row)) = (claim.prefetched_rows, locked)
-        && session.goes_on_with_locked()?
-    {
-        return take_up(session, plan, rows, row).map(Some);
-    }
-    session.begin_message(
-        queue.id(),
-        || queue.finish(),
-        || queue.lock_version(),
-        |connection| {
-            // The rows belong to the user's type, which may panic when it is dropped.
-            queue.prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
-        },
-    )?;
-    if let Some(rows) = claim.prefetched_rows
-        && !(session.takes_note_of_miss() && rows.gives_way())
-        && !claim.floor.is_some_and(LowWaterFloor::probes_below)
-        && let Some((lock, row)) = next_row(session, plan)
-    {
-        let is_locked = session.lock_next(&lock, "queueable_handler")?;
-        rows.answered(is_locked);
-        if is_locked {
-            return take_up(session, plan, rows, row).map(Some);
+impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
+    /// Claims a row. The transaction may have begun already, and the row may be locked already; then the handler's
+    /// savepoint exists too. The flag tells whether it does.
+    pub(super) fn begin_and_claim(
+        &self,
+        session: &mut Session<C>,
+        locked: Option<ReadRow<K>>,
+    ) -> QueryResult<Option<(Claimed<K>, bool)>> {
+        let queue = self.queue;
+        let claim = &self.claim;
+        if let (Some(rows), Some(row)) = (claim.prefetched_rows, locked)
+            && session.goes_on_with_locked()?
+        {
+            return self.take_up(session, rows, row).map(Some);
         }
-    }
-    let claimed = match (claim.places, claim.prefetched_keys) {
-        (Some(places), _) => {
-            let one = LaneClaim { limit: 1, locks: true, begins_again: true };
-            places.claim(session, one, claim.scope)?.pop()
-        }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(queue, session, 1, claim.scope)?.pop(),
-        (None, None) => claim_one(queue, session, claim.scope)?,
-    };
-    match (&claimed, claim.prefetched_rows) {
-        (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
-        (Some(row), Some(rows)) => {
-            rows.begins(&row.key);
-            if session.lock_of(queue.id()).is_some() {
-                rows.replenish(queue, session, claim.scope)?;
+        session.begin_message(
+            queue.id(),
+            || queue.finish(),
+            || queue.lock_version(),
+            |connection| {
+                // The rows belong to the user's type, which may panic when it is dropped.
+                queue.prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
+            },
+        )?;
+        if let Some(rows) = claim.prefetched_rows
+            && !(session.takes_note_of_miss() && rows.gives_way())
+            && !claim.floor.is_some_and(LowWaterFloor::probes_below)
+            && let Some((lock, row)) = self.next_row(session)
+        {
+            let is_locked = session.lock_next(&lock, "queueable_handler")?;
+            rows.answered(is_locked);
+            if is_locked {
+                return self.take_up(session, rows, row).map(Some);
             }
         }
-        (Some(_), None) => {}
+        let claimed = match (claim.places, claim.prefetched_keys) {
+            (Some(places), _) => {
+                let one = LaneClaim { limit: 1, locks: true, begins_again: true };
+                places.claim(session, one, claim.scope)?.pop()
+            }
+            (None, Some(prefetched_keys)) => prefetched_keys.claim_some(queue, session, 1, claim.scope)?.pop(),
+            (None, None) => claim_one(queue, session, claim.scope)?,
+        };
+        match (&claimed, claim.prefetched_rows) {
+            (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
+            (Some(row), Some(rows)) => {
+                rows.begins(&row.key);
+                if session.lock_of(queue.id()).is_some() {
+                    rows.replenish(queue, session, claim.scope)?;
+                }
+            }
+            (Some(_), None) => {}
+        }
+        Ok(claimed.map(|row| (row, false)))
     }
-    Ok(claimed.map(|row| (row, false)))
-}
 
-/// Continues with a prefetched row that is locked now.
-fn take_up<K: Key, C: QueueConnection>(
-    session: &mut Session<C>,
-    plan: &Plan<'_, K, C>,
-    rows: &PrefetchedRows<K>,
-    row: ReadRow<K>,
-) -> QueryResult<(Claimed<K>, bool)> {
-    let queue = plan.queue;
-    rows.begins(row.key());
-    plan.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
-    match plan.claim.floor {
-        // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be
-        // as slow.
-        Some(floor) if floor.probes_below() => floor.pass_on(),
-        _ => rows.replenish(queue, session, plan.claim.scope)?,
+    /// Continues with a prefetched row that is locked now.
+    fn take_up(
+        &self,
+        session: &mut Session<C>,
+        rows: &PrefetchedRows<K>,
+        row: ReadRow<K>,
+    ) -> QueryResult<(Claimed<K>, bool)> {
+        let queue = self.queue;
+        rows.begins(row.key());
+        self.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
+        match self.claim.floor {
+            // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be
+            // as slow.
+            Some(floor) if floor.probes_below() => floor.pass_on(),
+            _ => rows.replenish(queue, session, self.claim.scope)?,
+        }
+        Ok((row.into_claimed(), true))
     }
-    Ok((row.into_claimed(), true))
-}
 
-/// Returns the next prefetched row, and the text that locks it.
-pub(crate) fn next_row<K: Key, C: QueueConnection>(
-    session: &Session<C>,
-    plan: &Plan<'_, K, C>,
-) -> Option<(String, ReadRow<K>)> {
-    let queue = plan.queue;
-    let lock = session.lock_of(queue.id())?;
-    let row = plan.claim.prefetched_rows?.take(plan.claim.scope.except)?;
-    Some((format!("{lock}({})", row.lock()), row))
+    /// Returns the next prefetched row, and the text that locks it.
+    pub(super) fn next_row(&self, session: &Session<C>) -> Option<(String, ReadRow<K>)> {
+        let queue = self.queue;
+        let lock = session.lock_of(queue.id())?;
+        let row = self.claim.prefetched_rows?.take(self.claim.scope.except)?;
+        Some((format!("{lock}({})", row.lock()), row))
+    }
 }

@@ -6,7 +6,6 @@ use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
 use super::attempt_error::AttemptError;
-use super::begin::next_row;
 use super::plan::{Attempt, Decision, Effects, InDoubt, Interruption, Remainder, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
@@ -20,6 +19,13 @@ use crate::statement::{Change, literal, time_literal};
 
 /// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str = "its handler has set something on the session, which is put back from now on";
+
+/// The statements of the savepoint under which a handler runs.
+pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
+
+pub(crate) const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
+
+pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 /// The way to end a message in one round trip.
 pub(crate) enum Ending {
@@ -110,7 +116,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Releases the handler's savepoint. If it is gone, the worker must not commit the handler's writes.
     fn release(&mut self, decision: Decision) -> Result<Decision, Remainder> {
         fail_point("releasing");
-        match self.session.control("RELEASE SAVEPOINT queueable_handler") {
+        match self.session.control(RELEASE) {
             Ok(()) => {
                 fail_point("released");
                 Ok(decision)
@@ -121,7 +127,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Undoes the handler's writes and keeps the lock.
     fn undo(&mut self, mut decision: Decision) -> Result<Decision, Remainder> {
-        match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.session.control(ROLLBACK_TO) {
             Ok(()) => Ok(decision),
             Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {
@@ -138,7 +144,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         if is_interruption::<C>(&error) {
             return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
         }
-        match self.session.control("ROLLBACK TO SAVEPOINT queueable_handler") {
+        match self.session.control(ROLLBACK_TO) {
             Ok(()) => Ok(self.decide(Err(Failure::retry(AttemptError::SwallowedError(error))), Effects::None)),
             Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
         }
@@ -164,7 +170,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
         // A row that is locked now would take the place of the one claim that is to look below the mark.
         let probes_below = self.plan.claim.floor.is_some_and(LowWaterFloor::has_to_probe_below);
-        let next = if probes_below { None } else { next_row(self.session, self.plan) };
+        let next = if probes_below { None } else { self.plan.next_row(self.session) };
         let Some((lock, row)) = next else {
             return self.session.finish("queueable_handler", settle, None).map(drop);
         };

@@ -35,6 +35,7 @@ pub(crate) use self::attempt::{SettledRow, settle_claimed};
 pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::conclude::record;
 pub(crate) use self::conclusion::Conclusion;
+pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{

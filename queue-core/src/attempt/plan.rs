@@ -99,6 +99,23 @@ pub(crate) enum Remainder {
     Leave,
 }
 
+impl Remainder {
+    /// Returns why the attempt was interrupted, or why its end is not known.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        match self {
+            Remainder::Postpone(interruption) => Some(&interruption.cause),
+            Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
+            _ => None,
+        }
+    }
+
+    /// Returns the text of the failure that is to be recorded.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        let Remainder::Record(_, change) = self else { return None };
+        change.error.text()
+    }
+}
+
 /// The interruption of an attempt.
 pub(crate) struct Interruption {
     pub(crate) cause: String,

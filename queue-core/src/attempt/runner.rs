@@ -81,13 +81,6 @@ pub(crate) struct RunnerInfo {
     pub(crate) heartbeat_interval: Option<Duration>,
 }
 
-impl RunnerInfo {
-    /// Returns the queue's name in the crash records, if this runner keeps any.
-    pub(crate) fn recorded_as(&self) -> Option<&str> {
-        self.is_recorded.then_some(&self.key_prefix)
-    }
-}
-
 /// A queue in a poller without the type of its keys: what the scout, and the checks at the start, ask.
 pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Returns what is known of the runner from the start.

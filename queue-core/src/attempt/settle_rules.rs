@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::attempt_error::AttemptError;
 use super::teller::Teller;
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
@@ -24,22 +25,6 @@ pub(crate) struct SettleRules {
     /// Tells what has become of a row.
     pub(crate) teller: Teller,
 }
-
-/// A handler has named a stage that its entity does not have.
-#[derive(Debug, thiserror::Error)]
-#[error("the handler named the next stage `{next}`, but {known}")]
-struct NoSuchStage {
-    next: &'static str,
-    known: String,
-}
-
-/// A failure asks for a new key, and the entity has no column that could make one. It is retried with the old key, as
-/// it would be without the request.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "there is no new idempotency key for the next attempt: add `#[queue(occasion)]` to the entity; the failure: {0}"
-)]
-struct NoNewKey(String);
 
 impl SettleRules {
     /// Returns the new state of a claimed row whose handler is not to run, because its schedule is invalid or because
@@ -78,7 +63,7 @@ impl SettleRules {
             Some(stages) => format!("the entity has the stages {}", stages.names.join(", ")),
             None => "the entity has no stages: add `#[queue(stage = ..)]` to it".to_owned(),
         };
-        Err(Failure::retry(NoSuchStage { next, known }))
+        Err(Failure::retry(AttemptError::NoSuchStage(next, known)))
     }
 
     /// Returns the row's new state after an outcome. `tries` includes this attempt.
@@ -159,7 +144,7 @@ impl SettleRules {
     fn failure(&self, tries: u32, failure: &Failure, delay: Option<Duration>, details: &Details) -> Change {
         let has_no_key = failure.new_key && self.options.occasion.is_none();
         let error = match has_no_key {
-            true => self.texts.of(&NoNewKey(self.texts.of(&*failure.error))),
+            true => self.texts.of(&AttemptError::NoNewKey(self.texts.of(&*failure.error))),
             false => self.texts.of(&*failure.error),
         };
         tracing::debug!(error, retry_in = ?delay, "failed");

@@ -182,7 +182,11 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         let Some(reservation) = reservation else {
             // The other rows are as they were, and due.
             let (written, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|row| row.written);
-            self.find_out(holder, written, why_ended(&remainder), tally);
+            let why = match &remainder {
+                Remainder::Leave => "the poller took the transaction away",
+                _ => remainder.cause().unwrap_or("a handler has ended its group's transaction"),
+            };
+            self.find_out(holder, written, why.to_owned(), tally);
             others.iter().for_each(|_| tally.count(Turn::Interrupted));
             let watch = row.watch.clone();
             tally.count(self.runner.conclude(holder, row.into_unsettled(), remainder, &watch));
@@ -265,18 +269,6 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             return self.count(tally, &rows);
         }
         rows.iter().for_each(|_| tally.count(Turn::Interrupted));
-    }
-}
-
-/// Returns why a group ended at its offender.
-fn why_ended(remainder: &Remainder) -> String {
-    match remainder {
-        Remainder::Postpone(interruption) => interruption.cause.clone(),
-        Remainder::FindOut(in_doubt) => in_doubt.cause.clone(),
-        Remainder::Leave => "the poller took the transaction away".to_owned(),
-        Remainder::Record(..) | Remainder::RecordReserved(..) => {
-            "a handler has ended its group's transaction".to_owned()
-        }
     }
 }
 

@@ -4,19 +4,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
-use crate::attempt::{AttemptError, Interruption, Remainder, is_interruption};
+use crate::attempt::{AttemptError, Interruption, RELEASE, ROLLBACK_TO, Remainder, SAVEPOINT, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::{ErrorText, Settlement};
 use crate::statement::{Change, PASSED_NOT_ONE};
-
-pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
-
-pub(crate) const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
-
-pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Releases the handler's savepoint, and sets it again if another message follows. If it is gone, the transaction

@@ -55,14 +55,6 @@ pub(crate) enum Written {
 /// The message of a call, and its answer.
 type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a AttemptBody<'a, C>);
 
-/// Whether a transaction for the answer holds the row.
-enum Hold {
-    /// The row is locked, and as it was claimed.
-    Held { is_under_savepoint: bool },
-    /// It does not, and the transaction is over.
-    Hindered(Written),
-}
-
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Processes a leased message to its end.
     pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<K>) -> Turn {
@@ -160,7 +152,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return turn;
         }
         match called {
-            Ok((message, answer)) => self.settle_answer(holder, slot, held, message, answer),
+            Ok(applied) => self.settle_answer(holder, slot, held, applied),
             Err(failure) => self.settle_failure(holder, held, failure),
         }
     }
@@ -186,13 +178,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         held: &WatchedRow<K>,
-        message: &(ErasedEntity, QueueState),
-        answer: &AttemptBody<'_, C>,
+        applied: AppliedTo<'_, C>,
     ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
             let places = self.limits().map(Places::hold);
-            let written = self.apply(holder, slot, held, places.as_ref(), message, answer);
+            let written = self.apply(holder, slot, held, places.as_ref(), applied);
             if self.keeps_turns()
                 && holder.session().and_then(|session| Ok(leave(self.queue, session, places)?)).is_err()
             {
@@ -311,16 +302,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         slot: &Slot,
         held: &WatchedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
-        message: &(ErasedEntity, QueueState),
-        answer: &AttemptBody<'_, C>,
+        (message, answer): AppliedTo<'_, C>,
     ) -> Result<Written, Error> {
         let session = holder.session()?;
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
         // settle another row.
         session.begin_next(self.calls.is_none() && !self.has_more_claimed() && !self.claims_at_once());
         let is_under_savepoint = match self.hold(session, held, places)? {
-            Hold::Held { is_under_savepoint } => is_under_savepoint,
-            Hold::Hindered(written) => return Ok(written),
+            Ok(is_under_savepoint) => is_under_savepoint,
+            Err(written) => return Ok(written),
         };
         fail_point("lease-locked");
         slot.enter(session.id, self.info.timeout);
@@ -330,8 +320,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(written);
         }
+        let plan = Plan { served: &self.served, handler: answer, slot, claim: ClaimPlan::none() };
+        let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
+        let (fence, before, tries, watch) = (*fence, *before, *tries, &held.watch);
+        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint, watch };
         let SettledRow { result, session_is_sound, .. } =
-            self.settle_held(session, slot, held, is_under_savepoint, message, answer);
+            settle_claimed(session, &plan, row, Ok(Box::new(message)), None);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
             holder.close();
@@ -351,43 +345,22 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
     }
 
-    /// Begins a transaction and locks the row, if it is still ours.
+    /// Begins a transaction and locks the row, if it is still ours. Returns whether the handler's savepoint exists, or what
+    /// has hindered it: then the transaction is over.
     fn hold(
         &self,
         session: &mut Session<C>,
         held: &LeasedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
-    ) -> QueryResult<Hold> {
+    ) -> QueryResult<Result<bool, Written>> {
         let at_once = if places.is_none() { self.hold_at_once(session, held)? } else { None };
-        match at_once {
-            Some(true) => return Ok(Hold::Held { is_under_savepoint: true }),
-            Some(false) => return Ok(Hold::Hindered(Written::Overtaken)),
-            None => {}
+        if let Some(is_held) = at_once {
+            return Ok(if is_held { Ok(true) } else { Err(Written::Overtaken) });
         }
         session.begin()?;
-        if let Some(written) = self.hindrance(session, held, places)? {
-            C::TransactionManager::rollback_transaction(&mut **session)?;
-            return Ok(Hold::Hindered(written));
-        }
-        Ok(Hold::Held { is_under_savepoint: false })
-    }
-
-    /// Applies the answer to the locked row, settles it and commits. Also returns whether the session is sound.
-    fn settle_held(
-        &self,
-        session: &mut Session<C>,
-        slot: &Slot,
-        held: &WatchedRow<K>,
-        is_under_savepoint: bool,
-        message: &(ErasedEntity, QueueState),
-        answer: &AttemptBody<'_, C>,
-    ) -> SettledRow<K> {
-        let plan = Plan { served: &self.served, handler: answer, slot, claim: ClaimPlan::none() };
-        let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
-        let watch = &held.watch;
-        let (fence, before, tries) = (*fence, *before, *tries);
-        let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint, watch };
-        settle_claimed(session, &plan, row, Ok(Box::new(message)), None)
+        let Some(written) = self.hindrance(session, held, places)? else { return Ok(Ok(false)) };
+        C::TransactionManager::rollback_transaction(&mut **session)?;
+        Ok(Err(written))
     }
 
     /// Finds out what a transaction wrote whose answer to COMMIT was lost.

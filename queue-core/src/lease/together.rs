@@ -14,7 +14,7 @@ use super::attempt::{Written, taken_away};
 use super::calls::{Calls, EndedCall};
 use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
-use crate::attempt::{AttemptError, InDoubt, Slot, Tally, Turn, is_interruption};
+use crate::attempt::{AttemptError, InDoubt, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, Tally, Turn, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::entity::Key;
 use crate::fault::fail_point;
@@ -22,12 +22,6 @@ use crate::handler::{Answered, Failure, HandlerResult, LeaseEnd, Message, Panick
 use crate::lock::Mutex;
 use crate::row::{ErrorText, Fence, Settlement, failure_text, idempotency_key};
 use crate::statement::Change;
-
-const SAVEPOINT: &str = "SAVEPOINT queueable_handler";
-
-const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
-
-const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
 
 /// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);

@@ -501,7 +501,8 @@ fn open_crashes<C: QueueConnection>(
     settings: &PollerSettings,
     database: &str,
 ) -> Result<Crashes, Error> {
-    let queues = runners.iter().filter_map(|runner| runner.info().recorded_as()).map(str::to_owned).collect();
+    let recorded = runners.iter().map(|runner| runner.info()).filter(|info| info.is_recorded);
+    let queues = recorded.map(|info| info.key_prefix.clone()).collect();
     let log = RateLimitedLog::new(settings.redact.clone());
     Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
 }
