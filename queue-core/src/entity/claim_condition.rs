@@ -74,11 +74,7 @@ pub fn condition_on<DB: Backend + 'static, X: 'static>(
 
 /// Compiles only for a condition on the table, whatever the database.
 #[doc(hidden)]
-pub fn assert_condition<T, E>(_condition: &E)
-where
-    E: RowCondition<T> + 'static,
-{
-}
+pub fn assert_condition<T, E: RowCondition<T> + 'static>(_condition: &E) {}
 
 /// Stands for a condition that no backend here can write. Its queries fail, so that a claim never leaves the condition
 /// out.

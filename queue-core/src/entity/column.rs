@@ -226,12 +226,7 @@ where
 pub trait SelectableFrom<QS> {}
 
 #[diagnostic::do_not_recommend]
-impl<T, QS> SelectableFrom<QS> for T
-where
-    T: QueueTable,
-    <T::Table as Table>::PrimaryKey: SelectableExpression<QS>,
-{
-}
+impl<T: QueueTable<Table: Table<PrimaryKey: SelectableExpression<QS>>>, QS> SelectableFrom<QS> for T {}
 
 /// The expression that selects a [`QueueState`](crate::QueueState).
 pub type QueueStateColumns<T> = (

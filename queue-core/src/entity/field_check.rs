@@ -17,6 +17,7 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::{AsExpression, Expression, TypedExpressionType};
 use diesel::sql_types::SqlType;
 
+use super::selectable::SelectableEntity;
 use crate::backend::backends::{IsAbsent, Mysql, Pg, Sqlite};
 
 /// Asks `What` of the entity `E`, the type `T` as which one of its fields is read, and the column's SQL type `S`. The
@@ -80,6 +81,12 @@ where
 {
 }
 
+/// A type as which Diesel can read a column of one kind of database.
+#[doc(hidden)]
+pub trait Fits<S, DB> {}
+
+impl<T: FromSqlRow<S, DB>, S, DB: Backend> Fits<S, DB> for T {}
+
 /// A question about one field.
 #[doc(hidden)]
 pub trait AboutField {}
@@ -96,45 +103,21 @@ pub trait NoFault {
 }
 
 // No database is switched on.
-impl<What, E, T, S, A, B, C> NoFault for &&&&&&&Probe<What, E, T, S, A, B, C>
-where
-    A: IsAbsent,
-    B: IsAbsent,
-    C: IsAbsent,
-{
-}
+impl<What, E, T, S, A: IsAbsent, B: IsAbsent, C: IsAbsent> NoFault for &&&&&&&Probe<What, E, T, S, A, B, C> {}
 
 // One of the databases reads the entity.
-impl<What, E, T, S, A, B, C> NoFault for &&&&&&Probe<What, E, T, S, A, B, C> where E: Readable<A> {}
+impl<What, E: Readable<A>, T, S, A, B, C> NoFault for &&&&&&Probe<What, E, T, S, A, B, C> {}
 
-impl<What, E, T, S, A, B, C> NoFault for &&&&&Probe<What, E, T, S, A, B, C> where E: Readable<B> {}
+impl<What, E: Readable<B>, T, S, A, B, C> NoFault for &&&&&Probe<What, E, T, S, A, B, C> {}
 
-impl<What, E, T, S, A, B, C> NoFault for &&&&Probe<What, E, T, S, A, B, C> where E: Readable<C> {}
+impl<What, E: Readable<C>, T, S, A, B, C> NoFault for &&&&Probe<What, E, T, S, A, B, C> {}
 
 // One of the databases reads the field.
-impl<What, E, T, S, A, B, C> NoFault for &&&Probe<What, E, T, S, A, B, C>
-where
-    What: AboutField,
-    A: Backend,
-    T: FromSqlRow<S, A>,
-{
-}
+impl<What: AboutField, E, T: Fits<S, A>, S, A, B, C> NoFault for &&&Probe<What, E, T, S, A, B, C> {}
 
-impl<What, E, T, S, A, B, C> NoFault for &&Probe<What, E, T, S, A, B, C>
-where
-    What: AboutField,
-    B: Backend,
-    T: FromSqlRow<S, B>,
-{
-}
+impl<What: AboutField, E, T: Fits<S, B>, S, A, B, C> NoFault for &&Probe<What, E, T, S, A, B, C> {}
 
-impl<What, E, T, S, A, B, C> NoFault for &Probe<What, E, T, S, A, B, C>
-where
-    What: AboutField,
-    C: Backend,
-    T: FromSqlRow<S, C>,
-{
-}
+impl<What: AboutField, E, T: Fits<S, C>, S, A, B, C> NoFault for &Probe<What, E, T, S, A, B, C> {}
 
 impl<E, T, S, A, B, C> Probe<OfField, E, T, S, A, B, C> {
     /// Does not compile.
@@ -174,26 +157,8 @@ pub trait NotQueryable<E> {
     }
 }
 
-impl<E, T, S, A, B, C> NotQueryable<E> for &Probe<OfEntity, E, T, S, A, B, C>
-where
-    A: Backend,
-    E: Selectable<A>,
-    T: FromSqlRow<S, A>,
-{
-}
+impl<E: SelectableEntity<A>, T: Fits<S, A>, S, A, B, C> NotQueryable<E> for &Probe<OfEntity, E, T, S, A, B, C> {}
 
-impl<E, T, S, A, B, C> NotQueryable<E> for &&Probe<OfEntity, E, T, S, A, B, C>
-where
-    B: Backend,
-    E: Selectable<B>,
-    T: FromSqlRow<S, B>,
-{
-}
+impl<E: SelectableEntity<B>, T: Fits<S, B>, S, A, B, C> NotQueryable<E> for &&Probe<OfEntity, E, T, S, A, B, C> {}
 
-impl<E, T, S, A, B, C> NotQueryable<E> for &&&Probe<OfEntity, E, T, S, A, B, C>
-where
-    C: Backend,
-    E: Selectable<C>,
-    T: FromSqlRow<S, C>,
-{
-}
+impl<E: SelectableEntity<C>, T: Fits<S, C>, S, A, B, C> NotQueryable<E> for &&&Probe<OfEntity, E, T, S, A, B, C> {}

@@ -25,10 +25,7 @@ where
 }
 
 /// A column of the domain is not contained in `GROUP BY` a queue column.
-impl<T, K, C> IsContainedInGroupBy<C> for QueueColumn<T, K>
-where
-    C: Column + EqAll<C>,
-{
+impl<T, K, C: Column + EqAll<C>> IsContainedInGroupBy<C> for QueueColumn<T, K> {
     type Output = No;
 }
 
@@ -57,31 +54,19 @@ pub trait IsKind<K> {
     type Answer;
 }
 
-impl<T, K, Other> GroupedBy<QueueColumn<T, Other>> for QueueColumn<T, K>
-where
-    Other: IsKind<K>,
-{
+impl<T, K, Other: IsKind<K>> GroupedBy<QueueColumn<T, Other>> for QueueColumn<T, K> {
     type Answer = Other::Answer;
 }
 
-impl<T, K, Other> IsQueueColumn<T, K> for QueueColumn<T, Other>
-where
-    Other: IsKind<K>,
-{
+impl<T, K, Other: IsKind<K>> IsQueueColumn<T, K> for QueueColumn<T, Other> {
     type Answer = Other::Answer;
 }
 
-impl<T, K, C> IsQueueColumn<T, K> for C
-where
-    C: Column + EqAll<C>,
-{
+impl<T, K, C: Column + EqAll<C>> IsQueueColumn<T, K> for C {
     type Answer = No;
 }
 
-impl<T, K, A> GroupedBy<(A,)> for QueueColumn<T, K>
-where
-    A: IsQueueColumn<T, K>,
-{
+impl<T, K, A: IsQueueColumn<T, K>> GroupedBy<(A,)> for QueueColumn<T, K> {
     type Answer = A::Answer;
 }
 

@@ -13,12 +13,7 @@ use crate::backend::QueueBackend;
 /// A queue's table in databases of one kind. Every table that Diesel can name there implements it.
 pub trait TableIn<DB: QueueBackend>: QueueTable<Table: QueryFragment<DB>> {}
 
-impl<T, DB> TableIn<DB> for T
-where
-    T: QueueTable<Table: QueryFragment<DB>>,
-    DB: QueueBackend,
-{
-}
+impl<T: QueueTable<Table: QueryFragment<DB>>, DB: QueueBackend> TableIn<DB> for T {}
 
 /// An entity in databases of one kind. Every entity whose key Diesel can store there implements it.
 pub trait StoredIn<DB: QueueBackend>:
