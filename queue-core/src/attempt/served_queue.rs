@@ -10,7 +10,7 @@ use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::SettleRules;
 use super::teller::Teller;
 use crate::backend::{QueueBackend, QueueConnection};
-use crate::claim::DueRows;
+use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::Error;
 use crate::log::RateLimitedLog;
@@ -63,6 +63,14 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 leased: lease.is_some(),
             },
         })
+    }
+
+    /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.
+    pub(crate) fn has_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
+        let Some(keys) = &rows.only else { return self.due_rows.refused_rows.release_found() };
+        // Others hold these rows, or they are no longer due.
+        self.due_rows.refused_rows.end(keys);
+        true
     }
 
     /// Logs a warning about the queue.

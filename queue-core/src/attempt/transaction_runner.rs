@@ -132,7 +132,13 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         (end, session_is_sound): (End<K>, bool),
     ) -> Option<Turn> {
         Some(match end {
-            End::Idle => return self.idle_turn(rows, session_is_sound),
+            End::Idle => {
+                self.prefetched_rows.forget();
+                if session_is_sound && self.has_found_none(rows) {
+                    return None;
+                }
+                Turn::Idle
+            }
             End::NotClaimed(error) => {
                 let turn = self.has_no_claim(holder, &error.into());
                 if turn != Turn::Trouble {
@@ -169,20 +175,6 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 self.conclude(holder, *row, remainder, &watch)
             }
         })
-    }
-
-    /// Returns the turn of an attempt that found no row. `None`: the next pick may find others.
-    fn idle_turn(&self, rows: &PickedRows<'_, K>, session_is_sound: bool) -> Option<Turn> {
-        self.prefetched_rows.forget();
-        if let (Some(keys), true) = (&rows.only, session_is_sound) {
-            // Others hold these rows, or they are no longer due.
-            self.due_rows.refused_rows.end(keys);
-            return None;
-        }
-        if session_is_sound && self.due_rows.refused_rows.release_found() {
-            return None;
-        }
-        Some(Turn::Idle)
     }
 
     /// Forgets the prefetched keys and rows: the rows that are to run next may not be among them.

@@ -49,13 +49,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             Turn::Idle => self.learn(GroupResult::Idle),
             Turn::Settled(Settlement::Retried | Settlement::Failed) => self.learn(GroupResult::WithFailure { of: 1 }),
             Turn::Settled(_) => self.learn(GroupResult::Well { claimed: 1, of: 1 }),
-            Turn::Interrupted
-            | Turn::Refused
-            | Turn::Lost
-            | Turn::Suspect
-            | Turn::GivenUp
-            | Turn::Trouble
-            | Turn::Group(_) => {}
+            // Such a message says nothing about groups.
+            _ => {}
         }
         turn
     }
@@ -82,13 +77,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 return Some(Turn::Trouble);
             }
         };
-        if let (GroupEnd::Idle, Some(keys), true) = (&grouped.end, &rows.only, grouped.session_is_sound) {
-            // Others hold these rows, or they are no longer due.
-            self.runner.due_rows.refused_rows.end(keys);
-            return None;
-        }
         let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;
-        if is_idle && self.runner.due_rows.refused_rows.release_found() {
+        if is_idle && self.runner.has_found_none(rows) {
             return None;
         }
         if !grouped.session_is_sound {
@@ -149,7 +139,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                     // Also if nothing can be found out: committed rows are reserved for a while, so rows that are due
                     // were not committed.
                     (None, Some(why)) => return self.conclude(holder, GroupEnd::Undone(why), begun),
-                    (None, None) => self.record(holder, rows, &mut tally),
+                    // Each row is recorded in a transaction of its own.
+                    (None, None) => rows.into_iter().for_each(|row| {
+                        let (unsettled, change) = (row.unsettled(), Box::new(row.change));
+                        let remainder = Remainder::Record(row.settled, change);
+                        tally.count(self.runner.conclude(holder, unsettled, remainder, &row.watch));
+                    }),
                 }
             }
             GroupEnd::Unknown(rows, cause) => self.find_out(holder, rows, cause, &mut tally),
@@ -158,11 +153,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     }
 
     fn count(&self, tally: &mut Tally, rows: &[DecidedRow<K>]) {
-        for row in rows {
-            self.runner.due_rows.is_written(&row.key);
-            tally.count(Turn::Settled(row.settled));
-            self.runner.rules.teller.settled(&row.key, row.settled, &row.change, &row.watch);
-        }
+        self.count_committed(tally, rows, rows.iter().map(|row| Some(row.settled)));
     }
 
     /// Does what is left after a group whose transaction the offender may have ended: the other rows come first.
@@ -179,8 +170,20 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         let is_recorded = matches!(remainder, Remainder::Record(..));
         // An offender that is not recorded runs again, like the rows that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
-        let Some(reservation) = reservation else {
-            // The other rows are as they were, and due.
+        let mut fence = row.fence;
+        if let Some(reservation) = reservation {
+            match self.committed(holder, &reservation, &before, &left) {
+                Some(settled) => {
+                    self.count_committed(tally, &before, settled);
+                    if let Remainder::Record(state, change) = remainder {
+                        fence = reservation.fence(fence);
+                        remainder = Remainder::RecordReserved(state, change);
+                    }
+                }
+                None => before.iter().for_each(|_| tally.count(Turn::Interrupted)),
+            }
+        } else {
+            // The rows that were not written are as they were, and due.
             let (written, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|row| row.written);
             let why = match &remainder {
                 Remainder::Leave => "the poller took the transaction away",
@@ -188,20 +191,6 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             };
             self.find_out(holder, written, why.to_owned(), tally);
             others.iter().for_each(|_| tally.count(Turn::Interrupted));
-            let watch = row.watch.clone();
-            tally.count(self.runner.conclude(holder, row.into_unsettled(), remainder, &watch));
-            return;
-        };
-        let mut fence = row.fence;
-        match self.committed(holder, &reservation, &before, &left) {
-            Some(settled) => {
-                self.count_committed(tally, &before, settled);
-                if let Remainder::Record(state, change) = remainder {
-                    fence = reservation.fence(fence);
-                    remainder = Remainder::RecordReserved(state, change);
-                }
-            }
-            None => before.iter().for_each(|_| tally.count(Turn::Interrupted)),
         }
         let watch = row.watch.clone();
         let row = UnsettledRow { fence, ..row.into_unsettled() };
@@ -233,7 +222,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         None
     }
 
-    fn count_committed(&self, tally: &mut Tally, rows: &[DecidedRow<K>], settled: Vec<Option<Settlement>>) {
+    fn count_committed(
+        &self,
+        tally: &mut Tally,
+        rows: &[DecidedRow<K>],
+        settled: impl IntoIterator<Item = Option<Settlement>>,
+    ) {
         for (row, settled) in rows.iter().zip(settled) {
             self.runner.due_rows.is_written(&row.key);
             if let Some(settled) = settled {
@@ -243,14 +237,6 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 self.runner.warn(&format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
-        }
-    }
-
-    /// Records each row in a transaction of its own.
-    fn record(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<K>>, tally: &mut Tally) {
-        for row in rows {
-            let remainder = Remainder::Record(row.settled, Box::new(row.change.clone()));
-            tally.count(self.runner.conclude(holder, row.unsettled(), remainder, &row.watch));
         }
     }
 

@@ -58,11 +58,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             let picked = self.due_rows.pick(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
-            match &rows.only {
-                // Others hold these rows, or they are no longer due.
-                Some(keys) if batch.is_empty() => self.due_rows.refused_rows.end(keys),
-                None if batch.is_empty() && self.due_rows.refused_rows.release_found() => {}
-                _ => return self.take_up(holder, batch, &rows),
+            if !batch.is_empty() || !self.has_found_none(&rows) {
+                return self.take_up(holder, batch, &rows);
             }
         }
     }

@@ -161,7 +161,7 @@ impl<C: QueueConnection> Scout<C> {
             let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
                         while the queue ran, what was committed to the old one since its copy was made is lost";
             shared.log.warn("poller", text);
-            shared.sessions.close_idle();
+            shared.sessions.connections.close_idle();
             let files = shared.sessions.file_has_moved();
             holder.move_to_file(files);
         }

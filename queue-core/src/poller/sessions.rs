@@ -10,7 +10,7 @@ use crate::event::{Connectivity, Events, ThreadConnection};
 
 /// The sessions of a poller.
 pub(crate) struct PollerSessions<C: QueueConnection> {
-    connections: Connections<C>,
+    pub(crate) connections: Connections<C>,
     /// The name of the database in which the queues are.
     pub(crate) database: Arc<str>,
     pub(crate) limits: SessionLimits,
@@ -72,11 +72,6 @@ impl<C: QueueConnection> PollerSessions<C> {
     fn holder(&self, wait: Duration, limits: SessionLimits) -> SessionHolder<C> {
         let connection = ThreadConnection::new(self.connectivity.clone());
         SessionHolder::new(self.connections.clone(), wait, limits, connection)
-    }
-
-    /// Closes the pool's idle connections.
-    pub(crate) fn close_idle(&self) {
-        self.connections.close_idle();
     }
 
     /// Notes that another file has replaced the database's. Returns how often that has happened.
