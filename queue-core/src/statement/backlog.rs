@@ -32,7 +32,7 @@ pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nulla
 impl<'a, DB: QueueBackend> CountPending<'a, DB> {
     /// Counts the rows. If there are more than `limit` values, it counts those with most rows.
     pub fn new(condition: Condition<'a, DB>, split: Option<&'a dyn QueryFragment<DB>>, limit: u32) -> Self {
-        CountPending { condition, split: Split(split), claimable: Claimable::new(condition.queue, None), limit }
+        CountPending { condition, split, claimable: Claimable::new(condition.queue, None), limit }
     }
 
     /// Writes the condition that the row's time has come, its own condition holds, and its stage is one of the
@@ -47,7 +47,7 @@ impl<'a, DB: QueueBackend> CountPending<'a, DB> {
 impl<DB: QueueBackend> Statement<DB> for CountPending<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.condition.queue, out);
-        sql.within(("SELECT MIN(", ")"), |sql| self.split.push_value(sql))?;
+        sql.within(("SELECT MIN(", ")"), |sql| sql.push_split(self.split))?;
         sql.push(", COUNT(*), COUNT(CASE WHEN {.next_attempt_time} <= {statement_time} THEN 1 END)")?;
         sql.within((", COUNT(CASE WHEN ", " THEN 1 END)"), |sql| self.push_is_due(sql))?;
         sql.push(
@@ -58,18 +58,21 @@ impl<DB: QueueBackend> Statement<DB> for CountPending<'_, DB> {
         sql.within((" - MIN(CASE WHEN ", " THEN "), |sql| self.push_is_due(sql))?;
         sql.push_microseconds("{.next_attempt_time}")?;
         sql.push(" END)")?;
-        push_count_of_values(&self.split, &mut sql)?;
+        push_count_of_values(self.split, &mut sql)?;
         push_index_hint(&mut sql, DB::INDEX_HINT)?;
         self.condition.push(&mut sql)?;
-        push_by_value(&self.split, self.limit, &mut sql)
+        push_by_value(self.split, self.limit, &mut sql)
     }
 }
 
 /// Counts the rows that a condition picks, by value.
 pub struct CountByValue<'a, DB: QueueBackend> {
-    condition: Condition<'a, DB>,
-    split: Split<'a, DB>,
-    limit: u32,
+    /// The condition.
+    pub condition: Condition<'a, DB>,
+    /// The column of the values.
+    pub split: Option<&'a dyn QueryFragment<DB>>,
+    /// If there are more values, it counts those with most rows.
+    pub limit: u32,
 }
 
 /// One value's number as it is loaded, and the number of values.
@@ -78,37 +81,30 @@ pub type CountRow = (Option<String>, i64, i64);
 /// The SQL type of a [`CountRow`].
 pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
 
-impl<'a, DB: QueueBackend> CountByValue<'a, DB> {
-    /// Counts the rows. If there are more than `limit` values, it counts those with most rows.
-    pub fn new(condition: Condition<'a, DB>, split: Option<&'a dyn QueryFragment<DB>>, limit: u32) -> Self {
-        CountByValue { condition, split: Split(split), limit }
-    }
-}
-
 impl<DB: QueueBackend> Statement<DB> for CountByValue<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.condition.queue, out);
-        sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| self.split.push_value(sql))?;
-        push_count_of_values(&self.split, &mut sql)?;
+        sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| sql.push_split(self.split))?;
+        push_count_of_values(self.split, &mut sql)?;
         self.condition.push(&mut sql)?;
-        push_by_value(&self.split, self.limit, &mut sql)
+        push_by_value(self.split, self.limit, &mut sql)
     }
 }
 
 /// Writes the number of values, and `FROM table`. Only a split count needs a window function.
-fn push_count_of_values<DB: QueueBackend>(split: &Split<'_, DB>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    sql.push(if split.0.is_some() { ", COUNT(*) OVER () FROM {table}" } else { ", COUNT(*) FROM {table}" })
+fn push_count_of_values<DB: QueueBackend>(split: Split<'_, DB>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push(if split.is_some() { ", COUNT(*) OVER () FROM {table}" } else { ", COUNT(*) FROM {table}" })
 }
 
 fn push_by_value<'b, DB: QueueBackend>(
-    split: &'b Split<'_, DB>,
+    split: Split<'b, DB>,
     limit: u32,
     sql: &mut Writer<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    if split.0.is_none() {
+    if split.is_none() {
         return Ok(());
     }
-    split.push_group(" GROUP BY ", sql)?;
-    split.push_group(" ORDER BY COUNT(*) DESC, ", sql)?;
+    sql.push_group(" GROUP BY ", split)?;
+    sql.push_group(" ORDER BY COUNT(*) DESC, ", split)?;
     sql.push(&format!(" LIMIT {limit}"))
 }

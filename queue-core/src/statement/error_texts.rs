@@ -4,7 +4,6 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::Condition;
-use super::split::Split;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
@@ -16,16 +15,12 @@ const CHARACTERS: u32 = 1000;
 ///
 /// It needs window functions, which MySQL has from version 8.
 pub struct ErrorTexts<'a, DB: QueueBackend> {
-    condition: Condition<'a, DB>,
-    split: Split<'a, DB>,
-    limit: u32,
-}
-
-impl<'a, DB: QueueBackend> ErrorTexts<'a, DB> {
-    /// Reads at most `limit` of the texts, distinguished by their first 1,000 characters.
-    pub fn new(condition: Condition<'a, DB>, split: Option<&'a dyn QueryFragment<DB>>, limit: u32) -> Self {
-        ErrorTexts { condition, split: Split(split), limit }
-    }
+    /// The condition.
+    pub condition: Condition<'a, DB>,
+    /// The column by whose values the rows are split.
+    pub split: Option<&'a dyn QueryFragment<DB>>,
+    /// The largest number of texts, distinguished by their first 1,000 characters.
+    pub limit: u32,
 }
 
 impl<DB: QueueBackend> Statement<DB> for ErrorTexts<'_, DB> {
@@ -35,7 +30,7 @@ impl<DB: QueueBackend> Statement<DB> for ErrorTexts<'_, DB> {
         sql.push("SELECT * FROM (SELECT ")?;
         push_text(&mut sql)?;
         sql.push(" AS queueable_text, ")?;
-        self.split.push_value(&mut sql)?;
+        sql.push_split(self.split)?;
         sql.push(" AS queueable_value, COUNT(*)")?;
         self.push_over(&mut sql, " AS queueable_rows")?;
         sql.push(", COUNT(CASE WHEN {.status} = 'ERROR' AND {.next_attempt_time} IS NOT NULL THEN 1 END)")?;
@@ -67,7 +62,7 @@ impl<DB: QueueBackend> ErrorTexts<'_, DB> {
 
     fn push_partition<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
         push_identity(sql)?;
-        self.split.push_group(", ", sql)
+        sql.push_group(", ", self.split)
     }
 }
 

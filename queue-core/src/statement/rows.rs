@@ -48,17 +48,11 @@ pub type KeyTextRow<K> = (String, Status, i32, Captured<(Option<Instant>,)>, Cap
 /// odd times, and the text of one of those times; the number of rows of all texts; `1`; and a key, if it can be
 /// decoded.
 pub type ErrorTextRow<K> = (
-    String,
-    Option<String>,
-    i64,
-    i64,
-    i64,
-    Option<i64>,
-    Option<i64>,
-    i64,
-    Option<DatabaseText>,
-    i64,
-    i64,
+    (String, Option<String>),
+    (i64, i64, i64),
+    (Option<i64>, Option<i64>),
+    (i64, Option<DatabaseText>),
+    (i64, i64),
     CapturedKey<K>,
 );
 
@@ -85,17 +79,11 @@ pub(super) type KeyTextRowType<Q> = (Text, Text, Integer, (Nullable<TimestampUtc
 
 /// The SQL type of an [`ErrorTextRow`].
 pub(crate) type ErrorTextRowType<Q> = (
-    Text,
-    Nullable<Text>,
-    BigInt,
-    BigInt,
-    BigInt,
-    Nullable<BigInt>,
-    Nullable<BigInt>,
-    BigInt,
-    Nullable<Text>,
-    BigInt,
-    BigInt,
+    (Text, Nullable<Text>),
+    (BigInt, BigInt, BigInt),
+    (Nullable<BigInt>, Nullable<BigInt>),
+    (BigInt, Nullable<Text>),
+    (BigInt, BigInt),
     (KeyType<Q>,),
 );
 

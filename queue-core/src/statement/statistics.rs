@@ -5,7 +5,6 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::Condition;
-use super::split::Split;
 use super::writer::Writer;
 use crate::backend::{DatabaseText, QueueBackend, Statement};
 
@@ -14,43 +13,31 @@ use crate::backend::{DatabaseText, QueueBackend, Statement};
 ///
 /// It needs window functions, which MySQL has from version 8.
 pub struct CountFinished<'a, DB: QueueBackend> {
-    condition: Condition<'a, DB>,
-    split: Split<'a, DB>,
-    seconds: u32,
-    limit: u32,
+    /// The condition. It must pick finished rows.
+    pub condition: Condition<'a, DB>,
+    /// The column by whose values the rows are split.
+    pub split: Option<&'a dyn QueryFragment<DB>>,
+    /// The length of a period.
+    pub seconds: u32,
+    /// If there are more periods, it counts the latest.
+    pub limit: u32,
 }
 
 /// A period as it is loaded: its start in microseconds since 1970 and the value of the split; the rows with `SUCCESS`
 /// and with `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; and the number
 /// of periods. A period without a start holds the rows that ended at odd times, and the text of one of those times.
 pub type FinishedRow =
-    (Option<i64>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>, i64, Option<DatabaseText>);
+    ((Option<i64>, Option<String>), (i64, i64), (Option<i64>, Option<i64>, Option<i64>), (i64, Option<DatabaseText>));
 
 /// The SQL type of a [`FinishedRow`].
 pub type FinishedRowType = (
-    Nullable<BigInt>,
-    Nullable<Text>,
-    BigInt,
-    BigInt,
-    Nullable<BigInt>,
-    Nullable<BigInt>,
-    Nullable<BigInt>,
-    BigInt,
-    Nullable<Text>,
+    (Nullable<BigInt>, Nullable<Text>),
+    (BigInt, BigInt),
+    (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
+    (BigInt, Nullable<Text>),
 );
 
-impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
-    /// Counts by periods of this many seconds. If there are more than `limit`, it counts the latest. The condition must
-    /// pick finished rows.
-    pub fn new(
-        condition: Condition<'a, DB>,
-        split: Option<&'a dyn QueryFragment<DB>>,
-        seconds: u32,
-        limit: u32,
-    ) -> Self {
-        CountFinished { condition, split: Split(split), seconds, limit }
-    }
-
+impl<DB: QueueBackend> CountFinished<'_, DB> {
     /// Writes the finished rows, each with the end of its last attempt, its value of the split, its status, and the
     /// duration of its last attempt if the entity stores its times: null if one of the times is missing.
     fn push_rows<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
@@ -59,7 +46,7 @@ impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
         sql.push(" AS queueable_end, ")?;
         sql.push_odd_text("{.last_attempt_time}")?;
         sql.push(" AS queueable_odd_end, ")?;
-        self.split.push_value(sql)?;
+        sql.push_split(self.split)?;
         sql.push(" AS queueable_value, {.status} AS queueable_status")?;
         if let Some((begin, end)) = self.times() {
             sql.push(", ")?;
@@ -81,7 +68,7 @@ impl<'a, DB: QueueBackend> CountFinished<'a, DB> {
     /// Writes the columns that form a group: the period, and the value of the split.
     fn push_group(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         self.push_start(sql)?;
-        if self.split.0.is_none() {
+        if self.split.is_none() {
             return Ok(());
         }
         sql.push(", ")?;

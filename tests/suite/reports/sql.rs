@@ -31,22 +31,23 @@ fn the_sql_of_reports() {
     fn plain<'a>(queue: &'static QueueSql<Backend>, states: &'a [StateCondition]) -> Condition<'a, Backend> {
         Condition::new(queue, None, states)
     }
-    add("errors", &ErrorTexts::new(plain(queue::<Order>(), &troubled), None, 20_000));
-    add(
-        "errors by company",
-        &ErrorTexts::new(Condition::new(queue::<Order>(), Some(&filter), &troubled), company, 20_000),
-    );
     let condition = plain(queue::<Order>(), &troubled);
+    add("errors", &ErrorTexts { condition, split: None, limit: 20_000 });
+    let of_company = Condition::new(queue::<Order>(), Some(&filter), &troubled);
+    add("errors by company", &ErrorTexts { condition: of_company, split: company, limit: 20_000 });
     add("texts", &TextsAfter { condition, after: None, limit: 5_000 });
     add("further texts", &TextsAfter { condition, after: Some("no route"), limit: 5_000 });
     let texts = And(IfAny(Some(&filter)), WithTexts(queue::<Order>(), &texts));
-    add("a filter and texts", &CountByValue::new(Condition::new(queue::<Order>(), Some(&texts), &[]), None, 1));
-    add("statistics without durations", &CountFinished::new(plain(queue::<Parcel>(), &failed), None, 3_600, 10));
-    add("statistics by company", &CountFinished::new(plain(queue::<Order>(), &failed), company, 86_400, 10));
+    let condition = Condition::new(queue::<Order>(), Some(&texts), &[]);
+    add("a filter and texts", &CountByValue { condition, split: None, limit: 1 });
+    let condition = plain(queue::<Parcel>(), &failed);
+    add("statistics without durations", &CountFinished { condition, split: None, seconds: 3_600, limit: 10 });
+    let condition = plain(queue::<Order>(), &failed);
+    add("statistics by company", &CountFinished { condition, split: company, seconds: 86_400, limit: 10 });
     add("pending", &CountPending::new(plain(queue::<Order>(), &pending), None, 10));
     add("pending, with a condition, by company", &CountPending::new(plain(queue::<Invoice>(), &pending), company, 10));
-    add("failed", &CountByValue::new(plain(queue::<Order>(), &failed), None, 10));
-    add("failed by company", &CountByValue::new(plain(queue::<Order>(), &failed), company, 10));
+    add("failed", &CountByValue { condition, split: None, limit: 10 });
+    add("failed by company", &CountByValue { condition, split: company, limit: 10 });
     add("inspect", &Inspect::new(row::<Order>(&7)));
     add("inspect with a condition", &Inspect::new(row::<Invoice>(&7)));
     add("is the same", &IsSame(row::<Order>(&7), row::<Order>(&8).is_key));

@@ -224,7 +224,7 @@ where
         let (pending, failed) = (with(&PENDING), with(&FAILED));
         let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
         let pending = CountPending::new(self.condition(&pending), split, MOST_VALUES);
-        let failed = CountByValue::new(self.condition(&failed), split, MOST_VALUES);
+        let failed = CountByValue { condition: self.condition(&failed), split, limit: MOST_VALUES };
         Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
     }
 

@@ -277,7 +277,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
 }
 
 fn left_out<K>(rows: &[ErrorTextRow<K>]) -> i64 {
-    rows.first().map_or(0, |row| row.9) - rows.iter().map(|row| row.2).sum::<i64>()
+    rows.first().map_or(0, |row| row.4.0) - rows.iter().map(|row| row.1.0).sum::<i64>()
 }
 
 /// The groups of one value, by their pattern.
@@ -294,9 +294,9 @@ impl<K> TextGroups<K> {
 
 /// Returns the groups of each value. The texts come with those on most rows first: the first text of a group is its
 /// example.
-fn parts<K>(rows: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>> {
+fn parts<K>(found: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>> {
     let mut parts = HashMap::<_, TextGroups<K>>::new();
-    for (text, value, rows, retrying, failed, first, last, odd, odd_time, _, _, key) in rows {
+    for ((text, value), (rows, retrying, failed), (first, last), (odd, odd_time), _, key) in found {
         let key = key.ok().map(|(key,)| key);
         let groups = &mut parts.entry(value).or_insert_with(|| TextGroups(HashMap::new())).0;
         let pattern = pattern(&text);
@@ -381,7 +381,7 @@ where
     ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
         let states = [self.states(), &TROUBLED].concat();
         let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
-        load::<ErrorTextRowType<Q>, _, _>(connection, &ErrorTexts::new(self.condition(&states), split, limit))
+        load::<ErrorTextRowType<Q>, _, _>(connection, &ErrorTexts { condition: self.condition(&states), split, limit })
     }
 }
 

@@ -191,7 +191,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 }
 
 fn left_out(rows: &[FinishedRow]) -> i64 {
-    rows.first().map_or(0, |row| row.7) - rows.len() as i64
+    rows.first().map_or(0, |row| row.3.0) - rows.len() as i64
 }
 
 /// The periods and the odd times of one value.
@@ -200,7 +200,7 @@ type PartOf = (Vec<PeriodCounts>, Option<OddTimes>);
 /// Returns the periods of each value. The rows come with the latest first.
 fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, PartOf> {
     let mut parts = HashMap::<_, PartOf>::new();
-    for (start, value, succeeded, failed, mean, p50, p95, _, odd_end) in rows.into_iter().rev() {
+    for ((start, value), (succeeded, failed), (mean, p50, p95), (_, odd_end)) in rows.into_iter().rev() {
         let (periods, odd_times) = parts.entry(value).or_default();
         let Some(start) = start else {
             OddTimes::add(odd_times, succeeded + failed, odd_end.map(|text| text.0));
@@ -258,7 +258,7 @@ where
     ) -> QueryResult<Vec<FinishedRow>> {
         let states = [self.states(), &[FINISHED]].concat();
         let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
-        let finished = CountFinished::new(self.condition(&states), split, seconds, limit);
+        let finished = CountFinished { condition: self.condition(&states), split, seconds, limit };
         load::<FinishedRowType, _, _>(connection, &finished)
     }
 }
