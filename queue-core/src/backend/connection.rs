@@ -43,7 +43,7 @@ pub trait QueueBackend:
     + 'static
 {
     /// How long a handler may hold the message's transaction by default.
-    const DEFAULT_TIMEOUT: Duration;
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// A type of its sessions.
     type First: Schema + R2D2Connection<Backend = Self> + Send + 'static;

@@ -28,7 +28,8 @@ impl<D: Ddl> Schema for D {
 
     fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
         if let Some(kind) = self.other_kind(target)? {
-            return Err(refused(format!("{}; {}", kind.problem(target), kind.mend())));
+            let (problem, mend) = kind.problem(target);
+            return Err(refused(format!("{problem}; {mend}")));
         }
         until_done(
             self,
@@ -93,7 +94,8 @@ impl<D: Ddl> Schema for D {
 /// triggers.
 fn check_queue<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<Finding>> {
     if let Some(kind) = connection.other_kind(target)? {
-        return Ok(vec![finding(target, kind.problem(target), kind.mend().to_owned())]);
+        let (problem, mend) = kind.problem(target);
+        return Ok(vec![finding(target, problem, mend.to_owned())]);
     }
     let live = connection.live_columns(target)?;
     let needed = needed_columns::<D>(target);

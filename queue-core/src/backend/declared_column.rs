@@ -1,6 +1,9 @@
 //! A column as the application's `table!` declares it.
 
-use diesel::sql_types::{SqlType, is_nullable};
+use std::any::TypeId;
+
+use diesel::sql_types::SqlType;
+use diesel::sql_types::is_nullable::IsNullable;
 
 /// A column as the application's `table!` declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,24 +14,14 @@ pub struct DeclaredColumn {
     pub nullable: bool,
 }
 
-/// Whether a SQL type is `Nullable`, as Diesel's types say it.
-pub trait Nullability {
-    /// Whether it is.
-    const NULLABLE: bool;
-}
-
-impl Nullability for is_nullable::IsNullable {
-    const NULLABLE: bool = true;
-}
-
-impl Nullability for is_nullable::NotNull {
-    const NULLABLE: bool = false;
-}
-
 /// The SQL types of the columns that a `table!` declares: a tuple.
 pub trait DeclaredTypes {
     /// Tells for each column, in their order, whether its SQL type is `Nullable`.
     fn nullable() -> Vec<bool>;
+}
+
+fn is_nullable<ST: SqlType<IsNull: 'static>>() -> bool {
+    TypeId::of::<ST::IsNull>() == TypeId::of::<IsNullable>()
 }
 
 // For tuples of every length up to that of the list, which is as many columns as Diesel's largest tables have.
@@ -38,13 +31,13 @@ const _: () = {
         ($first:ident $($rest:ident)*) => {
             impl<$first, $($rest),*> DeclaredTypes for ($first, $($rest,)*)
             where
-                $first: SqlType<IsNull: Nullability>,
-                $($rest: SqlType<IsNull: Nullability>,)*
+                $first: SqlType<IsNull: 'static>,
+                $($rest: SqlType<IsNull: 'static>,)*
             {
                 fn nullable() -> Vec<bool> {
                     vec![
-                        <$first::IsNull as Nullability>::NULLABLE,
-                        $(<$rest::IsNull as Nullability>::NULLABLE,)*
+                        is_nullable::<$first>(),
+                        $(is_nullable::<$rest>(),)*
                     ]
                 }
             }

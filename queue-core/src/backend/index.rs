@@ -1,8 +1,7 @@
 //! The queue's indexes: of due times, of the entity's own order, and of its lanes.
 
 use super::connection::QueueBackend;
-use super::target::{Target, finding, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of};
-use crate::error::Finding;
+use super::target::{Target, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of};
 use crate::row::Options;
 
 /// The order of a column in an index.
@@ -24,7 +23,7 @@ pub(crate) struct Index {
     /// All columns, as SQL.
     pub(crate) columns: String,
     /// Their names, and what each is in the index.
-    keys: Vec<(String, KeyOrder)>,
+    pub(crate) keys: Vec<(String, KeyOrder)>,
     /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
     pub(crate) pending_flag: Option<String>,
@@ -36,17 +35,27 @@ impl Index {
         &self.keys[0].0
     }
 
-    /// Returns the columns' names.
-    #[allow(dead_code, reason = "PostgreSQL asks for their order too")]
-    pub(crate) fn names(&self) -> Vec<&str> {
-        self.keys.iter().map(|(name, _)| &**name).collect()
+    fn of<DB: QueueBackend>(
+        target: &Target,
+        step: &'static str,
+        name: String,
+        keys: Vec<(String, KeyOrder)>,
+        pending_flag: Option<String>,
+    ) -> Self {
+        let column = |(name, order): &(String, KeyOrder)| {
+            let order = match order {
+                KeyOrder::Plain => "",
+                KeyOrder::NullsFirst => DB::NULLS_FIRST,
+                KeyOrder::Descending => DB::DESCENDING,
+            };
+            target.table.quoted(name) + order
+        };
+        Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, pending_flag }
     }
+}
 
-    /// Returns the columns' names, and the order of each.
-    #[allow(dead_code, reason = "SQLite asks for the names alone")]
-    pub(crate) fn keys(&self) -> &[(String, KeyOrder)] {
-        &self.keys
-    }
+fn plain(name: &str) -> (String, KeyOrder) {
+    (name.to_owned(), KeyOrder::Plain)
 }
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
@@ -55,13 +64,7 @@ impl Index {
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
-    let mut indexes = vec![Index {
-        step: "index",
-        name: target.index(),
-        columns: table.quoted(next),
-        keys: vec![(next.to_owned(), KeyOrder::Plain)],
-        pending_flag: None,
-    }];
+    let mut indexes = vec![Index::of::<DB>(target, "index", target.index(), vec![plain(next)], None)];
     let Options { order, exclusive, lanes, .. } = target.options;
     if order.is_some() || exclusive {
         let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
@@ -87,9 +90,7 @@ fn strict_index<DB: QueueBackend>(target: &Target, lane: &str) -> Index {
     if !DB::PARTIAL_INDEXES {
         names.push(target.columns.next_attempt_time);
     }
-    let columns = names.iter().map(|name| target.table.quoted(name)).collect::<Vec<_>>().join(", ");
-    let keys = names.into_iter().map(|name| (name.to_owned(), KeyOrder::Plain)).collect();
-    Index { step: "strict", name, columns, keys, pending_flag: None }
+    Index::of::<DB>(target, "strict", name, names.into_iter().map(plain).collect(), None)
 }
 
 /// Returns an index of the pending rows: by this column first, if one is given, by the entity's order, and by the last
@@ -105,12 +106,11 @@ fn index_of_pending<DB: QueueBackend>(
     let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
     // No database wants a column twice in an index, and what comes first decides.
     let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
-    let plain = |name: &str| (name.to_owned(), KeyOrder::Plain);
     let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
         let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
         (column.name.to_owned(), order)
     });
-    let keys: Vec<_> = pending_flag
+    let keys = pending_flag
         .as_deref()
         .map(plain)
         .into_iter()
@@ -118,19 +118,5 @@ fn index_of_pending<DB: QueueBackend>(
         .chain(ordered.filter(|(name, _)| first != Some(name)))
         .chain(last.into_iter().filter(is_not_named).map(plain))
         .collect();
-    let column = |(name, order): &(String, KeyOrder)| {
-        let order = match order {
-            KeyOrder::Plain => "",
-            KeyOrder::NullsFirst => DB::NULLS_FIRST,
-            KeyOrder::Descending => DB::DESCENDING,
-        };
-        table.quoted(name) + order
-    };
-    Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, pending_flag }
-}
-
-/// Makes the finding for a missing index. `mend` are the statements that create it.
-pub(crate) fn no_index(target: &Target, index: &Index, mend: &[String]) -> Finding {
-    let problem = format!("the table {} has no usable index {} for the claim", target.table, index.name);
-    finding(target, problem, mend.join("; "))
+    Index::of::<DB>(target, step, name, keys, pending_flag)
 }

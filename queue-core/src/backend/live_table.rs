@@ -68,23 +68,18 @@ pub(crate) enum OtherKind {
 }
 
 impl OtherKind {
-    pub(crate) fn problem(self, target: &Target) -> String {
-        let kind = match self {
-            OtherKind::View => "a view",
-            OtherKind::Foreign => "a foreign table",
-            OtherKind::Temporary => "a temporary table",
-            OtherKind::Virtual => "a virtual table",
+    /// Says what is wrong, and the mend.
+    pub(crate) fn problem(self, target: &Target) -> (String, &'static str) {
+        let (kind, mend) = match self {
+            OtherKind::View => ("a view", "derive Queueable on a struct of the table that the view reads"),
+            OtherKind::Foreign => ("a foreign table", "run the poller on the server that has the table"),
+            OtherKind::Temporary => ("a temporary table", "create it without TEMPORARY"),
+            OtherKind::Virtual => {
+                ("a virtual table", "derive Queueable on a struct of an ordinary table that refers to it")
+            }
         };
-        format!("{} is {kind}, and a queue needs an ordinary table, whose rows every session can lock", target.table)
-    }
-
-    pub(crate) fn mend(self) -> &'static str {
-        match self {
-            OtherKind::View => "derive Queueable on a struct of the table that the view reads",
-            OtherKind::Foreign => "run the poller on the server that has the table",
-            OtherKind::Temporary => "create it without TEMPORARY",
-            OtherKind::Virtual => "derive Queueable on a struct of an ordinary table that refers to it",
-        }
+        let table = &target.table;
+        (format!("{table} is {kind}, and a queue needs an ordinary table, whose rows every session can lock"), mend)
     }
 }
 

@@ -12,8 +12,6 @@ mod captured;
 mod connection;
 mod connection_source;
 mod connections;
-#[cfg(feature = "_mysql")]
-mod control;
 mod control_schema;
 mod created;
 mod ddl;

@@ -9,7 +9,6 @@ use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
 use diesel::connection::TransactionManager;
 use diesel::deserialize::{self, FromSql};
 use diesel::mysql::{Mysql, MysqlValue};
-use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::{BigInt, Datetime, Text};
@@ -20,12 +19,12 @@ use self::errors::{
 use self::mysql_session::MysqlSession;
 use self::settings::Variable;
 use super::connection::QueueBackend;
-use super::control::Control;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
 use super::error_class::{ErrorClass, ErrorClasses, message_of};
 use super::one_round_trip::{OneRoundTrip, Unfinished};
 use super::own_transaction::in_own_transaction;
 use super::session_setup::{SessionLimits, SessionSetup};
+use super::statement::execute;
 use super::transactions::Transactions;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
@@ -112,8 +111,6 @@ impl RoundTrips for Mysql {
 }
 
 impl QueueBackend for Mysql {
-    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
     type First = First;
     type Last = Last;
 }
@@ -217,7 +214,7 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
     fn control(&mut self, statement: &'static str) -> QueryResult<()> {
         // As text each would be three round trips, because the client first has to announce that there may be several.
         if PREPARES_CONTROLS.load(Ordering::Relaxed) {
-            match ExecuteDsl::execute(Control(statement), self) {
+            match execute(self, &statement) {
                 // MySQL does not prepare savepoints, MariaDB does.
                 Err(error) if message_of(&error) == Some(NOT_PREPARED) => {
                     PREPARES_CONTROLS.store(false, Ordering::Relaxed);
@@ -295,7 +292,7 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
         _settings: Option<&settings::MysqlSettings>,
     ) -> QueryResult<()> {
         // MySQL has no such blocks outside of procedures. Messages end by several statements there.
-        ExecuteDsl::execute(Control("BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END"), self).map(drop)
+        execute(self, &"BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END").map(drop)
     }
 
     fn says_other_settings(error: &Error) -> bool {

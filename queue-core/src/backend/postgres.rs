@@ -136,8 +136,6 @@ impl RoundTrips for Pg {
 }
 
 impl QueueBackend for Pg {
-    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
     type First = First;
     type Last = Last;
 }

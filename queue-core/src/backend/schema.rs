@@ -6,7 +6,7 @@ use diesel::Connection;
 use diesel::result::QueryResult;
 
 use super::archive::ArchiveSchema;
-use super::index::{Index, indexes, no_index};
+use super::index::{Index, indexes};
 use super::live_table::{LiveColumn, find, until_done};
 use super::target::{Step, Target, finding};
 use super::trigger::Triggers;
@@ -80,7 +80,9 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
         for index in indexes::<Self::Backend>(target) {
             let mend = self.lacking(target, &index)?;
             if !mend.is_empty() {
-                findings.push(no_index(target, &index, &mend));
+                let name = &index.name;
+                let problem = format!("the table {} has no usable index {name} for the claim", target.table);
+                findings.push(finding(target, problem, mend.join("; ")));
             }
         }
         Ok(findings)

@@ -19,6 +19,14 @@ pub trait Statement<DB: Backend> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
 }
 
+/// A statement that binds no values is its text.
+impl<DB: Backend> Statement<DB> for &str {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(self);
+        Ok(())
+    }
+}
+
 /// A statement as Diesel runs it. `Rows` is the SQL type of its rows, or `()` if it returns none. A session finds the prepared
 /// statement by the type `Id`.
 pub struct Sql<'a, DB: Backend, Rows = (), Id = ByText> {

@@ -176,7 +176,7 @@ fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &
 
 /// Finds a descending order whose index is ascending: MariaDB before 10.8 takes the word `DESC` and ignores it.
 fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<Finding>> {
-    let keys = || index.keys().iter().filter(|(_, order)| *order == KeyOrder::Descending);
+    let keys = || index.keys.iter().filter(|(_, order)| *order == KeyOrder::Descending);
     if keys().next().is_none() {
         return Ok(None);
     }
@@ -221,7 +221,7 @@ fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index
     )
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
-    .bind::<Text, _>(index.keys().iter().map(key).collect::<Vec<_>>().join("\n"))
+    .bind::<Text, _>(index.keys.iter().map(key).collect::<Vec<_>>().join("\n"))
     .get_result(connection)
     .optional()?;
     Ok(found.map(|found| found.0))

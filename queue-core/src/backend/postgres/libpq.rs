@@ -14,10 +14,6 @@ impl PgSession for PgConnection {
         AnsiTransactionManager::begin_transaction_sql(self, begin)
     }
 
-    fn has_committed(&mut self) {
-        // libpq has told Diesel.
-    }
-
     fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
         let mut channels = Vec::new();
         for notification in self.notifications_iter() {

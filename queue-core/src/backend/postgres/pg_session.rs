@@ -20,7 +20,7 @@ pub trait PgSession: LoadConnection<Backend = Pg> + R2D2Connection + Send + 'sta
 
     /// Notes that the last text has committed the transaction, for a client that does not see this in the server's answer:
     /// it would count the transaction as open, and begin no other.
-    fn has_committed(&mut self);
+    fn has_committed(&mut self) {}
 
     /// Returns the channels with notifications since the last call, each once, without asking the server.
     ///

@@ -291,7 +291,7 @@ fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Inde
         KeyOrder::Descending => 1,
         KeyOrder::NullsFirst => 2,
     };
-    let keys: Vec<_> = index.keys().iter().map(|(name, order)| format!("{name} {}", option(*order))).collect();
+    let keys: Vec<_> = index.keys.iter().map(|(name, order)| format!("{name} {}", option(*order))).collect();
     let found: One<Bool, bool> = diesel::sql_query(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i \
          JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam \

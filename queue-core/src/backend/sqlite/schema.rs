@@ -196,7 +196,7 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
     )
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
-    .bind::<Text, _>(format!("{} 0 BINARY", index.names().join(",")))
+    .bind::<Text, _>(format!("{} 0 BINARY", index.first()))
     .bind::<Text, _>(format!(" WHERE {} IS NOT NULL", target.columns.next_attempt_time))
     .get_result(connection)?;
     Ok(found.0 != 0)
