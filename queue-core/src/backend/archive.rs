@@ -48,7 +48,7 @@ pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB
     /// Returns the columns of a table in their order; none if there is no such table.
     fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
 
-    /// Returns the columns of a table's unique indexes.
+    /// Returns the columns of a table's unique indexes, those of each one together.
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>>;
 
     /// Writes the statements that create an archive. A script does not know the live table's columns, so it gets the
@@ -74,14 +74,10 @@ pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB
 
 /// Returns the archives that the entity's options name.
 fn archives(target: &Target) -> Vec<TableName> {
-    let mut names = Vec::new();
-    for on_finish in [target.options.on_success, target.options.on_failure] {
-        if let OnFinish::Archive(name) = on_finish
-            && !names.contains(&name)
-        {
-            names.push(name);
-        }
-    }
+    let archive = |on_finish| if let OnFinish::Archive(name) = on_finish { Some(name) } else { None };
+    let mut names: Vec<_> =
+        [target.options.on_success, target.options.on_failure].into_iter().filter_map(archive).collect();
+    names.dedup();
     names.into_iter().map(|name| target.table.beside(name)).collect()
 }
 
@@ -206,14 +202,8 @@ fn refusing_indexes<A: ArchiveSchema>(
 ) -> QueryResult<Vec<Finding>> {
     let columns = connection.unique_columns(archive)?;
     let mut findings = Vec::new();
-    let mut seen: Vec<&str> = Vec::new();
-    for index in &columns {
-        if seen.contains(&index.index_name.as_str()) {
-            continue;
-        }
-        seen.push(&index.index_name);
-        let of_index = columns.iter().filter(|column| column.index_name == index.index_name);
-        let names: Vec<_> = of_index.filter_map(|column| column.column_name.as_deref()).collect();
+    for index in columns.chunk_by(|one, other| one.index_name == other.index_name) {
+        let names: Vec<_> = index.iter().filter_map(|column| column.column_name.as_deref()).collect();
         let has_key = target.key.iter().all(|key| names.iter().any(|name| name.eq_ignore_ascii_case(key)));
         if !has_key {
             findings.push(finding(
@@ -221,9 +211,9 @@ fn refusing_indexes<A: ArchiveSchema>(
                 format!(
                     "the unique index {} of the archive {archive} may refuse a row: what is unique among live rows need not \
                      be so among all that ever were",
-                    index.index_name
+                    index[0].index_name
                 ),
-                A::drop_unique(archive, index),
+                A::drop_unique(archive, &index[0]),
             ));
         }
     }

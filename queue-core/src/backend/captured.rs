@@ -2,7 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use diesel::deserialize::FromSqlRow;
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::sql_types::{Binary, Text};
 
 use crate::error::panic_text;
 
@@ -21,7 +23,7 @@ impl<T> Captured<T> {
     }
 
     /// Decodes. The user's conversions run here, and a panic in them is an error too.
-    pub(crate) fn new(decode: impl FnOnce() -> diesel::deserialize::Result<T>) -> Self {
+    pub(crate) fn new(decode: impl FnOnce() -> deserialize::Result<T>) -> Self {
         Captured(
             catch_unwind(AssertUnwindSafe(decode))
                 .unwrap_or_else(|panic| Err(format!("its decoding panicked: {}", panic_text(panic)).into())),
@@ -36,49 +38,43 @@ pub(crate) type CapturedKey<K> = Captured<(K,)>;
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow)]
 pub struct DatabaseText(pub(crate) String);
 
+impl<DB: Backend> FromSql<Text, DB> for DatabaseText
+where
+    Vec<u8>: FromSql<Binary, DB>,
+{
+    fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        let bytes = <Vec<u8> as FromSql<Binary, DB>>::from_sql(bytes)?;
+        Ok(Self(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
 /// Loads a [`Captured`] part from one backend's rows.
 ///
 /// One impl per backend, because one for all would overlap with an impl of `Queryable` that another crate might write
 /// for a backend of its own.
 macro_rules! captured_on {
     ($backend:ty) => {
-        impl<T, A, B, C, D> diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>
-            for $crate::backend::captured::Captured<T>
-        where
-            T: diesel::deserialize::FromSqlRow<(A, B, C, D), $backend>,
-        {
-            fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
-                Ok(Self::new(|| T::build_from_row(row)))
-            }
-        }
+        const _: () = {
+            use diesel::deserialize::{FromSqlRow, Result, StaticallySizedRow};
+            use diesel::row::Row;
+            use $crate::backend::captured::Captured;
 
-        impl<T, A> diesel::deserialize::FromSqlRow<(A,), $backend> for $crate::backend::captured::Captured<T>
-        where
-            T: diesel::deserialize::FromSqlRow<(A,), $backend>,
-        {
-            fn build_from_row<'a>(row: &impl diesel::row::Row<'a, $backend>) -> diesel::deserialize::Result<Self> {
-                Ok(Self::new(|| T::build_from_row(row)))
+            impl<T: FromSqlRow<(A, B, C, D), $backend>, A, B, C, D> FromSqlRow<(A, B, C, D), $backend> for Captured<T> {
+                fn build_from_row<'a>(row: &impl Row<'a, $backend>) -> Result<Self> {
+                    Ok(Self::new(|| T::build_from_row(row)))
+                }
             }
-        }
 
-        impl<T, A> diesel::deserialize::StaticallySizedRow<(A,), $backend> for $crate::backend::captured::Captured<T>
-        where
-            T: diesel::deserialize::StaticallySizedRow<(A,), $backend>,
-        {
-            const FIELD_COUNT: usize = T::FIELD_COUNT;
-        }
-
-        impl diesel::deserialize::FromSql<diesel::sql_types::Text, $backend>
-            for $crate::backend::captured::DatabaseText
-        {
-            fn from_sql(
-                bytes: <$backend as diesel::backend::Backend>::RawValue<'_>,
-            ) -> diesel::deserialize::Result<Self> {
-                let bytes =
-                    <Vec<u8> as diesel::deserialize::FromSql<diesel::sql_types::Binary, $backend>>::from_sql(bytes)?;
-                Ok(Self(String::from_utf8_lossy(&bytes).into_owned()))
+            impl<T: FromSqlRow<(A,), $backend>, A> FromSqlRow<(A,), $backend> for Captured<T> {
+                fn build_from_row<'a>(row: &impl Row<'a, $backend>) -> Result<Self> {
+                    Ok(Self::new(|| T::build_from_row(row)))
+                }
             }
-        }
+
+            impl<T: StaticallySizedRow<(A,), $backend>, A> StaticallySizedRow<(A,), $backend> for Captured<T> {
+                const FIELD_COUNT: usize = T::FIELD_COUNT;
+            }
+        };
     };
 }
 
