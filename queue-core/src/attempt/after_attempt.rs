@@ -12,14 +12,10 @@ use super::slot::Slot;
 use super::transaction_runner::TransactionRunner;
 use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::crash::CrashMark;
 use crate::entity::Key;
 use crate::event::{Ending, Watch};
 use crate::handler::Failure;
-use crate::row::{Fence, RowKey, failure_text};
-
-/// How often a worker tries to write the remainder of an attempt before it leaves it to the row's next attempt.
-pub(crate) const CONCLUSIONS: u32 = 3;
+use crate::row::{Fence, RowKey};
 
 /// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
 const INTERRUPTIONS: u32 = 20;
@@ -28,21 +24,12 @@ const INTERRUPTIONS: u32 = 20;
 const INTERRUPTIONS_BY_FULL_DISK: u32 = 1440;
 
 impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
-    /// Removes the row's mark, if it has one. Returns the state in which the row is now.
+    /// Removes the row's mark, if it has one that was written before the handler ran, so that the remainder of the attempt
+    /// finds the row due. Returns the state in which the row is now.
     pub(super) fn unmarked(&self, holder: &mut SessionHolder<C>, slot: &Slot, key: &RowKey<K>, fence: Fence) -> Fence {
         let Some(mark) = slot.recorder().take_mark() else { return fence };
-        self.unmark(holder, key, fence, &mark);
+        self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, fence, &mark));
         fence.at_any_time()
-    }
-
-    /// Removes a mark that was written before the handler ran, so that the remainder of the attempt finds the row due.
-    fn unmark(&self, holder: &mut SessionHolder<C>, key: &RowKey<K>, fence: Fence, mark: &CrashMark) {
-        for _ in 0..CONCLUSIONS {
-            let unmarked = holder.session().and_then(|session| Ok(self.served.unmark(session, key, fence, mark)?));
-            let Err(error) = unmarked else { return };
-            self.warn(&format!("a row cannot be unmarked: {}", failure_text(&error, 500)));
-            holder.close();
-        }
     }
 
     /// Writes the remainder of an attempt, on a new session if the old one is in doubt.
@@ -56,64 +43,59 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         let (remainder, delay) = self.count_interruption(&row, remainder);
         let key = &row.key;
         let _passed_over = self.due_rows.row_backoff.while_concluded(key);
-        for _ in 0..CONCLUSIONS {
-            let concluded =
-                holder.session().and_then(|session| Ok(self.write_remainder(session, &row, &remainder, delay)?));
-            match concluded.map(|conclusion| self.unless_of_another(conclusion, &row, &remainder)) {
-                Ok(Conclusion::Settled(settled)) => {
-                    match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
-                        0 => self.due_rows.is_written(key),
-                        times => self.comes_back(&row, times),
+        let what = "the end of an attempt cannot be recorded";
+        let concluded = self.insist(holder, what, |session| self.write_remainder(session, &row, &remainder, delay));
+        let Some(conclusion) = concluded else {
+            // The row is as it was before the attempt, and due.
+            watch.is_interrupted("the end of the attempt cannot be recorded");
+            self.due_rows.row_backoff.skip_for_a_while(key);
+            return Turn::Trouble;
+        };
+        match self.unless_of_another(conclusion, &row, &remainder) {
+            Conclusion::Settled(settled) => {
+                match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
+                    0 => self.due_rows.is_written(key),
+                    times => self.comes_back(&row, times),
+                }
+                match &remainder {
+                    Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
+                        self.rules.teller.settled(key, settled, change, watch);
                     }
-                    match &remainder {
-                        Remainder::Record(_, change) | Remainder::RecordReserved(_, change) => {
-                            self.rules.teller.settled(key, settled, change, watch);
-                        }
-                        Remainder::FindOut(in_doubt) => {
-                            let change = in_doubt.change.iter();
-                            change.for_each(|change| self.rules.teller.settled(key, settled, change, watch));
-                        }
-                        Remainder::Postpone(_) | Remainder::Leave => {}
+                    Remainder::FindOut(in_doubt) => {
+                        let change = in_doubt.change.iter();
+                        change.for_each(|change| self.rules.teller.settled(key, settled, change, watch));
                     }
-                    tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled in a transaction of its own");
-                    return Turn::Settled(settled);
+                    Remainder::Postpone(_) | Remainder::Leave => {}
                 }
-                Ok(Conclusion::Interrupted) => {
-                    let why = match &remainder {
-                        Remainder::Leave => "the poller has taken the transaction away",
-                        _ => remainder.cause().unwrap_or("its end was not recorded"),
-                    };
-                    watch.is_interrupted(why);
-                    return Turn::Interrupted;
-                }
-                Ok(Conclusion::Overtaken) => {
-                    // The row cannot show what happened. If its handler has committed, the effects may stay.
-                    let untold = remainder.failure().map(|text| format!(": {text}")).unwrap_or_default();
-                    let text = format!("row {key} was changed by somebody else{untold}");
-                    self.warn(&text);
-                    watch.is_interrupted(&text);
-                    return Turn::Interrupted;
-                }
-                Ok(Conclusion::Refused { is_noted }) => {
-                    let cause = remainder.failure().or(remainder.cause()).unwrap_or(KEPT);
-                    watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
-                    return self.leave_alone(&row, cause, is_noted);
-                }
-                Ok(Conclusion::Kept) => {
-                    watch.ends(Ending::Refused, Some(KEPT), None);
-                    return self.leave_alone(&row, KEPT, false);
-                }
-                Err(error) => {
-                    let error = failure_text(&error, 500);
-                    self.warn(&format!("the end of an attempt cannot be recorded: {error}"));
-                    holder.close();
-                }
+                tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled in a transaction of its own");
+                Turn::Settled(settled)
+            }
+            Conclusion::Interrupted => {
+                let why = match &remainder {
+                    Remainder::Leave => "the poller has taken the transaction away",
+                    _ => remainder.cause().unwrap_or("its end was not recorded"),
+                };
+                watch.is_interrupted(why);
+                Turn::Interrupted
+            }
+            Conclusion::Overtaken => {
+                // The row cannot show what happened. If its handler has committed, the effects may stay.
+                let untold = remainder.failure().map(|text| format!(": {text}")).unwrap_or_default();
+                let text = format!("row {key} was changed by somebody else{untold}");
+                self.warn(&text);
+                watch.is_interrupted(&text);
+                Turn::Interrupted
+            }
+            Conclusion::Refused { is_noted } => {
+                let cause = remainder.failure().or(remainder.cause()).unwrap_or(KEPT);
+                watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
+                self.leave_alone(&row, cause, is_noted)
+            }
+            Conclusion::Kept => {
+                watch.ends(Ending::Refused, Some(KEPT), None);
+                self.leave_alone(&row, KEPT, false)
             }
         }
-        // The row is as it was before the attempt, and due.
-        watch.is_interrupted("the end of the attempt cannot be recorded");
-        self.due_rows.row_backoff.skip_for_a_while(key);
-        Turn::Trouble
     }
 
     /// If the row has reached its new state after the answer to a COMMIT was lost: tells an attempt of this process that

@@ -155,12 +155,12 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
         }
-        if is_failure(settled) {
+        if settled.is_failure() {
             fail_point("recording");
         }
         self.settle(settled, &change)?;
         fail_point("settled");
-        if is_failure(settled) {
+        if settled.is_failure() {
             fail_point("recorded");
         }
         self.commit(settled, &change)
@@ -189,7 +189,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
-            Err(error) if is_failure(settled) && !is_interruption::<C>(&error) => {
+            Err(error) if settled.is_failure() && !is_interruption::<C>(&error) => {
                 Err(Remainder::Record(settled, Box::new(change.clone())))
             }
             Ok(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
@@ -228,7 +228,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         }
         // A failure stays what it was, even if Diesel still counts an open transaction of the handler's, as after a
         // panic in one. Diesel then releases that transaction instead of committing ours.
-        if is_failure(settled) && !is_interruption::<C>(&error) {
+        if settled.is_failure() && !is_interruption::<C>(&error) {
             return Remainder::Record(settled, Box::new(change.clone()));
         }
         self.lost(error, AttemptError::CommitRefused)
@@ -262,8 +262,4 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Remainder {
     let (settled, change) = rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details);
     Remainder::Record(settled, Box::new(change))
-}
-
-pub(crate) fn is_failure(settled: Settlement) -> bool {
-    matches!(settled, Settlement::Retried | Settlement::Failed)
 }

@@ -30,7 +30,6 @@ mod undecodable;
 pub use self::schema_on::{ComparesSchema, SchemaOn};
 pub use self::turn::Tally;
 
-pub(crate) use self::after_attempt::CONCLUSIONS;
 pub(crate) use self::attempt::{SettledRow, settle_claimed};
 pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::conclude::record;

@@ -9,17 +9,20 @@ use diesel::result::QueryResult;
 use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::SettleRules;
 use super::teller::Teller;
-use crate::backend::{QueueBackend, QueueConnection};
+use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::Error;
 use crate::log::RateLimitedLog;
-use crate::row::queue_name;
+use crate::row::{failure_text, queue_name};
 use crate::statement::{ErasedQueue, QueueOn};
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
 /// and has to find it free once in half a lease.
 pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
+
+/// How often a worker tries to write what is left after a transaction before it leaves it to the rows' next attempts.
+const TRIES: u32 = 3;
 
 /// A queue in a poller.
 pub(crate) struct ServedQueue<K: Key, C: QueueConnection> {
@@ -63,6 +66,25 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 leased: lease.is_some(),
             },
         })
+    }
+
+    /// Does this, on a new session after each error, which is logged. `None`: no try has helped.
+    pub(crate) fn insist<T>(
+        &self,
+        holder: &mut SessionHolder<C>,
+        what_fails: &str,
+        work: impl Fn(&mut Session<C>) -> QueryResult<T>,
+    ) -> Option<T> {
+        for _ in 0..TRIES {
+            match holder.session().and_then(|session| Ok(work(session)?)) {
+                Ok(done) => return Some(done),
+                Err(error) => {
+                    self.warn(&format!("{what_fails}: {}", failure_text(&error, 500)));
+                    holder.close();
+                }
+            }
+        }
+        None
     }
 
     /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.

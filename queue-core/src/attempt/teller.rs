@@ -57,8 +57,7 @@ impl Teller {
             _ => {}
         }
         if watch.is_heard() {
-            let is_failure = matches!(settled, Settlement::Retried | Settlement::Failed);
-            watch.ends(ending(settled), error.filter(|_| is_failure), retry_in);
+            watch.ends(ending(settled), error.filter(|_| settled.is_failure()), retry_in);
         }
     }
 

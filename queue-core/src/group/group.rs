@@ -22,7 +22,7 @@ use crate::claim::{ClaimedAs, LaneClaim, claim_some};
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Failure, drop_safely};
-use crate::row::{OnFinish, Settlement, idempotency_key};
+use crate::row::{OnFinish, idempotency_key};
 use crate::statement::{Change, Claimed};
 
 /// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
@@ -273,7 +273,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             }
         }
         for row in others {
-            let failed = matches!(row.settled, Settlement::Retried | Settlement::Failed);
+            let failed = row.settled.is_failure();
             if failed {
                 fail_point("recording");
             }

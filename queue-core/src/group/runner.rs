@@ -11,10 +11,9 @@ use super::recover::settle_if_committed;
 use super::reread::Rereading;
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
-    AnyQueue, CONCLUSIONS, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow,
-    WorkerCalls,
+    AnyQueue, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, WorkerCalls,
 };
-use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
+use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::Finding;
@@ -47,7 +46,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         let turn = self.runner.turn(holder, slot, worker);
         match turn {
             Turn::Idle => self.learn(GroupResult::Idle),
-            Turn::Settled(Settlement::Retried | Settlement::Failed) => self.learn(GroupResult::WithFailure { of: 1 }),
+            Turn::Settled(settled) if settled.is_failure() => self.learn(GroupResult::WithFailure { of: 1 }),
             Turn::Settled(_) => self.learn(GroupResult::Well { claimed: 1, of: 1 }),
             // Such a message says nothing about groups.
             _ => {}
@@ -206,20 +205,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         handled: &[DecidedRow<K>],
         left: &[&GroupRow<K>],
     ) -> Option<Vec<Option<Settlement>>> {
-        for _ in 0..CONCLUSIONS {
-            let committed = holder
-                .session()
-                .and_then(|session| Ok(settle_if_committed(self.runner.queue, session, reservation, handled, left)?));
-            match committed {
-                Ok(committed) => return committed,
-                Err(error) => {
-                    let error = failure_text(&error, 500);
-                    self.runner.warn(&format!("the end of a group cannot be found out: {error}"));
-                    holder.close();
-                }
-            }
-        }
-        None
+        let settle =
+            |session: &mut Session<C>| settle_if_committed(self.runner.queue, session, reservation, handled, left);
+        self.runner.insist(holder, "the end of a group cannot be found out", settle).flatten()
     }
 
     fn count_committed(
@@ -271,9 +259,7 @@ fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
     Some(match &grouped.end {
         GroupEnd::Idle => GroupResult::Idle,
         GroupEnd::NotClaimed(_) => return None,
-        GroupEnd::Settled(rows)
-            if rows.iter().any(|row| matches!(row.settled, Settlement::Retried | Settlement::Failed)) =>
-        {
+        GroupEnd::Settled(rows) if rows.iter().any(|row| row.settled.is_failure()) => {
             GroupResult::WithFailure { of: size }
         }
         // A group that was closed early is as large as it should be.

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 
 use crate::attempt::{Runner, RunnerInfo};
-use crate::backend::QueueConnection;
+use crate::backend::{QueueConnection, TableName};
 use crate::error::{Error, Finding};
 use crate::lock::Mutex;
 
@@ -11,8 +11,7 @@ use crate::lock::Mutex;
 #[derive(Clone)]
 struct Columns {
     database: String,
-    /// The schema, if the `table!` names one, and the table.
-    table: (Option<String>, String),
+    table: TableName,
     columns: [&'static str; 5],
     entity: &'static str,
     queue: TypeId,
@@ -28,27 +27,23 @@ impl Columns {
             names.last_attempt_time,
             names.last_attempt_error_message,
         ];
-        let table = (target.table.schema.clone(), target.table.name.clone());
-        Columns { database: database.to_owned(), table, columns, entity, queue: *queue }
+        Columns { database: database.to_owned(), table: target.table.clone(), columns, entity, queue: *queue }
     }
 
-    /// Returns the columns that another entity's queue has too. Each queue would take the other's rows for its own, and
+    /// Finds the columns that another entity's queue has too. Each queue would take the other's rows for its own, and
     /// settle them by its own rules. If the queues share only some columns, neither would find its fence.
-    fn shared_with(&self, other: &Columns) -> Vec<&'static str> {
-        if self.queue == other.queue || self.database != other.database || self.table != other.table {
-            return Vec::new();
-        }
-        self.columns.into_iter().filter(|name| other.columns.iter().any(|o| o.eq_ignore_ascii_case(name))).collect()
-    }
-
     fn conflict(&self, other: &Columns) -> Option<Finding> {
-        let shared = self.shared_with(other);
+        if self.queue == other.queue || self.database != other.database || self.table != other.table {
+            return None;
+        }
+        let is_shared = |name: &&str| other.columns.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let shared: Vec<_> = self.columns.into_iter().filter(is_shared).collect();
         (!shared.is_empty()).then(|| Finding {
             entity: self.entity.to_owned(),
             problem: format!(
                 "{} has its queue in the same columns of the table {}: {}",
                 other.entity,
-                self.table.1,
+                self.table.name,
                 shared.join(", ")
             ),
             mend: "give one of the two queues columns of its own, for example with #[queue(prefix = \"queue_\")], and \

@@ -11,3 +11,10 @@ pub(crate) enum Settlement {
     Retried,
     Failed,
 }
+
+impl Settlement {
+    /// Tells whether the attempt has failed.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Settlement::Retried | Settlement::Failed)
+    }
+}
