@@ -136,7 +136,7 @@ fn the_sql_of_what_is_prepared_to_travel_with_other_statements() {
         diesel::debug_query::<Pg, _>(&Sql::new(&Finish { queue: queue::<Payment>(), leased: true })).to_string();
     let hold = diesel::debug_query::<Pg, _>(&Sql::new(&LockLeased(queue::<Payment>()))).to_string();
     let lock = diesel::debug_query::<Pg, _>(&Sql::new(&LockVersion(queue::<Payment>()))).to_string();
-    let read = diesel::debug_query::<Pg, _>(&Sql::new(&PrefetchRows::new(Claim::new::<Payment>(), 16))).to_string();
+    let read = diesel::debug_query::<Pg, _>(&Sql::new(&PrefetchRows(Claim::new::<Payment>(), 16))).to_string();
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("postgres_at_once", [finish, finish_lease, hold, lock, read].join("\n\n"));
     });

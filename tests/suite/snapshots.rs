@@ -79,10 +79,11 @@ fn the_sql_of_an_attempt() {
     let some = Claim::<Backend>::new::<Payment>().some(50, Vec::new());
     listing.add("claim some from the mark", &some.not_below(Some(mark)));
     listing.add("claim another", &Claim::<Backend>::new::<Payment>().some(1, rows::<Payment>(&[7, 8])));
-    listing.add("read keys ahead", &DueKeys::new(queue::<Payment>(), 16, None));
+    listing.add("read keys ahead", &DueKeys(Claimable::new(queue::<Payment>(), None), 16));
     listing.add("claim by a key", &ClaimKey(Claim::new::<Payment>(), row::<Payment>(&7)));
-    listing.add("claim by keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8]), None));
-    listing.add("claim one of some keys", &ClaimKeys::new(Claim::new::<Payment>(), rows::<Payment>(&[7, 8]), Some(1)));
+    let by_keys = |limit| ClaimKeys { claim: Claim::new::<Payment>(), keys: rows::<Payment>(&[7, 8]), limit };
+    listing.add("claim by keys", &by_keys(None));
+    listing.add("claim one of some keys", &by_keys(Some(1)));
     listing.add("end in a block", &FinishBlock { row: row::<Payment>(&7), fence, tries: 3 });
     listing.add("settle a success", &Settle::new(row::<Payment>(&7), fence, &success));
     listing.add("settle a failure", &Settle::new(row::<Payment>(&7), fence, &failure()));
@@ -116,8 +117,9 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
     };
     let row = UndecodableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, why: "odd".into() };
     let mut listing = Listing::default();
-    listing.add("those that a claim finds first", &KeyTexts::new(queue::<Payment>(), None, 1_000));
-    listing.add("those that were leased", &KeyTexts::new(queue::<Payment>(), Some(began), 1_000));
+    let texts = |leased| KeyTexts { due: Claimable::new(queue::<Payment>(), None), leased, limit: 1_000 };
+    listing.add("those that a claim finds first", &texts(None));
+    listing.add("those that were leased", &texts(Some(began)));
     listing.add("set aside", &SetAside::new(queue::<Payment>(), &row, &set_aside));
     listing.matches("undecodable");
 }

@@ -6,7 +6,6 @@ use diesel::result::QueryResult;
 use super::condition::StateCondition;
 use super::key_text::push_select_key;
 use super::lane::push_lane;
-use super::limit::Limit;
 use super::probe_due::push_microseconds_until;
 use super::walk::{Walk, push_hint};
 use super::writer::Writer;
@@ -46,5 +45,5 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
     // The statuses of rows that have been attempted and are not settled for good.
     StateCondition::In(&[Status::Error, Status::InProgress]).push(sql)?;
     push_lane(sql, lane)?;
-    Walk::OLDEST.push_order(sql, Limit::ONE)
+    Walk::OLDEST.push_order(sql, &1)
 }

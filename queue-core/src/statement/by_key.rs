@@ -8,48 +8,32 @@ use super::claim::Claim;
 use super::condition::push_keys;
 use super::due::Claimable;
 use super::key_text::push_select_key;
-use super::limit::Limit;
 use super::walk::{Walk, push_index_hint};
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
-use crate::entity::{IsKey, KeyedRow, QueueSql};
-use crate::row::Instant;
+use crate::entity::{IsKey, KeyedRow};
 
-/// Reads the keys of the rows that have been due longest, each with its text.
-pub struct DueKeys<DB: QueueBackend> {
-    limit: Limit,
-    due: Claimable<DB>,
-}
-
-impl<DB: QueueBackend> DueKeys<DB> {
-    /// Reads at most `limit` keys, but none of a row that is due earlier than `floor`.
-    pub fn new(queue: &'static QueueSql<DB>, limit: u32, floor: Option<Instant>) -> Self {
-        DueKeys { limit: Limit::of(limit), due: Claimable::new(queue, None).not_below(floor) }
-    }
-}
+/// Reads the keys of the rows that have been due longest, each with its text: at most so many.
+pub struct DueKeys<DB: QueueBackend>(pub Claimable<DB>, pub i64);
 
 /// Claims one row by its key, if it is still due. The statement is prepared once and for all.
 pub struct ClaimKey<DB: QueueBackend>(pub Claim<DB>, pub KeyedRow<DB>);
 
-/// Claims several rows by their keys, those of them that are still due.
+/// Claims several rows by their keys, those of them that are still due, in no order.
 pub struct ClaimKeys<DB: QueueBackend> {
-    claim: Claim<DB>,
-    keys: Vec<IsKey<DB>>,
-    limit: Option<Limit>,
-}
-
-impl<DB: QueueBackend> ClaimKeys<DB> {
-    /// Claims the rows with these keys, in no order: at most `limit` of them, and it leaves the others unlocked.
-    pub fn new(claim: Claim<DB>, keys: Vec<IsKey<DB>>, limit: Option<u32>) -> Self {
-        ClaimKeys { claim, keys, limit: limit.map(Limit::of) }
-    }
+    /// The claim.
+    pub claim: Claim<DB>,
+    /// The keys.
+    pub keys: Vec<IsKey<DB>>,
+    /// The largest number of rows that are claimed, if not all. The others stay unlocked.
+    pub limit: Option<i64>,
 }
 
 impl<DB: QueueBackend> Statement<DB> for DueKeys<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.queue, out);
+        let mut sql = Writer::new(self.0.queue, out);
         push_select_key(&mut sql)?;
-        self.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.limit)
+        self.0.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.1)
     }
 }
 
@@ -77,7 +61,7 @@ impl<DB: QueueBackend> Statement<DB> for ClaimKeys<DB> {
         sql.push(" AND ")?;
         self.claim.due.push_due(&mut sql, DB::STATEMENT_TIME)?;
         if let Some(limit) = &self.limit {
-            limit.push(&mut sql.out)?;
+            sql.push_limit(limit)?;
         }
         sql.push("{claim_lock}")
     }

@@ -11,7 +11,7 @@ use super::condition::{push_any_key, push_exceptions};
 use super::due::{Claimable, until};
 use super::key_text::{occasion_of, push_occasion_text};
 use super::lane::{push_claimed_lane, push_place};
-use super::limit::{Limit, keep_if_few, padded};
+use super::limit::{keep_if_few, padded};
 use super::rows::ClaimedRow;
 use super::walk::Walk;
 use super::writer::Writer;
@@ -37,7 +37,7 @@ impl<DB: QueueBackend> Claim<DB> {
         ClaimSome {
             walk: Walk::of(self.due.queue.options),
             claim: self,
-            limit: Limit::of(limit),
+            limit: limit.into(),
             excepted: padded(excepted),
             locks: true,
             age: None,
@@ -76,7 +76,7 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for Cla
 /// plain claim is prepared once and for all.
 pub struct ClaimSome<DB: QueueBackend> {
     claim: Claim<DB>,
-    pub(crate) limit: Limit,
+    limit: i64,
     excepted: Vec<IsKey<DB>>,
     locks: bool,
     walk: Walk,
@@ -185,7 +185,7 @@ impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.due.queue, out);
         self.push_columns(&mut sql)?;
-        self.due.push_rows(&mut sql, Walk::of(self.due.queue.options), DB::STATEMENT_TIME, Limit::ONE)?;
+        self.due.push_rows(&mut sql, Walk::of(self.due.queue.options), DB::STATEMENT_TIME, &1)?;
         sql.push("{claim_lock}")
     }
 }
@@ -258,6 +258,6 @@ impl<DB: QueueBackend> ClaimSome<DB> {
         if from.pick == Pick::First {
             push_exceptions(sql, &self.excepted)?;
         }
-        walk.push_order(sql, Limit::ONE)
+        walk.push_order(sql, &1)
     }
 }

@@ -4,6 +4,7 @@ use diesel::result::QueryResult;
 
 use super::by_key::{ClaimKey, ClaimKeys, DueKeys};
 use super::claim::Claimed;
+use super::due::Claimable;
 use super::erased::ErasedQueue;
 use super::finish::{ends_at_once, text_of};
 use super::key_text::occasion_of;
@@ -29,7 +30,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the keys of up to `limit` rows that have been due longest, without a lock, for
     /// [`claim_keys`](Self::claim_keys). It leaves out rows that are due earlier than `floor`.
     pub fn due_keys(&self, connection: &mut C, limit: u32, floor: Option<Instant>) -> QueryResult<Vec<RowKey<K>>> {
-        self.read_keys(connection, &DueKeys::new(self.sql, limit, floor))
+        self.read_keys(connection, &DueKeys(Claimable::new(self.sql, None).not_below(floor), limit.into()))
     }
 
     pub(super) fn read_keys(
@@ -62,8 +63,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         let rows = match keys {
             [key] => (self.load_by_key)(connection, &ClaimKey(self.claim_all(), self.row(key)))?,
             keys => {
-                let limit = Some(limit).filter(|limit| keys.len() > *limit as usize);
-                let claim = ClaimKeys::new(self.claim_all(), self.rows(RowKey::values(keys)), limit);
+                let limit = Some(limit.into()).filter(|_| keys.len() > limit as usize);
+                let claim = ClaimKeys { claim: self.claim_all(), keys: self.rows(RowKey::values(keys)), limit };
                 (self.load_claimed)(connection, &claim)?
             }
         };
@@ -84,7 +85,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         limit: u32,
         floor: Option<Instant>,
     ) -> QueryResult<Vec<(Claimed<K>, RowVersion)>> {
-        let rows = (self.load_versioned)(connection, &PrefetchRows::new(self.claim_all().not_below(floor), limit))?;
+        let rows = (self.load_versioned)(connection, &PrefetchRows(self.claim_all().not_below(floor), limit.into()))?;
         let versioned =
             |(row, version): (ClaimedRow<K>, String)| Some((Claimed::read(self.sql, row), RowVersion::read(&version)?));
         Ok(rows.into_iter().filter_map(versioned).collect())

@@ -7,7 +7,7 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::condition::{push_claimable, push_exceptions, statement_time_plus};
-use super::limit::{Limit, keep_if_few, padded};
+use super::limit::{keep_if_few, padded};
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::QueueBackend;
@@ -47,7 +47,7 @@ impl<DB: QueueBackend> Claimable<DB> {
         sql: &mut Writer<'_, 'b, DB>,
         walk: Walk,
         until: &str,
-        limit: &'b Limit,
+        limit: &'b i64,
     ) -> QueryResult<()> {
         walk.push_from(sql)?;
         self.push_due(sql, until)?;

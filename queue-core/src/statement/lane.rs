@@ -8,58 +8,38 @@ use diesel::result::QueryResult;
 
 use super::condition::{StateCondition, push_exceptions, statement_time_plus};
 use super::due::Claimable;
-use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{Place, QueueBackend, Statement};
 use crate::entity::{IsKey, KeyedRow, QueueSql};
 use crate::row::{BoundValue, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
 
-/// Reads the values of the rows that have been due longest: one for each row.
-pub struct DueLanes<DB: QueueBackend> {
-    due: Claimable<DB>,
-    limit: Limit,
-}
-
-impl<DB: QueueBackend> DueLanes<DB> {
-    /// Reads at most `limit` of these rows.
-    pub fn new(due: Claimable<DB>, limit: u32) -> Self {
-        DueLanes { due, limit: Limit::of(limit) }
-    }
-}
+/// Reads the values of the rows that have been due longest, one for each row: at most so many.
+pub struct DueLanes<DB: QueueBackend>(pub Claimable<DB>, pub i64);
 
 /// Reads the lane of the row with this key.
 pub struct LanesOf<DB: QueueBackend>(pub KeyedRow<DB>);
 
 /// Reads the statuses of the rows in a lane that workers hold under leases that have not ended, up to a number of them.
 pub struct LeasedIn<DB: QueueBackend> {
-    queue: &'static QueueSql<DB>,
-    lane: Lane,
-    except: Option<IsKey<DB>>,
-    limit: Limit,
-    longest: Duration,
-}
-
-impl<DB: QueueBackend> LeasedIn<DB> {
-    /// Reads up to `limit` rows, but not the one with this key. Leases that end later than in `longest` are not
-    /// searched for.
-    pub fn new(
-        queue: &'static QueueSql<DB>,
-        lane: Lane,
-        except: Option<IsKey<DB>>,
-        limit: u32,
-        longest: Duration,
-    ) -> Self {
-        LeasedIn { queue, lane, except, limit: Limit::of(limit), longest }
-    }
+    /// The queue.
+    pub queue: &'static QueueSql<DB>,
+    /// The lane.
+    pub lane: Lane,
+    /// The key of a row that does not count.
+    pub except: Option<IsKey<DB>>,
+    /// The largest number of rows.
+    pub limit: i64,
+    /// Leases that end later than this are not searched for.
+    pub longest: Duration,
 }
 
 impl<DB: QueueBackend> Statement<DB> for DueLanes<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.queue, out);
+        let mut sql = Writer::new(self.0.queue, out);
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
         push_value_text(&mut sql, lanes)?;
-        self.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.limit)
+        self.0.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.1)
     }
 }
 
@@ -84,7 +64,7 @@ impl<DB: QueueBackend> Statement<DB> for LeasedIn<DB> {
         sql.push(" AND ")?;
         StateCondition::In(&[Status::InProgress]).push(&mut sql)?;
         push_exceptions(&mut sql, self.except.as_slice())?;
-        self.limit.push(&mut sql.out)
+        sql.push_limit(&self.limit)
     }
 }
 

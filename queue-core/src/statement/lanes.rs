@@ -37,7 +37,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the lanes of up to `limit` rows that have been due longest, one for each row, without a lock.
     pub fn due_lanes(&self, connection: &mut C, scope: Scope<'_, K>, limit: u32) -> QueryResult<Vec<Lane>> {
-        let due = DueLanes::new(self.lane_due_rows(scope), limit);
+        let due = DueLanes(self.lane_due_rows(scope), limit.into());
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
         Ok(texts.into_iter().map(|text| self.read_lane(text)).collect())
     }
@@ -89,8 +89,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         limit: u32,
         longest: Duration,
     ) -> QueryResult<u32> {
-        let except = except.map(|key| self.row(key).is_key);
-        let leased = LeasedIn::new(self.sql, lane.clone(), except, limit, longest);
+        let (lane, except) = (lane.clone(), except.map(|key| self.row(key).is_key));
+        let leased = LeasedIn { queue: self.sql, lane, except, limit: limit.into(), longest };
         let leased = load::<Text, String, _>(connection, &leased)?;
         Ok(u32::try_from(leased.len()).unwrap_or(u32::MAX))
     }

@@ -4,34 +4,22 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
+use super::writer::Writer;
 use crate::backend::QueueBackend;
 
 /// The largest number of keys for which a statement is kept prepared. With more keys it is prepared each time: that
 /// costs one round trip, beside the work on so many rows.
 const MOST_KEPT: usize = 128;
 
-/// The largest number of rows that a statement reads. The number is bound, except for one row. One row is the most
-/// frequent case, and written out it lets PostgreSQL plan the statement once and for all.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit(i64);
-
-impl Limit {
-    /// One row.
-    pub(crate) const ONE: &'static Limit = &Limit(1);
-
-    /// Makes a limit of this many rows.
-    pub(crate) fn of(rows: u32) -> Self {
-        Limit(rows.into())
-    }
-
-    /// Writes ` LIMIT rows`.
-    pub(crate) fn push<'b, DB: QueueBackend>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if self.0 == 1 {
-            out.push_sql(" LIMIT 1");
-            return Ok(());
+impl<'b, DB: QueueBackend> Writer<'_, 'b, DB> {
+    /// Writes ` LIMIT rows`. The number is bound, except for one row. One row is the most frequent case, and written out
+    /// it lets PostgreSQL plan the statement once and for all.
+    pub(crate) fn push_limit(&mut self, rows: &'b i64) -> QueryResult<()> {
+        if *rows == 1 {
+            return self.push(" LIMIT 1");
         }
-        out.push_sql(" LIMIT ");
-        DB::bind_big_integer(out, &self.0)
+        self.push(" LIMIT ")?;
+        DB::bind_big_integer(&mut self.out, rows)
     }
 }
 

@@ -6,25 +6,14 @@ use diesel::result::QueryResult;
 
 use super::claim::Claim;
 use super::condition::push_claimable;
-use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 use crate::error::refused;
 
-/// Reads the rows that have been due longest, each with its version.
-pub struct PrefetchRows<DB: QueueBackend> {
-    claim: Claim<DB>,
-    limit: Limit,
-}
-
-impl<DB: QueueBackend> PrefetchRows<DB> {
-    /// Reads at most `limit` of the rows that the claim finds.
-    pub fn new(claim: Claim<DB>, limit: u32) -> Self {
-        PrefetchRows { claim, limit: Limit::of(limit) }
-    }
-}
+/// Reads the rows that a claim finds, those first that have been due longest, each with its version: at most so many.
+pub struct PrefetchRows<DB: QueueBackend>(pub Claim<DB>, pub i64);
 
 /// Locks one prefetched row: `$1` is the key, `$2` and `$3` are the parts of its version. It returns a row if the row
 /// still has this version, is still due, and is free.
@@ -57,10 +46,11 @@ impl RowVersion {
 
 impl<DB: QueueBackend> Statement<DB> for PrefetchRows<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.claim.due.queue, out);
-        self.claim.push_columns(&mut sql)?;
+        let PrefetchRows(claim, limit) = self;
+        let mut sql = Writer::new(claim.due.queue, out);
+        claim.push_columns(&mut sql)?;
         sql.push_with(", CAST({.} AS text) || ' ' || CAST({.} AS text)", &version_of::<DB>()?)?;
-        self.claim.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.limit)
+        claim.due.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, limit)
     }
 }
 

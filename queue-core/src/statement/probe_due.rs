@@ -8,7 +8,6 @@ use diesel::result::QueryResult;
 use super::condition::statement_time_plus;
 use super::due::Claimable;
 use super::head::push_due_head;
-use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
@@ -38,7 +37,7 @@ impl<DB: QueueBackend> Statement<DB> for ProbeDue<DB> {
             return push_due_head(&self.0, &mut sql, &horizon);
         }
         push_microseconds_until(&mut sql, "{.next_attempt_time}")?;
-        self.0.push_rows(&mut sql, Walk::OLDEST, &horizon, Limit::ONE)
+        self.0.push_rows(&mut sql, Walk::OLDEST, &horizon, &1)
     }
 }
 
@@ -50,7 +49,7 @@ impl<DB: QueueBackend> Statement<DB> for OldestDue<DB> {
         sql.push(" - ")?;
         sql.push_microseconds("{.next_attempt_time}")?;
         sql.push(", 0)")?;
-        self.0.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, Limit::ONE)
+        self.0.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &1)
     }
 }
 

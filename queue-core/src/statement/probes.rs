@@ -64,7 +64,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         leased: Option<Instant>,
         limit: u32,
     ) -> QueryResult<(Vec<UndecodableRow>, bool)> {
-        let rows = (self.load_key_texts)(connection, &KeyTexts::new(self.sql, leased, limit))?;
+        let texts = KeyTexts { due: Claimable::new(self.sql, None), leased, limit: limit.into() };
+        let rows = (self.load_key_texts)(connection, &texts)?;
         let are_all = rows.len() < limit as usize;
         Ok((rows.into_iter().filter_map(UndecodableRow::of).collect(), are_all))
     }

@@ -14,7 +14,6 @@ use super::change::push_schedule;
 use super::claim::Claim;
 use super::condition::StateCondition;
 use super::due::{Claimable, until};
-use super::limit::Limit;
 use super::walk::Walk;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, Statement};
@@ -29,7 +28,7 @@ pub struct Take<DB: QueueBackend> {
     due: Claimable<DB>,
     began: Instant,
     token: Instant,
-    pub(crate) limit: Limit,
+    limit: i64,
     walk: Walk,
     age: Option<Duration>,
 }
@@ -44,7 +43,7 @@ impl<DB: QueueBackend> Take<DB> {
         excepted: Vec<IsKey<DB>>,
     ) -> Self {
         let (due, walk) = (Claimable::new(queue, stages).except(excepted), Walk::of(queue.options));
-        Take { due, began, token, limit: Limit::of(limit), walk, age: None }
+        Take { due, began, token, limit: limit.into(), walk, age: None }
     }
 
     /// Takes rows that have been due for longer than this, those first that have been due longest, whatever the

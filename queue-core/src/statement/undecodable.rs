@@ -7,7 +7,6 @@ use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_fence};
 use super::due::Claimable;
 use super::key_text::push_key_text;
-use super::limit::Limit;
 use super::rows::KeyTextRow;
 use super::walk::Walk;
 use super::writer::Writer;
@@ -18,16 +17,12 @@ use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
 /// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
 /// whose lease began at a given time.
 pub struct KeyTexts<DB: QueueBackend> {
-    due: Claimable<DB>,
-    leased: Option<Instant>,
-    limit: Limit,
-}
-
-impl<DB: QueueBackend> KeyTexts<DB> {
-    /// Reads at most `limit` of the rows whose lease began at `leased`, or else of those that a claim finds first.
-    pub fn new(queue: &'static QueueSql<DB>, leased: Option<Instant>, limit: u32) -> Self {
-        KeyTexts { due: Claimable::new(queue, None), leased, limit: Limit::of(limit) }
-    }
+    /// The rows that a claim finds.
+    pub due: Claimable<DB>,
+    /// When the lease began, instead.
+    pub leased: Option<Instant>,
+    /// The largest number of rows.
+    pub limit: i64,
 }
 
 /// A row whose key cannot be decoded.
@@ -90,7 +85,7 @@ impl<DB: QueueBackend> Statement<DB> for KeyTexts<DB> {
             }
         }
         sql.push(" ORDER BY {key}")?;
-        self.limit.push(&mut sql.out)
+        sql.push_limit(&self.limit)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use diesel::result::QueryResult;
 
-use super::limit::Limit;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
 use crate::row::{ColumnNames, Options, Order};
@@ -84,7 +83,7 @@ impl Walk {
     pub(crate) fn push_order<'b, DB: QueueBackend>(
         self,
         sql: &mut Writer<'_, 'b, DB>,
-        limit: &'b Limit,
+        limit: &'b i64,
     ) -> QueryResult<()> {
         sql.push(" ORDER BY ")?;
         if let (Along::Lane, Some(lanes), true) = (self.along, sql.queue.options.lanes, DB::LANE_IS_RANGE) {
@@ -92,7 +91,7 @@ impl Walk {
         }
         push_order_columns(sql, self.order)?;
         sql.push("{.next_attempt_time}")?;
-        limit.push(&mut sql.out)
+        sql.push_limit(limit)
     }
 }
 

@@ -74,7 +74,13 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
             "the leased rows of a lane",
             plan_of(
                 &mut connection,
-                &LeasedIn::new(queue::<Serial>(), Lane::Value(seven()), None, 1, super::Duration::from_secs(60)),
+                &LeasedIn {
+                    queue: queue::<Serial>(),
+                    lane: Lane::Value(seven()),
+                    except: None,
+                    limit: 1,
+                    longest: super::Duration::from_secs(60),
+                },
             ),
         ),
     ];

@@ -36,7 +36,7 @@ fn the_sql_of_lanes() {
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
     let from = |lane, pick| FromLane { lane, place: None, pick };
-    add(&mut sql, "lanes of the due rows", &DueLanes::new(Claimable::new(queue::<Serial>(), None), 128));
+    add(&mut sql, "lanes of the due rows", &DueLanes(Claimable::new(queue::<Serial>(), None), 128));
     add(&mut sql, "first lane", &NextLanes::new(Claimable::new(queue::<Serial>(), None), None, 1));
     add(&mut sql, "next lane", &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(value()), 1));
     add(&mut sql, "next lanes", &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(value()), 32));
@@ -56,13 +56,10 @@ fn the_sql_of_lanes() {
         "claim in a lane by an order",
         &Claim::<Backend>::new::<Ranked>().some(2, Vec::new()).in_lane(from(lane(), Pick::Any)),
     );
-    let lease = Duration::from_secs(60);
-    add(
-        &mut sql,
-        "leased rows of a lane",
-        &LeasedIn::new(queue::<Serial>(), lane(), Some(row::<Serial>(&1).is_key), 1, lease),
-    );
-    add(&mut sql, "leased rows of the queue", &LeasedIn::new(queue::<Serial>(), Lane::Queue, None, 3, lease));
+    let longest = Duration::from_secs(60);
+    let leased = |lane, except, limit| LeasedIn { queue: queue::<Serial>(), lane, except, limit, longest };
+    add(&mut sql, "leased rows of a lane", &leased(lane(), Some(row::<Serial>(&1).is_key), 1));
+    add(&mut sql, "leased rows of the queue", &leased(Lane::Queue, None, 3));
     add(&mut sql, "when what holds a lane back is due", &AheadDue(queue::<Strict>(), lane()));
     add(&mut sql, "what holds a lane back", &AheadKey(queue::<Strict>(), lane()));
     let strict = |pick| Claim::<Backend>::new::<Strict>().some(1, rows::<Strict>(&[5])).in_lane(from(lane(), pick));

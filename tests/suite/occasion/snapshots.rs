@@ -4,7 +4,7 @@ use chrono::DateTime;
 use queueable::Instant;
 use queueable::Status;
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, Claim, DueKeys, EnqueueIfNewer, FinishBlock, Next, Settle};
+use queueable::internals::statement::{Change, Claim, Claimable, DueKeys, EnqueueIfNewer, FinishBlock, Next, Settle};
 use queueable::internals::{ErrorText, Fence};
 
 use super::kinds::Whole;
@@ -32,7 +32,7 @@ fn the_sql_of_occasions() {
     };
     add(&mut sql, "claim", &Claim::<Backend>::new::<Whole>());
     add(&mut sql, "claim by a key of two columns", &Claim::<Backend>::new::<Line>());
-    add(&mut sql, "read keys of two columns", &DueKeys::new(queue::<Line>(), 16, None));
+    add(&mut sql, "read keys of two columns", &DueKeys(Claimable::new(queue::<Line>(), None), 16));
     add(&mut sql, "settle", &Settle::new(row::<Whole>(&7), fence, &ended));
     add(&mut sql, "end in a block", &FinishBlock { row: row::<Whole>(&7), fence, tries: 1 });
     let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
