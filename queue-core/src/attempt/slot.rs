@@ -95,7 +95,7 @@ impl Slot {
     pub(crate) fn enter_leased(&self, lease: Arc<LeaseClock>, row: ErasedRow, watch: &Watch) {
         // In one step: the scout must not see a run without an end.
         let run = self.new_run(None, Duration::MAX);
-        *self.run.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard(&[watch]), ..run });
+        *self.run.lock() = Some(Run { held: Some(row), lease: Some(lease), watches: heard([watch]), ..run });
     }
 
     /// Returns what tells the handler's async code that its transaction was taken away.
@@ -117,13 +117,13 @@ impl Slot {
     /// `watches`: the attempts whose handler is about to run.
     pub(crate) fn hold(&self, row: ErasedRow, watches: &[&Watch]) {
         if let Some(run) = &mut *self.run.lock() {
-            (run.held, run.watches) = (Some(row), heard(watches));
+            (run.held, run.watches) = (Some(row), heard(watches.iter().copied()));
         }
     }
 
     /// Notes whose handler is about to run now, in a transaction with several.
     pub(crate) fn watch<'w>(&self, watches: impl IntoIterator<Item = &'w Watch>) {
-        let watches: Vec<_> = watches.into_iter().filter(|watch| watch.is_heard()).cloned().collect();
+        let watches = heard(watches);
         if let (false, Some(run)) = (watches.is_empty(), &mut *self.run.lock()) {
             run.watches = watches;
         }
@@ -240,8 +240,8 @@ impl Slot {
 }
 
 /// Returns the watches that somebody listens to.
-fn heard(watches: &[&Watch]) -> Vec<Watch> {
-    watches.iter().filter(|watch| watch.is_heard()).map(|watch| Watch::clone(watch)).collect()
+fn heard<'w>(watches: impl IntoIterator<Item = &'w Watch>) -> Vec<Watch> {
+    watches.into_iter().filter(|watch| watch.is_heard()).cloned().collect()
 }
 
 #[cfg(test)]

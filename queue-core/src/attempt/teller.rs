@@ -28,30 +28,26 @@ impl Teller {
     ///
     /// A row that has become `FAILED` is logged always and at once, because nothing else will ever be done about it.
     pub(crate) fn settled<K>(&self, key: &RowKey<K>, settled: Settlement, change: &Change, watch: &Watch) {
-        let error = change.error.text();
+        let (error, tries) = (change.error.text(), change.try_count);
+        let text = error.unwrap_or_default();
         let retry_in = match change.next {
             Some(Next::In(delay)) if settled == Settlement::Retried => Some(delay),
             _ => None,
         };
         match settled {
             Settlement::Failed if change.status == Some(Status::Failed) => {
-                let error = error.unwrap_or_default();
-                let tries = change.try_count;
-                tracing::warn!(entity = self.entity, ?key, tries, error, "a row has failed for good");
+                tracing::warn!(entity = self.entity, ?key, tries, error = text, "a row has failed for good");
             }
             Settlement::Failed if tracing::enabled!(tracing::Level::WARN) => {
-                let error = error.unwrap_or_default();
-                if let Some(suppressed) = self.failures.admits(error) {
+                if let Some(suppressed) = self.failures.admits(text) {
                     let what = "a run has failed for good, and its schedule goes on";
-                    tracing::warn!(entity = self.entity, ?key, error, suppressed, "{what}");
+                    tracing::warn!(entity = self.entity, ?key, error = text, suppressed, "{what}");
                 }
             }
             Settlement::Retried if tracing::enabled!(tracing::Level::INFO) => {
-                let error = error.unwrap_or_default();
-                if let Some(suppressed) = self.failures.admits(error) {
-                    let tries = change.try_count;
+                if let Some(suppressed) = self.failures.admits(text) {
                     let what = "a row has failed and will be retried";
-                    tracing::info!(entity = self.entity, ?key, tries, ?retry_in, error, suppressed, "{what}");
+                    tracing::info!(entity = self.entity, ?key, tries, ?retry_in, error = text, suppressed, "{what}");
                 }
             }
             _ => {}

@@ -1,5 +1,6 @@
 //! Gives leased rows back as they were before their claim: due, with no try used.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const TOGETHER: usize = 100;
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives a row back. Returns whether the database has answered.
     pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<K>>) -> bool {
-        let given = self.write_back(holder, &[held]);
+        let given = self.write_back(holder, slice::from_ref(held));
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
             self.warn(&format!("a row cannot be given back: {}", failure_text(error, 500)));
@@ -33,7 +34,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives several rows back, if possible with few transactions.
     pub(crate) fn give_back_all(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) {
         for held in held.chunks(TOGETHER) {
-            let together = self.write_back(holder, &held.iter().collect::<Vec<_>>()).inspect_err(|_| holder.close());
+            let together = self.write_back(holder, held).inspect_err(|_| holder.close());
             for held in held {
                 match &together {
                     Ok(()) => self.leased_rows.remove(held),
@@ -45,9 +46,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Writes rows back in one transaction. Those that belong to another attempt by now are left alone.
-    fn write_back(&self, holder: &mut SessionHolder<C>, held: &[&Arc<LeasedRow<K>>]) -> Result<(), Error> {
-        let is_ours = |held: &&&Arc<LeasedRow<K>>| held.clock.ended() != Some(LeaseEnd::Overtaken);
-        let held: Vec<_> = held.iter().filter(is_ours).collect();
+    fn write_back(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) -> Result<(), Error> {
+        let held: Vec<_> = held.iter().filter(|held| held.clock.ended() != Some(LeaseEnd::Overtaken)).collect();
         if held.is_empty() {
             return Ok(());
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::columns_in_use::ColumnsInUse;
 use super::health::Health;
 use super::shared::PollerShared;
+use super::work_board::WorkBoard;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::event::{Event, Events, ListenerThread};
@@ -66,7 +67,7 @@ impl PollerHandle {
 
     /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
-        self.control.tally()
+        self.control.board().tally()
     }
 
     /// Returns how the poller is: whether it serves, when it last saw the database, how long rows have been due, which
@@ -118,7 +119,7 @@ impl PollerHandle {
                 let _ = thread.join();
             }
         }
-        let tally = self.control.tally();
+        let tally = self.tally();
         tracing::info!(
             succeeded = tally.succeeded,
             retried = tally.retried,
@@ -149,10 +150,9 @@ impl fmt::Debug for PollerHandle {
 /// The threads' shared state, with the connection's type erased, so that a handle has no type parameter.
 pub(super) trait Controls: Send + Sync {
     fn wake(&self);
-    fn tally(&self) -> Tally;
+    fn board(&self) -> &WorkBoard;
     fn events(&self) -> &Events;
     fn health(&self) -> Health;
-    fn has_stopped(&self) -> bool;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
     fn take_replacements(&self) -> Vec<JoinHandle<()>>;
@@ -170,8 +170,8 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         self.wake_signal.notify(None);
     }
 
-    fn tally(&self) -> Tally {
-        self.board.tally()
+    fn board(&self) -> &WorkBoard {
+        &self.board
     }
 
     fn events(&self) -> &Events {
@@ -209,21 +209,16 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         }
     }
 
-    fn has_stopped(&self) -> bool {
-        self.board.is_empty()
-    }
-
     fn stop(&self, grace: Duration) -> Stopped {
         self.board.stop();
         self.wake_signal.notify(None);
-        let deadline = Instant::now().checked_add(grace);
-        if self.board.wait_until_done(deadline) {
-            return Stopped { rolled_back: 0, all_left: self.board.is_empty() };
+        let mut rolled_back = 0;
+        if !self.board.wait_until_done(Instant::now().checked_add(grace)) {
+            rolled_back = self.revoke_all();
+            // The sessions are gone, and most handlers notice this at their next statement. This gives them a moment to
+            // return.
+            self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         }
-        let rolled_back = self.revoke_all();
-        // The sessions are gone, and most handlers notice this at their next statement. This gives them a moment to
-        // return.
-        self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         Stopped { rolled_back, all_left: self.board.is_empty() }
     }
 

@@ -157,7 +157,7 @@ struct StopOnDrop(Arc<dyn Controls>);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         let control = self.0.clone();
-        if !control.has_stopped() {
+        if !control.board().is_empty() {
             thread::spawn(move || control.stop(control.default_grace()));
         }
     }
