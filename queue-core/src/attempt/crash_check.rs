@@ -41,7 +41,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
             let written = plan.write_and_commit(connection, key, fence, &change);
-            recorder.written(suspect, written.is_ok());
+            recorder.crashes.written(suspect, written.is_ok());
             Err(unwritten::<C>(written).unwrap_or(NotHandled::Suspect))
         }
         CrashAction::SetAside(text, suspect) => {
@@ -51,7 +51,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
                 plan.rules.teller.settled(key, Settlement::Failed, &change, watch);
             }
             if let Some(suspect) = suspect {
-                recorder.written(suspect, written.is_ok());
+                recorder.crashes.written(suspect, written.is_ok());
             }
             Err(match unwritten::<C>(written) {
                 None => NotHandled::SetAside,

@@ -149,19 +149,11 @@ impl Crashes {
         Suspicion::of(text).is_none() && !suspected()
     }
 
-    /// Removes a report, because it is written on the row.
-    pub(crate) fn clear(&self, suspect: &Entry) {
+    /// Notes whether a report is now written on its row.
+    pub(crate) fn written(&self, suspect: Entry, written: bool) {
         if let Some(mut reports) = self.reports() {
-            let cleared = reports.clear(suspect);
-            self.log_io_error(cleared);
-        }
-    }
-
-    /// Puts a report back, because it cannot be written on the row now.
-    pub(crate) fn put_back(&self, suspect: Entry) {
-        if let Some(mut reports) = self.reports() {
-            let put_back = reports.put_back(suspect);
-            self.log_io_error(put_back);
+            let noted = if written { reports.clear(&suspect) } else { reports.put_back(suspect) };
+            self.log_io_error(noted);
         }
     }
 

@@ -13,7 +13,8 @@ use crate::row::{ErrorText, Fence};
 
 /// The crash records of one worker.
 pub(crate) struct Recorder {
-    crashes: Arc<Crashes>,
+    /// What its poller knows about crashes.
+    pub(crate) crashes: Arc<Crashes>,
     in_flight_file: Mutex<Option<InFlightFile>>,
     concurrency: Mutex<Concurrency>,
     mark: Mutex<Option<CrashMark>>,
@@ -36,12 +37,6 @@ impl Recorder {
         self.crashes.decide(queue, key, fence, text, self.concurrency())
     }
 
-    /// Tells whether a row that was claimed in this state and with this error text may share its transaction with
-    /// others.
-    pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> bool {
-        self.crashes.may_share(queue, key, fence, text)
-    }
-
     /// Tells whether every row is marked before its handler runs, so that none shares its transaction with others.
     pub(crate) fn is_strict(&self) -> bool {
         self.crashes.accounting == CrashAccounting::Strict
@@ -50,15 +45,6 @@ impl Recorder {
     /// Tells whether the worker has asked to be alone in its process, and is.
     pub(crate) fn is_alone(&self) -> bool {
         self.concurrency() != Concurrency::Others
-    }
-
-    /// Notes whether a report is now written on its row.
-    pub(crate) fn written(&self, suspect: Entry, written: bool) {
-        if written {
-            self.crashes.clear(&suspect);
-        } else {
-            self.crashes.put_back(suspect);
-        }
     }
 
     /// Records that these rows are about to be handled.

@@ -118,7 +118,7 @@ fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed
 /// Tells whether the row may share a transaction, and therefore a crash, with others.
 fn may_share<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-    plan.slot.recorder().may_share(&plan.info.key_prefix, &row.key, row.fence, text)
+    plan.slot.recorder().crashes.may_share(&plan.info.key_prefix, &row.key, row.fence, text)
 }
 
 fn begin_and_claim<K: Key, C: QueueConnection>(
