@@ -79,6 +79,7 @@ pub(crate) use self::connections::Connections;
 pub(crate) use self::control_schema::{CONTROL_COLUMNS, CONTROL_TABLE};
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async_session::{AsyncClient, ending_transactions};
+pub(crate) use self::error_class::message_of;
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};

@@ -294,10 +294,6 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
         // MySQL has no such blocks outside of procedures. Messages end by several statements there.
         execute(self, &"BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END").map(drop)
     }
-
-    fn says_other_settings(error: &Error) -> bool {
-        message_of(error) == Some(OTHER_SETTINGS)
-    }
 }
 
 impl<C: MysqlSession> ErrorClasses<Mysql> for C {

@@ -88,9 +88,4 @@ pub trait OneRoundTrip<DB = <Self as Connection>::Backend>: SessionSettings<DB> 
     fn unfinished(error: Error, _not_one_row: &str) -> Unfinished {
         Unfinished::NotWritten(error)
     }
-
-    /// Tells whether a block did not begin because the session's settings have changed.
-    fn says_other_settings(_error: &Error) -> bool {
-        false
-    }
 }

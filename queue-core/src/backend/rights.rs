@@ -88,9 +88,7 @@ fn tried<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult
 
 fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Right>> {
     let table = &target.table;
-    let keys = target.key.iter().map(|key| table.quoted(key));
-    let read: Vec<_> = keys.chain(read_columns(target).map(|column| table.quoted(column))).collect();
-    let read = read.join(", ");
+    let read = [table.quoted_all(&target.key), table.quoted_all(read_columns(target))].join(", ");
     let mut rights = vec![Right {
         name: format!("SELECT ({read})"),
         table: table.clone(),
@@ -111,8 +109,7 @@ fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> Que
             continue;
         }
         if let OnFinish::Archive(name) = on_finish {
-            let columns: Vec<_> = connection.copied_columns(table)?.iter().map(|name| table.quoted(name)).collect();
-            let (columns, archive) = (columns.join(", "), table.beside(name));
+            let (columns, archive) = (table.quoted_all(connection.copied_columns(table)?), table.beside(name));
             let own_keys = <C::Backend as super::dialect::ChangeSql>::INSERT_OWN_KEYS;
             rights.push(Right {
                 name: "INSERT".to_owned(),

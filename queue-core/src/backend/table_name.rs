@@ -43,6 +43,11 @@ impl TableName {
         format!("{0}{doubled}{0}", self.quote)
     }
 
+    /// Quotes identifiers, with commas between them.
+    pub(crate) fn quoted_all(&self, identifiers: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+        identifiers.into_iter().map(|name| self.quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns the name of another table in the same schema.
     pub fn beside(&self, name: &str) -> Self {
         TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }

@@ -67,6 +67,5 @@ pub(crate) fn with_columns(target: &Target, definition: &str, columns: &[String]
     }
     let update = any_column(&head).ok_or("its definition cannot be read")?;
     let (before, after) = definition.split_at(update + "update".len());
-    let columns: Vec<_> = columns.iter().map(|column| target.table.quoted(column)).collect();
-    Ok(format!("{before} OF {}{after}", columns.join(", ")))
+    Ok(format!("{before} OF {}{after}", target.table.quoted_all(columns)))
 }

@@ -5,7 +5,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::end::{GroupEnd, GroupRow, UndoReason};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
 use crate::attempt::{AttemptError, Interruption, RELEASE, ROLLBACK_TO, Remainder, SAVEPOINT, is_interruption};
-use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips};
+use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, message_of};
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
@@ -75,7 +75,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     fn pass_on(&mut self, row: &GroupRow<K>, change: &Change) -> Option<QueryResult<()>> {
         let passed = match self.plan.queue.pass_on(self.session, &row.key, row.fence, change)? {
             // Nothing was done. The worker restores the handler's settings first.
-            Err(error) if C::says_other_settings(&error) => return None,
+            Err(error) if C::Backend::OTHER_SETTINGS.is_some_and(|(_, says)| message_of(&error) == Some(says)) => {
+                return None;
+            }
             passed => passed,
         };
         if passed.is_ok() {

@@ -39,16 +39,13 @@ impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
     }
 
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
-        let quoted =
-            |names: Vec<&str>| names.into_iter().map(|name| archive.quoted(name)).collect::<Vec<_>>().join(", ");
-        let keys = quoted(target.key.iter().map(String::as_str).collect());
+        let keys = archive.quoted_all(&target.key);
         let copied = match columns {
             None => "*".to_owned(),
             Some(columns) => {
-                quoted(columns.iter().filter(|column| !column.computed).map(|column| column.name.as_str()).collect())
+                archive.quoted_all(columns.iter().filter(|column| !column.computed).map(|column| &column.name))
             }
         };
-        // This copies everything about the columns: type, character set, NOT NULL and default. It copies no indexes.
         vec![format!(
             "CREATE TABLE IF NOT EXISTS {archive} (PRIMARY KEY ({keys})) ENGINE = InnoDB \
              SELECT {copied} FROM {} WHERE FALSE",

@@ -35,13 +35,12 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
     }
 
     fn create_archive(target: &Target, archive: &TableName, _columns: Option<&[StoredColumn]>) -> Vec<String> {
-        let keys: Vec<_> = target.key.iter().map(|key| archive.quoted(key)).collect();
         // This copies the columns with their types, NOT NULL and generated expressions. It copies no indexes, defaults
         // or foreign keys.
         vec![format!(
             "CREATE TABLE IF NOT EXISTS {archive} (LIKE {} INCLUDING GENERATED, PRIMARY KEY ({}))",
             target.table,
-            keys.join(", ")
+            archive.quoted_all(&target.key)
         )]
     }
 

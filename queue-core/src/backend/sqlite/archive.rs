@@ -32,8 +32,7 @@ impl ArchiveSchema for SqliteConnection {
     }
 
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
-        let keys: Vec<_> = target.key.iter().map(|key| archive.quoted(key)).collect();
-        let keys = keys.join(", ");
+        let keys = archive.quoted_all(&target.key);
         let Some(columns) = columns else {
             let index = archive.sibling(&format!("{}_key", archive.name));
             return vec![
