@@ -294,10 +294,7 @@ impl<C: AsyncClient> Connection for DieselAsyncSession<C> {
         Ok(DieselAsyncSession::of(Box::new(connection), runtime))
     }
 
-    fn execute_returning_count<T>(&mut self, source: &T) -> QueryResult<usize>
-    where
-        T: QueryFragment<C::Backend> + QueryId,
-    {
+    fn execute_returning_count<T: QueryFragment<C::Backend> + QueryId>(&mut self, source: &T) -> QueryResult<usize> {
         let (connection, runtime) = self.in_step()?;
         runtime.block_on(connection.execute_returning_count(source))
     }

@@ -6,14 +6,11 @@ use diesel::result::{Error, QueryResult};
 
 /// Runs `change` in a transaction that `begin` opens, or in a savepoint if a transaction is open. The second argument
 /// of `change` tells whether the transaction is its own.
-pub(crate) fn in_own_transaction<C, T>(
+pub(crate) fn in_own_transaction<C: Connection, T>(
     connection: &mut C,
     begin: impl FnOnce(&mut C) -> QueryResult<()>,
     change: impl FnOnce(&mut C, bool) -> QueryResult<T>,
-) -> QueryResult<T>
-where
-    C: Connection,
-{
+) -> QueryResult<T> {
     match begin(connection) {
         Ok(()) => match change(connection, true) {
             Ok(value) => C::TransactionManager::commit_transaction(connection).map(|()| value),

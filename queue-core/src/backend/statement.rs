@@ -89,12 +89,7 @@ pub trait Loads<Rows, U>: Connection {
     fn load<Id: QueryId>(&mut self, statement: &dyn Statement<Self::Backend>) -> QueryResult<Vec<U>>;
 }
 
-impl<C, Rows, U> Loads<Rows, U> for C
-where
-    C: LoadConnection,
-    C::Backend: QueryMetadata<Rows>,
-    U: FromSqlRow<Rows, C::Backend>,
-{
+impl<C: LoadConnection<Backend: QueryMetadata<Rows>>, Rows, U: FromSqlRow<Rows, C::Backend>> Loads<Rows, U> for C {
     fn load<Id: QueryId>(&mut self, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>> {
         // Loops, because Diesel's and the library's code is compiled anew for each type of row, and adapters double it.
         let mut rows = Vec::new();
@@ -109,21 +104,18 @@ where
 }
 
 /// Reads the rows of a statement.
-pub(crate) fn load<Rows, U, C>(connection: &mut C, statement: &dyn Statement<C::Backend>) -> QueryResult<Vec<U>>
-where
-    C: Loads<Rows, U>,
-{
+pub(crate) fn load<Rows, U, C: Loads<Rows, U>>(
+    connection: &mut C,
+    statement: &dyn Statement<C::Backend>,
+) -> QueryResult<Vec<U>> {
     connection.load::<ByText>(statement)
 }
 
 /// Reads the first row of a statement.
-pub(crate) fn load_first<Rows, U, C>(
+pub(crate) fn load_first<Rows, U, C: Loads<Rows, U>>(
     connection: &mut C,
     statement: &dyn Statement<C::Backend>,
-) -> QueryResult<Option<U>>
-where
-    C: Loads<Rows, U>,
-{
+) -> QueryResult<Option<U>> {
     let mut rows = connection.load::<ByText>(statement)?;
     Ok(if rows.is_empty() { None } else { Some(rows.swap_remove(0)) })
 }

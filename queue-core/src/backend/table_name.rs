@@ -22,11 +22,10 @@ pub struct TableName {
 
 impl TableName {
     /// Reads the name from a table's SQL. Diesel quotes every part, so the parts can be separated.
-    pub(crate) fn of<DB>(table: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<Self>
-    where
-        DB: Backend,
-        DB::QueryBuilder: Default,
-    {
+    pub(crate) fn of<DB: Backend<QueryBuilder: Default>>(
+        table: &dyn QueryFragment<DB>,
+        backend: &DB,
+    ) -> QueryResult<Self> {
         Ok(TableName::parse(sql_of(table, backend)?))
     }
 
@@ -81,11 +80,10 @@ impl TableName {
 }
 
 /// Reads the names of columns from their SQL.
-pub(crate) fn column_names<DB>(columns: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<Vec<String>>
-where
-    DB: Backend,
-    DB::QueryBuilder: Default,
-{
+pub(crate) fn column_names<DB: Backend<QueryBuilder: Default>>(
+    columns: &dyn QueryFragment<DB>,
+    backend: &DB,
+) -> QueryResult<Vec<String>> {
     let (_, names) = names(&sql_of(columns, backend)?);
     Ok(names.into_iter().filter_map(|mut parts| parts.pop()).collect())
 }
@@ -121,11 +119,7 @@ impl fmt::Display for TableName {
     }
 }
 
-fn sql_of<DB>(fragment: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<String>
-where
-    DB: Backend,
-    DB::QueryBuilder: Default,
-{
+fn sql_of<DB: Backend<QueryBuilder: Default>>(fragment: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<String> {
     let mut builder = DB::QueryBuilder::default();
     fragment.to_sql(&mut builder, backend)?;
     Ok(builder.finish())
