@@ -12,11 +12,6 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        unpoisoned(self.0.lock())
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Takes a lock even if its holder has panicked.
-pub(crate) fn unpoisoned<'a, T>(lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>) -> MutexGuard<'a, T> {
-    lock.unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,7 @@
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use super::accounting::CrashAccounting;
@@ -21,7 +21,7 @@ use super::in_flight_file::InFlightFile;
 use super::in_flight_record::Entry;
 use super::reports::CrashReports;
 use crate::error::Error;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::log::RateLimitedLog;
 use crate::row::Fence;
 
@@ -158,7 +158,7 @@ impl Crashes {
     }
 
     fn reports(&self) -> Option<MutexGuard<'_, CrashReports>> {
-        self.reports.as_ref().map(|reports| unpoisoned(reports.lock()))
+        self.reports.as_ref().map(|reports| reports.lock())
     }
 
     /// Logs the error and goes on without a record: a full disk is no reason to stop the work.

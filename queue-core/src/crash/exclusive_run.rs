@@ -3,9 +3,9 @@
 //! There is not one for each poller: a crash ends all of them, and an attempt of another poller would be suspected too.
 
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, PoisonError};
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// The gate of this process.
 pub(crate) static GATE: ProcessGate = ProcessGate::new();
@@ -70,7 +70,7 @@ impl ProcessGate {
 
     /// Enters the gate, alone if asked for. `None`: `gives_up` returned true while it waited.
     pub(crate) fn enter(&self, alone: bool, gives_up: impl Fn() -> bool) -> Option<RunPermit> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting += usize::from(alone);
         let free = |state: &GateState| state.is_free(alone);
         while !free(&state) && !gives_up() {
@@ -96,18 +96,18 @@ impl ProcessGate {
 
     /// Tells whether entering now would mean waiting, so that the worker should not keep a transaction open.
     pub(crate) fn has_to_wait(&self, alone: bool) -> bool {
-        !self.state().is_free(alone)
+        !self.state.lock().is_free(alone)
     }
 
     /// Makes the waiting workers check again whether they give up.
     pub(crate) fn ask_again(&self) {
-        drop(self.state());
+        drop(self.state.lock());
         self.changed.notify_all();
     }
 
     /// Reports that a handler is past its timeout: no worker waits for its end.
     pub(crate) fn is_stuck(&self, number: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.inside.remove(&number) {
             state.alone = false;
             state.stuck.insert(number);
@@ -117,7 +117,7 @@ impl ProcessGate {
     }
 
     fn leave(&self, number: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.stuck.remove(&number) && state.inside.remove(&number) {
             state.alone = false;
         }
@@ -126,10 +126,6 @@ impl ProcessGate {
         if waited_for {
             self.changed.notify_all();
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, GateState> {
-        unpoisoned(self.state.lock())
     }
 }
 

@@ -1,14 +1,14 @@
 //! A worker's part of the crash accounts: the record of what it is about to run.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::accounting::CrashAccounting;
 use super::accounts::{CrashAction, Crashes};
 use super::exclusive_run::Concurrency;
 use super::in_flight_file::InFlightFile;
 use super::in_flight_record::Entry;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 use crate::row::{ErrorText, Fence};
 
 /// The crash records of one worker.
@@ -29,7 +29,7 @@ impl Recorder {
 
     /// Sets what else runs in this process, until the next call.
     pub(crate) fn set_concurrency(&self, concurrency: Concurrency) {
-        *unpoisoned(self.concurrency.lock()) = concurrency;
+        *self.concurrency.lock() = concurrency;
     }
 
     /// Decides what to do with a row that was claimed in this state and with this error text.
@@ -49,7 +49,7 @@ impl Recorder {
 
     /// Records that these rows are about to be handled.
     pub(crate) fn begin<'k, K: Display + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
-        if let Some(in_flight_file) = &mut *unpoisoned(self.in_flight_file.lock()) {
+        if let Some(in_flight_file) = &mut *self.in_flight_file.lock() {
             let rows: Vec<_> = rows.into_iter().collect();
             let alone = rows.len() == 1 && self.concurrency() == Concurrency::Nobody;
             let entry = |(key, fence): (&K, Fence)| Entry::new(queue, &key.to_string(), fence, alone);
@@ -60,23 +60,23 @@ impl Recorder {
 
     /// Records that they were handled, however it ended.
     pub(crate) fn end(&self) {
-        if let Some(in_flight_file) = &mut *unpoisoned(self.in_flight_file.lock()) {
+        if let Some(in_flight_file) = &mut *self.in_flight_file.lock() {
             self.crashes.log_io_error(in_flight_file.clear());
         }
     }
 
     /// Notes that the row has a mark, which must be removed if the attempt ends without a settlement.
     pub(crate) fn set_mark(&self, mark: CrashMark) {
-        *unpoisoned(self.mark.lock()) = Some(mark);
+        *self.mark.lock() = Some(mark);
     }
 
     /// Takes the mark of the last claimed row, if its attempt has not written on the row.
     pub(crate) fn take_mark(&self) -> Option<CrashMark> {
-        unpoisoned(self.mark.lock()).take()
+        self.mark.lock().take()
     }
 
     fn concurrency(&self) -> Concurrency {
-        *unpoisoned(self.concurrency.lock())
+        *self.concurrency.lock()
     }
 }
 

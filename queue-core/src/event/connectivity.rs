@@ -1,11 +1,11 @@
 //! Whether the threads of a poller have their connections.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::event::Event;
 use super::events::Events;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// Which of a poller's threads have connections.
 #[derive(Default)]
@@ -29,11 +29,11 @@ impl Connectivity {
 
     /// Returns how many threads have no connection.
     pub(crate) fn threads_without(&self) -> usize {
-        unpoisoned(self.lost.lock()).threads
+        self.lost.lock().threads
     }
 
     fn loses(&self, error: &dyn Fn() -> String) {
-        let mut lost = unpoisoned(self.lost.lock());
+        let mut lost = self.lost.lock();
         lost.threads += 1;
         if lost.since.is_none() {
             lost.since = Some(Instant::now());
@@ -43,7 +43,7 @@ impl Connectivity {
     }
 
     fn regains(&self) {
-        let mut lost = unpoisoned(self.lost.lock());
+        let mut lost = self.lost.lock();
         lost.threads = lost.threads.saturating_sub(1);
         if lost.threads == 0
             && let Some(since) = lost.since.take()
@@ -103,12 +103,12 @@ mod tests {
             thread.loses(&error);
         }
         assert_eq!(connectivity.threads_without(), 2);
-        let since = unpoisoned(connectivity.lost.lock()).since;
+        let since = connectivity.lost.lock().since;
         let [mut one, other] = threads;
         one.regains();
         one.regains();
-        assert_eq!((connectivity.threads_without(), unpoisoned(connectivity.lost.lock()).since), (1, since));
+        assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (1, since));
         drop(other);
-        assert_eq!((connectivity.threads_without(), unpoisoned(connectivity.lost.lock()).since), (0, None));
+        assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (0, None));
     }
 }

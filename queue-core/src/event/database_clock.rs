@@ -1,11 +1,10 @@
 //! The database's clock, as this process knows it between two readings.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// How long a reading is used. In this time two clocks drift apart by less than a millisecond.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -30,7 +29,7 @@ impl DatabaseClock {
     pub(crate) fn tell(&self, time: DateTime<Utc>, asked: Instant) {
         // The database has answered at some time between the question and now.
         let at = asked + asked.elapsed() / 2;
-        *unpoisoned(self.0.lock()) = Some(Reading { time, at });
+        *self.0.lock() = Some(Reading { time, at });
     }
 
     /// Returns how long ago a time was, zero if it lies in the future. `None`: the clock was never read.
@@ -43,7 +42,7 @@ impl DatabaseClock {
     }
 
     fn reading(&self) -> Option<Reading> {
-        *unpoisoned(self.0.lock())
+        *self.0.lock()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The events that wait for a slow listener: a bounded queue that drops what it has no room for, and counts it.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// How many events wait at most: those of some hundred milliseconds at ten thousand messages a second.
 const MOST_WAITING: usize = 4096;
@@ -39,7 +39,7 @@ pub(crate) struct Batch {
 impl EventQueue {
     /// Adds an event, or counts it as dropped if too many wait. It never waits for a listener.
     pub(crate) fn push(&self, event: Event) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.is_closed {
             return;
         }
@@ -58,7 +58,7 @@ impl EventQueue {
 
     /// Adds the last event, after which the queue is closed. A thread that was left behind may still have something to tell.
     pub(crate) fn push_last(&self, event: Event) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if !waiting.is_closed {
             (waiting.last, waiting.is_closed) = (Some(event), true);
         }
@@ -68,7 +68,7 @@ impl EventQueue {
 
     /// Waits for events and takes them all. `None`: the queue is closed and empty.
     pub(crate) fn take(&self) -> Option<Batch> {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         while waiting.events.is_empty() && waiting.dropped == 0 && waiting.last.is_none() {
             if waiting.is_closed {
                 return None;
@@ -84,20 +84,20 @@ impl EventQueue {
 
     /// Notes that nothing more will come.
     pub(crate) fn close(&self) {
-        self.lock().is_closed = true;
+        self.waiting.lock().is_closed = true;
         self.changed.notify_all();
     }
 
     /// Notes that the listeners' thread has ended.
     pub(crate) fn ends(&self) {
-        self.lock().has_ended = true;
+        self.waiting.lock().has_ended = true;
         self.changed.notify_all();
     }
 
     /// Waits until the listeners' thread has ended, but no longer than this. Returns whether it has.
     pub(crate) fn await_end(&self, grace: Duration) -> bool {
         let begun = Instant::now();
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         while !waiting.has_ended {
             let left = grace.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -106,10 +106,6 @@ impl EventQueue {
             waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        unpoisoned(self.waiting.lock())
     }
 }
 

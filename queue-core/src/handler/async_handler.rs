@@ -11,7 +11,6 @@ use super::lease::Lease;
 use super::lease_handler::LeaseHandler;
 use super::stop_signal::StopSignal;
 use crate::backend::{AsyncClient, DieselAsyncSession, ending_transactions};
-use crate::lock::unpoisoned;
 
 /// Processes one message of the entity `Q` by async code, on a connection of type `C`: diesel-async's `AsyncPgConnection`
 /// or `AsyncMysqlConnection`.
@@ -181,7 +180,7 @@ fn on_connection<C: AsyncClient>(
 async fn unless_stopped<T>(stop: &StopSignal, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|context| {
-        unpoisoned(stop.waiting.lock()).replace(context.waker().clone());
+        stop.waiting.lock().replace(context.waker().clone());
         match stop.is_given.load(Ordering::SeqCst) {
             true => Poll::Ready(None),
             false => future.as_mut().poll(context).map(Some),

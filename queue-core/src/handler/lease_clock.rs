@@ -1,10 +1,9 @@
 //! How long a lease still holds, as the handler and the heartbeat see it.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// What this process knows about one lease, by its monotonic clock.
 #[derive(Debug)]
@@ -48,14 +47,14 @@ impl LeaseClock {
 
     /// Begins the handler's time.
     pub(crate) fn begin(&self, timeout: Duration) {
-        self.state().deadline = far_from(Instant::now(), timeout);
+        self.state.lock().deadline = far_from(Instant::now(), timeout);
     }
 
     /// Ends the handler's time, because it has answered, while its answer waits for a worker that writes it. The heartbeat
     /// goes on extending the lease.
     pub(crate) fn awaits_writing(&self) {
         if self.ended() != Some(LeaseEnd::TimedOut) {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (state.deadline, state.settling) = (far_from(Instant::now(), Duration::MAX), false);
         }
     }
@@ -63,7 +62,7 @@ impl LeaseClock {
     /// Ends the handler's time, because it has answered. Returns why the lease has ended, if it has.
     pub(crate) fn answered(&self) -> Option<LeaseEnd> {
         let ended = self.ended();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.settling = true;
         // The scout may have ended the lease between the two calls.
         state.ended.or(ended)
@@ -74,14 +73,14 @@ impl LeaseClock {
         if let Some(why) = self.ended() {
             return Err(why);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.deadline = state.deadline.max(far_from(Instant::now(), by));
         Ok(())
     }
 
     /// Notes that a statement sent at `sent` has extended the lease.
     pub(crate) fn confirm(&self, sent: Instant) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.confirmed = state.confirmed.max(sent);
     }
 
@@ -89,7 +88,7 @@ impl LeaseClock {
     /// yet. `Overtaken` replaces every other reason, because nothing may be written on a row that belongs to somebody
     /// else.
     pub(crate) fn end(&self, why: LeaseEnd) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let first = matches!(state.ended, None | Some(LeaseEnd::Unconfirmed));
         if first || why == LeaseEnd::Overtaken {
             state.ended = Some(why);
@@ -99,7 +98,7 @@ impl LeaseClock {
 
     /// Returns why the lease has ended, if it has.
     pub(crate) fn ended(&self) -> Option<LeaseEnd> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = Instant::now();
         // An unconfirmed lease times out too: the heartbeat extends it again as soon as it can, and a handler that
         // never returns would keep its row for ever.
@@ -116,22 +115,18 @@ impl LeaseClock {
     /// written.
     pub(crate) fn is_due_for_renewal(&self) -> bool {
         let wanted = matches!(self.ended(), None | Some(LeaseEnd::Unconfirmed));
-        let state = self.state();
+        let state = self.state.lock();
         wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
     }
 
     /// Returns the earliest time at which the lease can end, by this process's clock.
     pub(crate) fn holds_until(&self) -> Instant {
-        self.state().confirmed + self.lease
+        self.state.lock().confirmed + self.lease
     }
 
     /// Returns when the handler's time is over.
     pub(crate) fn deadline(&self) -> Instant {
-        self.state().deadline
-    }
-
-    fn state(&self) -> MutexGuard<'_, ClockState> {
-        unpoisoned(self.state.lock())
+        self.state.lock().deadline
     }
 }
 

@@ -1,10 +1,9 @@
 //! What tells async code that its handler has lost the transaction.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use crate::lock::unpoisoned;
+use crate::lock::Mutex;
 
 /// Tells the async code of one worker's handlers to stop, because the handler's transaction was taken away. Other code is
 /// not told: it cannot be stopped.
@@ -24,7 +23,7 @@ impl StopSignal {
     /// Gives the signal.
     pub(crate) fn give(&self) {
         self.is_given.store(true, Ordering::SeqCst);
-        if let Some(waiting) = unpoisoned(self.waiting.lock()).take() {
+        if let Some(waiting) = self.waiting.lock().take() {
             waiting.wake();
         }
     }
