@@ -152,7 +152,7 @@ mod tests {
                 gate.leave(permit.number);
                 std::mem::forget(permit);
             });
-            while gate.state().waiting == 0 {
+            while gate.state.lock().waiting == 0 {
                 thread::yield_now();
             }
             assert!(gate.enter(false, || true).is_none(), "somebody waits to be alone");
