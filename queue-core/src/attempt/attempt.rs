@@ -133,7 +133,14 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
                 // The worker claims again, alone, and finds the row only in this lane.
                 places.is_next(lane);
             }
-            return not_attempted(not_handled, UnsettledRow { key, fence, due, details, claimed_as: None }, watch);
+            let row = UnsettledRow { key, fence, due, details, claimed_as: None };
+            let (end, session_is_sound) = match not_handled {
+                NotHandled::Suspect => (End::Suspect, true),
+                NotHandled::SetAside => (End::Settled(row.key, Settlement::Failed), true),
+                NotHandled::Lost(error) => (End::NotClaimed(error), false),
+                NotHandled::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder, watch), false),
+            };
+            return Attempted { end, session_is_sound, next: None };
         }
     };
     let unsettled = UnsettledRow { key, fence, due, details, claimed_as };
@@ -151,17 +158,6 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
         Err(remainder) => End::Unsettled(Box::new(unsettled), remainder, watch),
     };
     Attempted { end, session_is_sound, next }
-}
-
-/// Returns the end of an attempt whose row is not handled because of its crashes.
-fn not_attempted<K>(why: NotHandled, row: UnsettledRow<K>, watch: Watch) -> Attempted<K> {
-    let (end, session_is_sound) = match why {
-        NotHandled::Suspect => (End::Suspect, true),
-        NotHandled::SetAside => (End::Settled(row.key, Settlement::Failed), true),
-        NotHandled::Lost(error) => (End::NotClaimed(error), false),
-        NotHandled::Unsettled(remainder) => (End::Unsettled(Box::new(row), remainder, watch), false),
-    };
-    Attempted { end, session_is_sound, next: None }
 }
 
 /// The result for a row that was handled.

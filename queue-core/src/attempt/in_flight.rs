@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The counts of calls that run beside the workers. The board of the poller reads them.
 pub(crate) struct InFlight {
-    most: usize,
+    /// How many calls have a place.
+    pub(crate) most: usize,
     /// How many places are taken: by calls whose future exists or whose row is not settled, and by a claim.
     taken: AtomicUsize,
     /// Whether a worker claims rows. The others write answers meanwhile, so that the next claim finds more places: a claim
@@ -24,11 +25,6 @@ impl InFlight {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let (taken, is_claiming, unsettled, answered) = Default::default();
         Arc::new(InFlight { most, taken, is_claiming, unsettled, answered, wakes: OnceLock::new() })
-    }
-
-    /// Returns how many calls have a place.
-    pub(crate) fn most(&self) -> usize {
-        self.most
     }
 
     /// Sets what tells the workers that there may be something to do.
@@ -93,19 +89,15 @@ impl InFlight {
 /// Places for calls that a claim may find. Those that are left are free again when it is dropped.
 pub(crate) struct Reserved {
     in_flight: Arc<InFlight>,
-    places: usize,
+    /// How many places are left.
+    pub(crate) places: usize,
 }
 
 impl Reserved {
-    /// Returns how many places are left.
-    pub(crate) fn places(&self) -> usize {
-        self.places
-    }
-
     /// Takes one of the places for a call.
     pub(crate) fn take(&mut self) -> Option<Place> {
         self.places = self.places.checked_sub(1)?;
-        Some(Place { in_flight: self.in_flight.clone() })
+        Some(Place(self.in_flight.clone()))
     }
 }
 
@@ -120,15 +112,13 @@ impl Drop for Reserved {
 }
 
 /// The place of one call. It is free again when this is dropped.
-pub(crate) struct Place {
-    in_flight: Arc<InFlight>,
-}
+pub(crate) struct Place(Arc<InFlight>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let was_full = self.in_flight.taken.fetch_sub(1, Ordering::SeqCst) >= self.in_flight.most;
+        let was_full = self.0.taken.fetch_sub(1, Ordering::SeqCst) >= self.0.most;
         if was_full {
-            self.in_flight.wake();
+            self.0.wake();
         }
     }
 }

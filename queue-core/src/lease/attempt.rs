@@ -104,8 +104,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let DecidedRow { held, settled, change } = decided;
         let row = self.watch(held.clone());
         tracing::debug!(entity = self.queue.sql.entity, key = ?held.key, outcome = ?settled, "settled by the claim");
-        let mut record = || self.record(holder, &row, *settled, change).inspect_err(|_| holder.close());
-        let turn = catch_unwind(AssertUnwindSafe(|| self.persist(&row, &mut record)));
+        let turn = catch_unwind(AssertUnwindSafe(|| self.record_again_and_again(holder, &row, *settled, change)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
             // The panic is the driver's. The row becomes due when its lease ends.
@@ -201,11 +200,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Records a failure, again and again until it is written or the lease ends.
     fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<K>, failure: &Failure) -> Turn {
         let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
-        self.settle_decided_failure(holder, held, settled, &change)
+        self.record_again_and_again(holder, held, settled, &change)
     }
 
-    /// Records a failure that is decided already, again and again until it is written or the lease ends.
-    pub(crate) fn settle_decided_failure(
+    /// Records a new state that is decided already, again and again until it is written or the lease ends.
+    pub(crate) fn record_again_and_again(
         &self,
         holder: &mut SessionHolder<C>,
         held: &WatchedRow<K>,

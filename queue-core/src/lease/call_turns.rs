@@ -74,7 +74,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         mut places: Reserved,
         worker: &dyn WorkerCalls,
     ) -> Turn {
-        let limit = u32::try_from(places.places()).unwrap_or(u32::MAX);
+        let limit = u32::try_from(places.places).unwrap_or(u32::MAX);
         let mut ready = match self.next(holder, limit) {
             Ok(ready) => Some(ready),
             Err(turn) => return turn,
@@ -102,7 +102,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 }
             }
             // What another worker has claimed beyond these places is for that one.
-            ready = if goes_on && places.places() > 0 { self.take_ready() } else { None };
+            ready = if goes_on && places.places > 0 { self.take_ready() } else { None };
         }
         let mut last = Turn::Idle;
         for row in decided {

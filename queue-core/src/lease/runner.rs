@@ -60,7 +60,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (size, way) = (ClaimSize::of(settings.claim_batch, Q::SETTINGS), ClaimWay::new(settings.claim_style));
         let (writer, mut served) = (settings.writer.clone(), ServedQueue::new::<Q>(settings)?);
         if let Some(calls) = &calls {
-            served.info.way.push_str(&format!(", up to {} calls in flight", calls.counts.most()));
+            served.info.way.push_str(&format!(", up to {} calls in flight", calls.counts.most));
         }
         let (leased_rows, ready) = (LeasedRows::new(), Mutex::default());
         Ok(LeaseRunner { served, handler, calls, leased_rows, size, way, ready, writer })

@@ -142,7 +142,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
                 if let Some(EndedCall { row, .. }) = &current {
                     tally.count(self.to_its_end(holder, slot, row, |holder| {
-                        self.settle_decided_failure(holder, row, failed.settled, &failed.change)
+                        self.record_again_and_again(holder, row, failed.settled, &failed.change)
                     }));
                 }
             }

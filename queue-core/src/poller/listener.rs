@@ -107,7 +107,7 @@ impl Listener {
             if shared.board.work_of(channel.runner).0 {
                 timers[channel.runner].remember(now);
             } else {
-                timers[channel.runner].probe_soon(now);
+                timers[channel.runner].probe_at(now);
                 is_any = true;
             }
         }

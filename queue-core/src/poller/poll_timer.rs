@@ -89,11 +89,6 @@ impl PollTimer {
         }
     }
 
-    /// Notes that a row has been enqueued, and can be seen.
-    pub(crate) fn probe_soon(&mut self, now: Instant) {
-        self.probe_at(now);
-    }
-
     /// Sets the next probe for now, because somebody asks for it.
     pub(crate) fn probe_now(&mut self, now: Instant) {
         self.next_probe = now;
@@ -118,12 +113,6 @@ impl PollTimer {
         }
     }
 
-    /// Sets the next probe for a runner whose workers are busy. If an enqueue is still awaited then, the scout probes
-    /// for it after them.
-    pub(crate) fn probe_beside_the_workers_in(&mut self, wait: Duration) {
-        self.next_probe = Instant::now() + wait;
-    }
-
     /// Sets the next probe. News of rows does not bring it forward.
     pub(crate) fn back_off(&mut self, wait: Duration) {
         self.next_probe = Instant::now() + wait;
@@ -132,7 +121,7 @@ impl PollTimer {
     }
 
     /// Probes at this time, or as soon after it as the budget allows, unless a probe is to come earlier.
-    fn probe_at(&mut self, time: Instant) {
+    pub(crate) fn probe_at(&mut self, time: Instant) {
         let time = time.max(self.not_before);
         let granted = self.spent_until.checked_sub(BURST).map_or(time, |granted| granted.max(time));
         self.next_probe = self.next_probe.min(granted);
@@ -185,13 +174,13 @@ mod tests {
         timer.probe_again_in(Duration::from_secs(600), pause, false);
         let last = timer.next_probe;
         let received = last - Duration::from_secs(600);
-        timer.probe_soon(received);
+        timer.probe_at(received);
         timer.await_enqueue(received);
         assert_eq!(timer.next_probe, received + pause);
 
         timer.back_off(Duration::from_secs(600));
         let last = timer.next_probe;
-        timer.probe_soon(received);
+        timer.probe_at(received);
         timer.await_enqueue(received);
         assert_eq!(timer.next_probe, last);
         timer.probe_now(received);

@@ -189,7 +189,8 @@ impl<C: QueueConnection> Scout<C> {
             match self.probe_low_water(holder, runner, timer) {
                 Ok(()) => {
                     let until_low_water_probe = timer.next_low_water_probe.saturating_duration_since(Instant::now());
-                    timer.probe_beside_the_workers_in(interval.min(until_low_water_probe));
+                    // If an enqueue is still awaited then, the scout probes for it after them.
+                    timer.next_probe = Instant::now() + interval.min(until_low_water_probe);
                 }
                 Err(error) => self.back_off(holder, runner, timer, &format!("cannot look beside the workers: {error}")),
             }
