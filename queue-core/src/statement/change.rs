@@ -6,8 +6,9 @@ use diesel::result::QueryResult;
 
 use super::writer::Writer;
 use crate::backend::{QueueBackend, push_now_plus};
+use crate::entity::QueueSql;
 use crate::redact::Redact;
-use crate::row::{ColumnNames, Details, ErrorText, Fence, Instant, Options, Periodic, Status};
+use crate::row::{Details, ErrorText, Fence, Instant, Periodic, Status};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.
 ///
@@ -88,11 +89,11 @@ impl Change {
 
     /// Writes ` SET column = value, ..`. Without a column this would not be valid SQL, so there is always one.
     pub(crate) fn push_set<'b, DB: QueueBackend>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        let mut set = Set { separator: " SET ", names: sql.queue.names, options: sql.queue.options, sql };
+        let mut set = Set { separator: " SET ", queue: sql.queue, sql };
         if let Some(status) = &self.status {
-            DB::bind_text(&mut set.column(set.names.status)?.out, status.as_str())?;
+            DB::bind_text(&mut set.column(set.queue.names.status)?.out, status.as_str())?;
         }
-        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, set.options.stages) {
+        if let (Some(Next::InStage(stage)), Some(stages)) = (&self.next, set.queue.options.stages) {
             DB::bind_text(&mut set.column(stages.column)?.out, stage)?;
         }
         if let Some(next) = &self.next {
@@ -111,7 +112,7 @@ impl Change {
         next: &'b Next,
         set: &mut Set<'_, '_, 'b, DB>,
     ) -> QueryResult<()> {
-        let sql = set.column(set.names.next_attempt_time)?;
+        let sql = set.column(set.queue.names.next_attempt_time)?;
         let unless_stopped = self.unless_stopped && *next != Next::Never;
         if unless_stopped {
             sql.push("CASE WHEN {next_attempt_time} IS NULL THEN NULL ELSE ")?;
@@ -133,14 +134,14 @@ impl Change {
 
     /// Writes the number of recorded attempts and the number of the occasion.
     fn push_tries<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
-        let name = set.names.try_count;
+        let name = set.queue.names.try_count;
         if let Some(try_count) = &self.try_count {
             DB::bind_integer(&mut set.column(name)?.out, try_count)?;
         }
         if self.another_try {
             set.column(name)?.push("{try_count} + 1")?;
         }
-        if let Some(occasion) = set.options.occasion.filter(|_| self.next_occasion) {
+        if let Some(occasion) = set.queue.options.occasion.filter(|_| self.next_occasion) {
             set.column(occasion)?.push_with("{} + 1", &[occasion])?;
         }
         Ok(())
@@ -149,21 +150,21 @@ impl Change {
     /// Writes the times of the attempt that ends or begins, and the time of this write.
     fn push_attempt_times<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
         if self.attempted {
-            set.column(set.names.last_attempt_time)?.push("{now}")?;
+            set.column(set.queue.names.last_attempt_time)?.push("{now}")?;
             self.push_measured_times(set)?;
         }
-        if let Some(updated) = set.options.timestamps.updated {
+        if let Some(updated) = set.queue.options.timestamps.updated {
             set.column(updated)?.push("{now}")?;
         }
         if let Some(began) = &self.began {
-            DB::bind_time(&mut set.column(set.names.last_attempt_time)?.out, began)?;
+            DB::bind_time(&mut set.column(set.queue.names.last_attempt_time)?.out, began)?;
         }
         Ok(())
     }
 
     /// Writes when the attempt that ends now began and ended, if the entity stores that.
     fn push_measured_times<'b, DB: QueueBackend>(&'b self, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
-        let timestamps = set.options.timestamps;
+        let timestamps = set.queue.options.timestamps;
         // An attempt whose process died is not measured, because its end is unknown. The times of an earlier attempt
         // are not its own.
         let measured = timestamps.begin.is_none() || self.begin.is_some();
@@ -185,7 +186,7 @@ impl Change {
         if self.error == ErrorText::Keep {
             return Ok(());
         }
-        let sql = set.column(set.names.last_attempt_error_message)?;
+        let sql = set.column(set.queue.names.last_attempt_error_message)?;
         match self.error.text() {
             Some(text) => DB::bind_text(&mut sql.out, text),
             // A stopped row keeps the text that marks it as one that can be resumed. Its time stays null, so that
@@ -202,8 +203,7 @@ impl Change {
 struct Set<'w, 'a, 'b, DB: QueueBackend> {
     /// The text before the next column.
     separator: &'static str,
-    names: ColumnNames,
-    options: &'static Options,
+    queue: &'static QueueSql<DB>,
     sql: &'w mut Writer<'a, 'b, DB>,
 }
 
@@ -218,7 +218,7 @@ impl<'a, 'b, DB: QueueBackend> Set<'_, 'a, 'b, DB> {
 
 /// Writes the scheduled time of the row's next run.
 fn push_scheduled_time<'b, DB: QueueBackend>(next: &'b Next, set: &mut Set<'_, '_, 'b, DB>) -> QueryResult<()> {
-    let Some(periodic) = set.options.periodic else { return Ok(()) };
+    let Some(periodic) = set.queue.options.periodic else { return Ok(()) };
     let sql = set.column(periodic.scheduled_time)?;
     match next {
         Next::Scheduled(time) | Next::AheadOf(time) => DB::bind_time(&mut sql.out, time),

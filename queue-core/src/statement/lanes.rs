@@ -9,7 +9,7 @@ use super::ahead::{AheadDue, AheadKey};
 use super::due::Claimable;
 use super::erased::ErasedQueue;
 use super::lane::{DueLanes, LanesOf, LeasedIn};
-use super::next_lanes::NextLanes;
+use super::next_lanes::{NextLanes, lane_walk};
 use super::probe_due::time_until;
 use super::scope::Scope;
 use crate::backend::{LaneSql, QueueConnection, load, load_first};
@@ -44,7 +44,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Returns how many lanes [`next_lanes`](Self::next_lanes) can read at once.
     pub fn lanes_ahead(&self, scope: Scope<'_, K>) -> u32 {
-        if NextLanes::<C::Backend>::reads_many(&self.lane_due_rows(scope)) { LANES_AHEAD } else { 1 }
+        if lane_walk(&self.lane_due_rows(scope)).is_some() { LANES_AHEAD } else { 1 }
     }
 
     /// Reads the first lanes after this value that have due rows, up to `limit`, without a lock. Fewer lanes are the last
@@ -56,7 +56,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         after: Option<LaneValue>,
         limit: u32,
     ) -> QueryResult<Vec<LaneValue>> {
-        let next = NextLanes::new(self.lane_due_rows(scope), after, limit);
+        let next = NextLanes { due: self.lane_due_rows(scope), after, limit };
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
         Ok(texts.into_iter().filter_map(|text| self.read_lane(text).value().cloned()).collect())
     }

@@ -12,24 +12,15 @@ use crate::row::{LaneValue, Lanes, Options};
 
 /// Reads the first values, after another one, that have due rows.
 pub struct NextLanes<DB: QueueBackend> {
-    due: Claimable<DB>,
-    after: Option<LaneValue>,
-    limit: u32,
-    walk: Option<LaneWalk>,
+    /// The due rows.
+    pub due: Claimable<DB>,
+    /// The value that they come after; without one, they begin at the lowest.
+    pub after: Option<LaneValue>,
+    /// The largest number of values.
+    pub limit: u32,
 }
 
 impl<DB: QueueBackend> NextLanes<DB> {
-    /// Reads up to `limit` values, which begin after this one or at the lowest one.
-    pub fn new(due: Claimable<DB>, after: Option<LaneValue>, limit: u32) -> Self {
-        let walk = lane_walk(&due).filter(|_| limit > 1);
-        NextLanes { due, after, limit, walk }
-    }
-
-    /// Tells whether the database finds more than one lane in one statement.
-    pub fn reads_many(due: &Claimable<DB>) -> bool {
-        lane_walk(due).is_some()
-    }
-
     /// Writes ` FROM table WHERE column > after`.
     fn push_after<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
         Walk::IN_LANE.push_from(sql)?;
@@ -77,7 +68,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
 }
 
 /// Returns how the database finds more than one lane in one statement, if it does.
-fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
+pub(crate) fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
     let Options { order, conditional, .. } = due.queue.options;
     match DB::LANE_WALK {
         LaneWalk::Recursive => Some(LaneWalk::Recursive),
@@ -91,7 +82,7 @@ impl<DB: QueueBackend> Statement<DB> for NextLanes<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.due.queue, out);
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
-        match self.walk {
+        match lane_walk(&self.due).filter(|_| self.limit > 1) {
             Some(LaneWalk::Recursive) => self.push_recursive(&mut sql, lanes),
             Some(LaneWalk::Grouped) => self.push_grouped(&mut sql, lanes),
             None => {

@@ -65,7 +65,10 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
     let plans = [
         (
             "the next lane",
-            plan_of(&mut connection, &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(seven()), 1)),
+            plan_of(
+                &mut connection,
+                &NextLanes { due: Claimable::new(queue::<Serial>(), None), after: Some(seven()), limit: 1 },
+            ),
         ),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
         ("a claim of the first row in a lane", plan_of(&mut connection, &first_of_seven)),
@@ -107,11 +110,11 @@ fn the_next_lanes_are_found_by_jumps() {
     let database = a_backlog(jobs_of::<Serial>());
     let plan = plan_of(
         &mut database.connect(),
-        &NextLanes::new(
-            Claimable::new(queue::<Serial>(), None),
-            Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
-            32,
-        ),
+        &NextLanes {
+            due: Claimable::new(queue::<Serial>(), None),
+            after: Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
+            limit: 32,
+        },
     );
     assert!(plan.contains("queueable_lane_jobs_"), "{plan}");
     assert!(!["Seq Scan", "SCAN jobs", "type ALL"].iter().any(|no| plan.contains(no)), "{plan}");

@@ -37,9 +37,10 @@ fn the_sql_of_lanes() {
     let lane = || Lane::Value(value());
     let from = |lane, pick| FromLane { lane, place: None, pick };
     add(&mut sql, "lanes of the due rows", &DueLanes(Claimable::new(queue::<Serial>(), None), 128));
-    add(&mut sql, "first lane", &NextLanes::new(Claimable::new(queue::<Serial>(), None), None, 1));
-    add(&mut sql, "next lane", &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(value()), 1));
-    add(&mut sql, "next lanes", &NextLanes::new(Claimable::new(queue::<Serial>(), None), Some(value()), 32));
+    let next = |after, limit| NextLanes { due: Claimable::new(queue::<Serial>(), None), after, limit };
+    add(&mut sql, "first lane", &next(None, 1));
+    add(&mut sql, "next lane", &next(Some(value()), 1));
+    add(&mut sql, "next lanes", &next(Some(value()), 32));
     add(&mut sql, "lane of a row", &LanesOf(row::<Serial>(&1)));
     let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
