@@ -76,10 +76,9 @@ pub use self::poller::{
 #[doc(hidden)]
 pub use self::queue::Tabular;
 pub use self::queue::{
-    AllFilters, ArchiveOn, Backlog, BacklogOn, By, ChangeOn, Chosen, DryRun, EnqueueByVersion, EnqueueExisting,
-    ErrorGroup, ErrorReport, ErrorsOn, EveryRow, ExplainOn, Explains, Explanation, Filtered, Interval, LoadOn,
-    NoFilter, OddTimes, Part, PeriodCounts, Preview, PreviewErrorsOn, PreviewOn, PreviewedRow, PrioritizeOn, Progress,
-    Queue, ReadOn, Redriven, RetryErrorsOn, Selection, Statistics, StatisticsOn, StatusCounts, SweepOn,
+    AllFilters, Backlog, By, Chosen, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup, ErrorReport, EveryRow,
+    ExplainOn, Explains, Explanation, Filtered, Interval, LoadOn, NoFilter, OddTimes, Part, PeriodCounts, Preview,
+    PreviewedRow, Progress, Queue, ReadOn, Redriven, Selection, Statistics, StatusCounts,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;

@@ -9,8 +9,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 
 use super::paused::{expect_control, scope_of};
-use crate::backend::{QueueConnection, execute, load_first};
-use crate::entity::{QueueTable, StageOf, StoredIn};
+use crate::backend::{QueueBackend, QueueConnection, TableName, execute, load_first};
+use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::Error;
 use crate::row::{Instant, MAX_DELAY, Stage, TimestampUtc, queue_name};
 use crate::statement::{EndPause, PauseEnd, Present, SetPause};
@@ -139,7 +139,7 @@ where
     pause.check()?;
     expect_control(connection)?;
     pause.check_end(connection)?;
-    let (queue, scope) = (name_of::<Q, C>()?, scope_of(pause.stage));
+    let (queue, scope) = (name_of(Q::SQL)?, scope_of(pause.stage));
     let Pause { reason, by, end, .. } = pause;
     execute(connection, &SetPause { queue: &queue, scope: &scope, by, reason, end: *end })?;
     Ok(())
@@ -152,16 +152,12 @@ where
     Q: StoredIn<C::Backend>,
 {
     expect_control(connection)?;
-    let (queue, scope) = (name_of::<Q, C>()?, scope_of(stage));
+    let (queue, scope) = (name_of(Q::SQL)?, scope_of(stage));
     Ok(execute(connection, &EndPause { queue: &queue, scope: &scope })? > 0)
 }
 
 /// Returns the queue's name in the control table.
-pub(crate) fn name_of<Q, C>() -> QueryResult<String>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    let table = Q::SQL.target()?.table;
-    Ok(queue_name(table.schema.as_deref(), &table.name, Q::Queue::COLUMNS.status))
+pub(crate) fn name_of<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> QueryResult<String> {
+    let table = TableName::of(queue.table, &DB::default())?;
+    Ok(queue_name(table.schema.as_deref(), &table.name, queue.names.status))
 }

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
-use super::dry_run::{DryRun, Preview, PreviewOn};
+use super::dry_run::{DryRun, Preview, preview_of};
 use super::operation;
-use super::queue::Queue;
+use super::queue::{LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use super::sweep::{Moment, Sweep, SweepOn, exactly, is_refusal};
-use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName, execute};
-use crate::entity::{Entity, HasArchive, QueueTable, StoredIn};
+use super::sweep::{Moment, Sweep, execute_on_each, is_refusal};
+use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
+use crate::entity::{Entity, HasArchive, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::OnFinish;
-use crate::statement::{Archive, Condition, CopyRows};
+use crate::statement::{Archive, ChangeAll, Condition, CopyRows, RemoveAll};
 
 /// The result of [`Queue::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,18 +62,20 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         F: Chosen,
         Q::Queue: HasArchive,
-        Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
+        Self: LoadOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
-        let live = self.live_table()?;
+        let queue = self.condition(&[]).queue;
+        let live = TableName::of(queue.table, &Default::default())?;
         let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal) };
-        let work = |connection: &mut C::Connection, keys: &[Q::Key], archive: &&str| {
+        let move_away = |connection: &mut C::Connection, keys: &[_], archive: &&str| {
             // Under the rows' locks, so that the application cannot add a column in between.
             let columns = connection.copied_columns(&live)?;
-            self.copy_to(connection, &live.beside(archive), &columns, keys)?;
-            self.remove_keys(connection, keys, None)
+            let (archive, condition) = (live.beside(archive), Condition::of_keys(queue, keys));
+            execute_on_each(connection, keys, &CopyRows { condition, to: Some(&archive), columns: &columns })?;
+            execute_on_each(connection, keys, &RemoveAll(condition))
         };
-        self.sweep(connection, &operation::archive(&Q::Queue::OPTIONS), &sweep, work, |_| {})?.unless_refused()
+        self.sweep(connection, &operation::archive(&Q::Queue::OPTIONS), &sweep, move_away, |_| {})?.unless_refused()
     }
 
     /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. This
@@ -110,7 +112,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         F: Chosen,
         Q::Queue: HasArchive,
-        Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
+        Self: LoadOn<C::Connection>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
     }
@@ -125,32 +127,36 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         F: Chosen,
         Q::Queue: HasArchive,
-        Self: SweepOn<C::Connection, Key = Q::Key> + ArchiveOn<C::Connection, Key = Q::Key>,
+        Self: LoadOn<C::Connection>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
     }
 
     fn redrive_from<C: QueueConnection>(&self, connection: &mut C, side: Side) -> Result<Redriven, Error>
     where
-        Self: SweepOn<C, Key = Q::Key> + ArchiveOn<C, Key = Q::Key>,
+        Self: LoadOn<C>,
     {
-        let live = self.live_table()?;
+        let queue = self.condition(&[]).queue;
+        let live = TableName::of(queue.table, &Default::default())?;
         let archive = side.archive::<Q>(&live)?;
         // Once, because a second pass would try the conflicting rows in vain.
         let sweep = Sweep { archive: Some(&archive), batch: self.batch, once: true, is_refusal: Some(is_conflict) };
-        let work = |connection: &mut C, keys: &[Q::Key], change: &_| {
+        let move_back = |connection: &mut C, keys: &[_], change: &_| {
             let archived = connection.copied_columns(archive.table())?;
             let mut columns = connection.copied_columns(&live)?;
+            let condition = Condition::of_keys(queue, keys);
+            let archived_rows = condition.within(Some(&archive));
             columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
-            self.copy_from(connection, &archive, &columns, keys)?;
-            self.change_keys(connection, keys, change)?;
-            self.remove_keys(connection, keys, Some(&archive))
+            execute_on_each(connection, keys, &CopyRows { condition: archived_rows, to: None, columns: &columns })?;
+            execute_on_each(connection, keys, &ChangeAll { condition, change, keep_off_index: false })?;
+            execute_on_each(connection, keys, &RemoveAll(archived_rows))
         };
-        let swept = self.sweep(connection, &operation::redrive(side == Side::Succeeded), &sweep, work, |moment| {
-            if let Moment::Done(1..) = moment {
-                wake::announce::<Q::Queue>();
-            }
-        })?;
+        let swept =
+            self.sweep(connection, &operation::redrive(side == Side::Succeeded), &sweep, move_back, |moment| {
+                if let Moment::Done(1..) = moment {
+                    wake::announce::<Q::Queue>();
+                }
+            })?;
         Ok(Redriven { rows: swept.rows, conflicts: swept.refused })
     }
 }
@@ -164,7 +170,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
+        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         self.0.preview(connection, &operation::archive(&Q::Queue::OPTIONS))
     }
@@ -177,7 +183,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        Queue<Q, F>: PreviewOn<C::Connection, Entity = Q> + ArchiveOn<C::Connection, Key = Q::Key>,
+        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
     }
@@ -190,17 +196,20 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        Queue<Q, F>: PreviewOn<C::Connection, Entity = Q> + ArchiveOn<C::Connection, Key = Q::Key>,
+        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
     }
 
     fn redrive_from<C: QueueConnection>(&self, connection: &mut C, side: Side) -> Result<Preview<Q>, Error>
     where
-        Queue<Q, F>: PreviewOn<C, Entity = Q> + ArchiveOn<C, Key = Q::Key>,
+        Queue<Q, F>: LoadOn<C, Entity = Q>,
     {
-        let archive = side.archive::<Q>(&self.0.live_table()?)?;
-        Ok(self.0.read_preview(connection, &operation::redrive(false).kinds(), Some(&archive))?)
+        let live = TableName::of(self.0.condition(&[]).queue.table, &Default::default())?;
+        let archive = side.archive::<Q>(&live)?;
+        let kinds = operation::redrive(false).kinds();
+        let condition = self.0.condition(&self.0.states).of_kinds(&kinds).within(Some(&archive));
+        Ok(preview_of::<Queue<Q, F>, _>(connection, condition)?)
     }
 }
 
@@ -223,72 +232,4 @@ impl Side {
 
 fn is_conflict(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
-}
-
-/// Moves a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be moved on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: ArchiveOn<C>`"
-)]
-pub trait ArchiveOn<C> {
-    /// The primary key.
-    type Key;
-    #[doc(hidden)]
-    fn live_table(&self) -> QueryResult<TableName>;
-    #[doc(hidden)]
-    fn copy_to(
-        &self,
-        connection: &mut C,
-        archive: &TableName,
-        columns: &[String],
-        keys: &[Self::Key],
-    ) -> QueryResult<usize>;
-    #[doc(hidden)]
-    fn copy_from(
-        &self,
-        connection: &mut C,
-        archive: &Archive,
-        columns: &[String],
-        keys: &[Self::Key],
-    ) -> QueryResult<usize>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> ArchiveOn<C> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection,
-    C: QueueConnection,
-{
-    type Key = Q::Key;
-
-    fn live_table(&self) -> QueryResult<TableName> {
-        TableName::of(Q::Queue::TABLE, &C::Backend::default())
-    }
-
-    fn copy_to(
-        &self,
-        connection: &mut C,
-        archive: &TableName,
-        columns: &[String],
-        keys: &[Q::Key],
-    ) -> QueryResult<usize> {
-        let rows = Q::rows(keys);
-        let copy = CopyRows { condition: Condition::of_keys(Q::SQL, &rows), to: Some(archive), columns };
-        exactly(keys.len(), execute(connection, &copy)?)
-    }
-
-    fn copy_from(
-        &self,
-        connection: &mut C,
-        archive: &Archive,
-        columns: &[String],
-        keys: &[Q::Key],
-    ) -> QueryResult<usize> {
-        let rows = Q::rows(keys);
-        let condition = Condition::of_keys(Q::SQL, &rows).within(Some(archive));
-        exactly(keys.len(), execute(connection, &CopyRows { condition, to: None, columns })?)
-    }
 }

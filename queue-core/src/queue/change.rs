@@ -4,17 +4,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::operation::{self, Operation};
-use super::queue::Queue;
+use super::queue::{Queue, ReadOn};
 use super::selection::{Chosen, Selection};
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
-use crate::entity::{Entity, QueueTable, StoredIn, jittered};
+use crate::entity::{Entity, QueueTable, jittered};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{Change, ChangeAll, RemoveAll, StateCondition};
+use crate::statement::{Change, ChangeAll, Condition, RemoveAll};
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
@@ -26,7 +25,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         self.change(connection, &operation::retry_now())
     }
@@ -40,7 +39,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         self.change(connection, &operation::postpone_until(time.into()))
     }
@@ -57,7 +56,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         self.change(connection, &operation::stop(&Q::Queue::OPTIONS))
     }
@@ -72,7 +71,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn resume<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         self.change(connection, &operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
     }
@@ -90,7 +89,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn rerun<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         self.change(connection, &operation::rerun(&Q::Queue::OPTIONS))
     }
@@ -106,7 +105,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         self.change(connection, &operation::skip(&Q::Queue::OPTIONS))
     }
@@ -120,29 +119,43 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         let operation = operation::delete(&Q::Queue::OPTIONS);
-        in_transaction(connection.as_queue_connection(), self.wait, |connection, _| {
-            operation.on_each(|states, _| self.remove_rows(connection, states))
+        self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, _, _| {
+            execute(connection, &RemoveAll(condition))
         })
     }
 
-    /// Changes the rows in one transaction.
-    pub(crate) fn change<C: AsQueueConnection>(
-        &self,
-        connection: &mut C,
-        operation: &Operation<Change>,
-    ) -> Result<usize, Error>
+    fn change<C: AsQueueConnection>(&self, connection: &mut C, operation: &Operation<Change>) -> Result<usize, Error>
     where
-        Self: ChangeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
-        let connection = connection.as_queue_connection();
-        let rows = in_transaction(connection, self.wait, |connection, alone| {
-            operation.on_each(|states, change| self.change_rows(connection, states, change, alone))
-        })?;
+        let rows =
+            self.each_kind(connection.as_queue_connection(), operation, |connection, condition, change, alone| {
+                execute(connection, &ChangeAll { condition, change, keep_off_index: alone })
+            })?;
         wake::announce::<Q::Queue>();
         Ok(rows)
+    }
+
+    /// Runs a statement for each kind of rows, all of them in one transaction, and returns how many rows they changed.
+    /// `run` gets the condition that picks the rows, the kind's effect, and whether the transaction is its own.
+    pub(super) fn each_kind<C: QueueConnection, E>(
+        &self,
+        connection: &mut C,
+        operation: &Operation<E>,
+        run: impl Fn(&mut C, Condition<'_, C::Backend>, &E, bool) -> QueryResult<usize>,
+    ) -> Result<usize, Error>
+    where
+        Self: ReadOn<C>,
+    {
+        in_transaction(connection, self.wait, |connection, alone| {
+            operation.0.iter().try_fold(0, |rows, (states, effect)| {
+                let states = self.states_and(states);
+                Ok(rows + run(connection, self.condition(&states), effect, alone)?)
+            })
+        })
     }
 }
 
@@ -183,48 +196,4 @@ pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) ->
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),
     })
-}
-
-/// Changes a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be changed on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: ChangeOn<C>`"
-)]
-pub trait ChangeOn<C> {
-    #[doc(hidden)]
-    fn change_rows(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        change: &Change,
-        alone: bool,
-    ) -> QueryResult<usize>;
-    #[doc(hidden)]
-    fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> ChangeOn<C> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
-{
-    fn change_rows(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        change: &Change,
-        alone: bool,
-    ) -> QueryResult<usize> {
-        let states = self.states_and(states);
-        execute(connection, &ChangeAll { condition: self.condition(&states), change, keep_off_index: alone })
-    }
-
-    fn remove_rows(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<usize> {
-        let states = self.states_and(states);
-        execute(connection, &RemoveAll(self.condition(&states)))
-    }
 }

@@ -4,18 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, Utc};
-use diesel::expression::Expression;
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Operation};
-use super::queue::Queue;
+use super::queue::{EntityOf, LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, SelectedIn};
+use crate::backend::{AsQueueConnection, QueueConnection, load};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::statement::{Archive, Claim, Condition, Count, Sample, SampleRow, SampleRowType, StateCondition};
+use crate::statement::{Claim, Condition, Count, Sample, SampleRow};
 use diesel::sql_types::BigInt;
 
 /// How many rows a preview shows.
@@ -111,7 +109,7 @@ macro_rules! dry_runs {
                 $($argument: $type),*
             ) -> Result<Preview<Q>, Error>
             where
-                Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
+                Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
             {
                 self.0.preview(connection, &$operation)
             }
@@ -138,66 +136,24 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         operation: &Operation<E>,
     ) -> Result<Preview<Q>, Error>
     where
-        Self: PreviewOn<C::Connection, Entity = Q>,
+        Self: LoadOn<C::Connection, Entity = Q>,
     {
-        if operation.0.is_empty() {
+        let kinds = operation.kinds();
+        if kinds.is_empty() {
             return Ok(Preview::default());
         }
-        Ok(self.read_preview(connection.as_queue_connection(), &operation.kinds(), None)?)
-    }
-}
-
-/// Reads the previews of a selection on one kind of connection. It is implemented wherever Diesel can run the
-/// statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be shown on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
-            stored there, and every field can be read from it",
-    note = "generic code names this bound: `Queue<Q, F>: PreviewOn<C>`"
-)]
-pub trait PreviewOn<C> {
-    /// The entity.
-    type Entity;
-    #[doc(hidden)]
-    fn read_preview(
-        &self,
-        connection: &mut C,
-        kinds: &[Vec<StateCondition>],
-        archive: Option<&Archive>,
-    ) -> QueryResult<Preview<Self::Entity>>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> PreviewOn<C> for Queue<Q, F>
-where
-    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<SampleRowType<Q, C>, SampleRow<Q>>,
-{
-    type Entity = Q;
-
-    fn read_preview(
-        &self,
-        connection: &mut C,
-        kinds: &[Vec<StateCondition>],
-        archive: Option<&Archive>,
-    ) -> QueryResult<Preview<Q>> {
-        let condition = self.condition(&self.states).of_kinds(kinds).within(archive);
-        preview_of(connection, condition)
+        let condition = self.condition(&self.states).of_kinds(&kinds);
+        Ok(preview_of::<Self, _>(connection.as_queue_connection(), condition)?)
     }
 }
 
 /// Reads how many rows a condition picks, and the first of them.
-pub(crate) fn preview_of<Q, C>(connection: &mut C, condition: Condition<'_, C::Backend>) -> QueryResult<Preview<Q>>
-where
-    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
-    C: QueueConnection + Loads<SampleRowType<Q, C>, SampleRow<Q>>,
-{
+pub(super) fn preview_of<S: LoadOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    condition: Condition<'_, C::Backend>,
+) -> QueryResult<Preview<EntityOf<S, C>>> {
     let counts = load::<BigInt, i64, _>(connection, &Count(condition))?;
-    let rows = load::<SampleRowType<Q, C>, SampleRow<Q>, _>(
-        connection,
-        &Sample { row: Claim::new::<Q>(), condition, limit: SHOWN },
-    )?;
+    let rows = S::load_samples(connection, &Sample { row: Claim::new::<EntityOf<S, C>>(), condition, limit: SHOWN })?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

@@ -6,13 +6,14 @@ use std::{fmt, thread};
 use serde::{Deserialize, Serialize};
 
 use super::operation;
-use super::queue::{Queue, ReadOn};
+use super::queue::{LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use super::sweep::{Moment, Sweep, SweepOn};
+use super::sweep::{Moment, Sweep, execute_on_each};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
 use crate::poller::wake;
+use crate::statement::{ChangeAll, Condition};
 
 /// The default number of rows in one transaction.
 const DEFAULT_BATCH: u32 = 100;
@@ -106,7 +107,7 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         mut progress: impl FnMut(Progress),
     ) -> Result<usize, Error>
     where
-        Queue<Q, F>: ReadOn<C::Connection> + SweepOn<C::Connection, Key = Q::Key>,
+        Queue<Q, F>: LoadOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
         let operation = operation::enqueue_existing();
@@ -117,8 +118,12 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         let sweep = Sweep { archive: None, batch, once: false, is_refusal: None };
         let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
         let mut done = 0;
-        let work = |connection: &mut _, keys: &[_], change: &_| self.queue.change_keys(connection, keys, change);
-        let swept = self.queue.sweep(connection, &operation, &sweep, work, |moment| match moment {
+        let queue = self.queue.condition(&[]).queue;
+        let enqueue = |connection: &mut C::Connection, keys: &[_], change: &_| {
+            let condition = Condition::of_keys(queue, keys);
+            execute_on_each(connection, keys, &ChangeAll { condition, change, keep_off_index: false })
+        };
+        let swept = self.queue.sweep(connection, &operation, &sweep, enqueue, |moment| match moment {
             Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
             Moment::Done(rows) => {
                 done += rows;

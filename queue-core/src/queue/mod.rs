@@ -16,17 +16,14 @@ mod selection;
 mod sweep;
 mod version;
 
-pub use self::archive::{ArchiveOn, Redriven};
-pub use self::change::ChangeOn;
+pub use self::archive::Redriven;
 pub use self::counts::StatusCounts;
-pub use self::dry_run::{DryRun, Preview, PreviewOn, PreviewedRow};
+pub use self::dry_run::{DryRun, Preview, PreviewedRow};
 pub use self::enqueue_existing::{EnqueueExisting, Progress};
-pub use self::priority::PrioritizeOn;
 pub use self::queue::{LoadOn, Queue, ReadOn};
 pub use self::report::{
-    Backlog, BacklogOn, By, ErrorGroup, ErrorReport, ErrorsOn, ExplainOn, Explains, Explanation, Interval, OddTimes,
-    Part, PeriodCounts, PreviewErrorsOn, RetryErrorsOn, Statistics, StatisticsOn, Tabular,
+    Backlog, By, ErrorGroup, ErrorReport, ExplainOn, Explains, Explanation, Interval, OddTimes, Part, PeriodCounts,
+    Statistics, Tabular,
 };
 pub use self::selection::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Selection};
-pub use self::sweep::SweepOn;
 pub use self::version::EnqueueByVersion;

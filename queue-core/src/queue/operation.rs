@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use diesel::result::QueryResult;
-
 use crate::row::{ErrorText, Instant, OnFinish, Options, Status};
 use crate::statement::{Change, Next, StateCondition};
 
@@ -31,14 +29,6 @@ impl<E> Operation<E> {
     /// Returns the states of the rows: one of these kinds.
     pub(crate) fn kinds(&self) -> Vec<Vec<StateCondition>> {
         self.0.iter().map(|(states, _)| states.clone()).collect()
-    }
-
-    /// Takes the kinds in their order, and returns how many rows that changed in all.
-    pub(crate) fn on_each(
-        &self,
-        mut change: impl FnMut(&[StateCondition], &E) -> QueryResult<usize>,
-    ) -> QueryResult<usize> {
-        self.0.iter().try_fold(0, |rows, (states, effect)| Ok(rows + change(states, effect)?))
     }
 }
 

@@ -1,17 +1,13 @@
 //! Changes the priority of rows.
 
-use diesel::query_builder::QueryFragment;
-use diesel::result::QueryResult;
-
-use super::change::in_transaction;
-use super::dry_run::{DryRun, Preview, PreviewOn};
+use super::dry_run::{DryRun, Preview};
 use super::operation;
-use super::queue::Queue;
+use super::queue::{LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use crate::backend::{AsQueueConnection, QueueConnection, execute};
-use crate::entity::{Entity, HasPriority, StoredIn};
+use crate::backend::{AsQueueConnection, execute};
+use crate::entity::{Entity, HasPriority};
 use crate::error::Error;
-use crate::statement::{SetPriority, StateCondition};
+use crate::statement::SetPriority;
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Sets the priority of rows: among the rows that are due, those with a lower number are claimed first. A new row
@@ -46,11 +42,11 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         F: Chosen,
         Q::Queue: HasPriority,
-        Self: PrioritizeOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         let operation = operation::set_priority(priority);
-        in_transaction(connection.as_queue_connection(), self.wait, |connection, alone| {
-            operation.on_each(|states, priority| self.prioritize_rows(connection, states, *priority, alone))
+        self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, priority, alone| {
+            execute(connection, &SetPriority { condition, priority: *priority, keep_off_index: alone })
         })
     }
 }
@@ -64,45 +60,8 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasPriority,
-        Queue<Q, F>: PreviewOn<C::Connection, Entity = Q>,
+        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         self.0.preview(connection, &operation::set_priority(priority))
-    }
-}
-
-/// Changes a selection's priority on one kind of connection. It is implemented wherever Diesel can run the statement.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be given a priority on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: PrioritizeOn<C>`"
-)]
-pub trait PrioritizeOn<C> {
-    #[doc(hidden)]
-    fn prioritize_rows(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        priority: i32,
-        alone: bool,
-    ) -> QueryResult<usize>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> PrioritizeOn<C> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
-{
-    fn prioritize_rows(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        priority: i32,
-        alone: bool,
-    ) -> QueryResult<usize> {
-        let states = self.states_and(states);
-        execute(connection, &SetPriority { condition: self.condition(&states), priority, keep_off_index: alone })
     }
 }

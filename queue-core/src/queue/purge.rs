@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::operation;
-use super::queue::Queue;
+use super::queue::{LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use super::sweep::{Sweep, SweepOn, is_refusal};
+use super::sweep::{Sweep, execute_on_each, is_refusal};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
+use crate::statement::{Condition, RemoveAll};
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
@@ -46,11 +47,14 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
     where
         F: Chosen,
-        Self: SweepOn<C::Connection, Key = Q::Key>,
+        Self: LoadOn<C::Connection>,
     {
         let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal) };
-        let work = |connection: &mut _, keys: &[_], _: &_| self.remove_keys(connection, keys, None);
-        self.sweep(connection.as_queue_connection(), &operation::purge(older_than), &sweep, work, |_| {})?
-            .unless_refused()
+        let queue = self.condition(&[]).queue;
+        let remove = |connection: &mut C::Connection, keys: &[_], _: &_| {
+            execute_on_each(connection, keys, &RemoveAll(Condition::of_keys(queue, keys)))
+        };
+        let connection = connection.as_queue_connection();
+        self.sweep(connection, &operation::purge(older_than), &sweep, remove, |_| {})?.unless_refused()
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use diesel::Connection;
 use diesel::expression::Expression;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
@@ -11,11 +12,15 @@ use diesel::sql_types::{BigInt, Text};
 
 use super::counts::StatusCounts;
 use super::selection::{AllFilters, EveryRow, Filtered, Selection};
-use crate::backend::{AsQueueConnection, Loads, QueueBackend, QueueConnection, load};
+use crate::backend::{AsQueueConnection, Loads, QueueConnection, Statement, load};
 use crate::entity::{Entity, QueueTable, RowCondition, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
-use crate::statement::{And, Condition, Count, CountByStatus, Load, LoadedRowType, StateCondition};
+use crate::statement::{
+    And, Condition, Count, CountByStatus, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow,
+    FinishedRowType, KeyRow, KeyRowType, Load, LoadedRowType, PendingRow, PendingRowType, SampleRow, SampleRowType,
+    StateCondition,
+};
 
 /// How long an operation waits for rows that others have locked.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
@@ -73,7 +78,13 @@ pub struct Queue<Q, F> {
 
 impl<Q, F: Clone> Clone for Queue<Q, F> {
     fn clone(&self) -> Self {
-        self.on(self.selection.clone())
+        Queue {
+            selection: self.selection.clone(),
+            states: self.states.clone(),
+            wait: self.wait,
+            batch: self.batch,
+            entity: PhantomData,
+        }
     }
 }
 
@@ -164,16 +175,6 @@ impl<Q: Entity, F> Queue<Q, F> {
         self
     }
 
-    /// Returns the condition that picks the selection's rows in these states.
-    pub(crate) fn condition<'a, DB>(&'a self, states: &'a [StateCondition]) -> Condition<'a, DB>
-    where
-        Q: StoredIn<DB>,
-        F: Selection<Filter: QueryFragment<DB>>,
-        DB: QueueBackend,
-    {
-        Condition::new(Q::SQL, self.selection.filter().map(|filter| filter as _), states)
-    }
-
     /// Returns the conditions on the rows' state, together with more of them.
     pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
         self.states.iter().chain(states).copied().collect()
@@ -187,21 +188,6 @@ impl<Q: Entity, F> Queue<Q, F> {
             batch: self.batch,
             entity: PhantomData,
         }
-    }
-}
-
-impl<Q, F> Queue<Q, F> {
-    pub(crate) fn selection(&self) -> &F {
-        &self.selection
-    }
-
-    pub(crate) fn states(&self) -> &[StateCondition] {
-        &self.states
-    }
-
-    /// Applies the same settings to other rows.
-    pub(crate) fn on<G>(&self, selection: G) -> Queue<Q, G> {
-        Queue { selection, states: self.states.clone(), wait: self.wait, batch: self.batch, entity: PhantomData }
     }
 }
 
@@ -228,7 +214,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Self: ReadOn<C::Connection>,
     {
         let mut counts = StatusCounts::default();
-        for (status, rows) in self.read_statuses(connection.as_queue_connection())? {
+        let statement = CountByStatus(self.condition(&self.states));
+        for (status, rows) in load::<(Text, BigInt), (String, i64), _>(connection.as_queue_connection(), &statement)? {
             match status.parse() {
                 Ok(status) => _ = counts.known.insert(status, rows),
                 Err(_) => counts.unknown += rows,
@@ -246,7 +233,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: LoadOn<C::Connection, Entity = Q>,
     {
-        Ok(self.read_rows(connection.as_queue_connection(), None)?)
+        self.read_rows(connection.as_queue_connection(), None)
     }
 
     /// Loads at most `limit` of the rows.
@@ -258,53 +245,111 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: LoadOn<C::Connection, Entity = Q>,
     {
-        Ok(self.read_rows(connection.as_queue_connection(), Some(limit.into()))?)
+        self.read_rows(connection.as_queue_connection(), Some(limit.into()))
+    }
+
+    pub(super) fn read_count<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        states: &[StateCondition],
+    ) -> QueryResult<i64>
+    where
+        Self: ReadOn<C>,
+    {
+        let states = self.states_and(states);
+        Ok(load::<BigInt, i64, _>(connection, &Count(self.condition(&states)))?.into_iter().sum())
+    }
+
+    fn read_rows<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        limit: Option<i64>,
+    ) -> Result<Vec<(EntityOf<Self, C>, QueueState)>, Error>
+    where
+        Self: LoadOn<C>,
+    {
+        let statement = Load::new::<EntityOf<Self, C>>(self.condition(&self.states), limit);
+        Ok(Self::load_rows(connection, &statement)?)
     }
 }
 
-/// Reads a selection's numbers on one kind of connection. It is implemented wherever Diesel can run the statements.
+/// Counts and changes a selection's rows on one kind of connection. It is implemented wherever Diesel can run the
+/// statements.
 #[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be read on `{C}`",
+    message = "these rows of the queue cannot be read or changed on `{C}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
             stored there",
     note = "generic code names this bound: `Queue<Q, F>: ReadOn<C>`"
 )]
-pub trait ReadOn<C> {
+pub trait ReadOn<C: QueueConnection> {
+    /// Returns the condition that picks the selection's rows in these states.
     #[doc(hidden)]
-    fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>;
+    fn condition<'a>(&'a self, states: &'a [StateCondition]) -> Condition<'a, C::Backend>;
     #[doc(hidden)]
-    fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>>;
+    fn load_pending(connection: &mut C, pending: &dyn Statement<C::Backend>) -> QueryResult<Vec<PendingRow>>;
+    #[doc(hidden)]
+    fn load_counts(connection: &mut C, counts: &dyn Statement<C::Backend>) -> QueryResult<Vec<CountRow>>;
+    #[doc(hidden)]
+    fn load_finished(connection: &mut C, finished: &dyn Statement<C::Backend>) -> QueryResult<Vec<FinishedRow>>;
 }
 
-/// Loads a selection's rows on one kind of connection. It is implemented wherever Diesel can run the statement.
+/// Loads a selection's rows on one kind of connection, or processes them in batches. It is implemented wherever Diesel
+/// can run the statements.
 #[diagnostic::on_unimplemented(
     message = "these rows of the queue cannot be loaded on `{C}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
             stored there, and every field can be read from it",
-    note = "generic code names this bound: `Queue<Q, F>: LoadOn<C>`"
+    note = "generic code names this bound: `Queue<Q, F>: LoadOn<C, Entity = Q>`"
 )]
-pub trait LoadOn<C> {
+pub trait LoadOn<C: QueueConnection>: ReadOn<C> {
     /// The entity.
-    type Entity;
+    type Entity: SelectedIn<C::Backend>;
     #[doc(hidden)]
-    fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
+    fn load_rows(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
+    #[doc(hidden)]
+    fn load_samples(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<SampleRow<Self::Entity>>>;
+    #[doc(hidden)]
+    fn load_keys(connection: &mut C, keys: &dyn Statement<C::Backend>) -> QueryResult<Vec<KeyRow<KeyOf<Self, C>>>>;
+    #[doc(hidden)]
+    fn load_error_texts(
+        connection: &mut C,
+        texts: &dyn Statement<C::Backend>,
+    ) -> QueryResult<Vec<ErrorTextRow<KeyOf<Self, C>>>>;
 }
+
+/// The database of a connection.
+pub(super) type BackendOf<C> = <<C as AsQueueConnection>::Connection as Connection>::Backend;
+
+/// The entity of a selection, as one whose rows can be loaded on `C`.
+pub(super) type EntityOf<S, C> = <S as LoadOn<C>>::Entity;
+
+/// The primary key of a selection's entity.
+pub(super) type KeyOf<S, C> = <EntityOf<S, C> as Entity>::Key;
 
 #[diagnostic::do_not_recommend]
 impl<Q, F, C> ReadOn<C> for Queue<Q, F>
 where
     Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
+    C: QueueConnection
+        + Loads<PendingRowType, PendingRow>
+        + Loads<CountRowType, CountRow>
+        + Loads<FinishedRowType, FinishedRow>,
 {
-    fn read_count(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64> {
-        let states = self.states_and(states);
-        let counts = load::<BigInt, i64, _>(connection, &Count(self.condition(&states)))?;
-        Ok(counts.into_iter().sum())
+    fn condition<'a>(&'a self, states: &'a [StateCondition]) -> Condition<'a, C::Backend> {
+        Condition::new(Q::SQL, self.selection.filter().map(|filter| filter as _), states)
     }
 
-    fn read_statuses(&self, connection: &mut C) -> QueryResult<Vec<(String, i64)>> {
-        load::<(Text, BigInt), _, _>(connection, &CountByStatus(self.condition(&self.states)))
+    fn load_pending(connection: &mut C, pending: &dyn Statement<C::Backend>) -> QueryResult<Vec<PendingRow>> {
+        load::<PendingRowType, _, _>(connection, pending)
+    }
+
+    fn load_counts(connection: &mut C, counts: &dyn Statement<C::Backend>) -> QueryResult<Vec<CountRow>> {
+        load::<CountRowType, _, _>(connection, counts)
+    }
+
+    fn load_finished(connection: &mut C, finished: &dyn Statement<C::Backend>) -> QueryResult<Vec<FinishedRow>> {
+        load::<FinishedRowType, _, _>(connection, finished)
     }
 }
 
@@ -312,12 +357,31 @@ where
 impl<Q, F, C> LoadOn<C> for Queue<Q, F>
 where
     Q: SelectedIn<C::Backend, SelectExpression: Expression>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<LoadedRowType<Q, C>, (Q, QueueState)>,
+    C: QueueConnection
+        + Loads<LoadedRowType<Q, C>, (Q, QueueState)>
+        + Loads<SampleRowType<Q, C>, SampleRow<Q>>
+        + Loads<KeyRowType<Q>, KeyRow<<Q as Entity>::Key>>
+        + Loads<ErrorTextRowType<Q>, ErrorTextRow<<Q as Entity>::Key>>,
+    Self: ReadOn<C>,
 {
     type Entity = Q;
 
-    fn read_rows(&self, connection: &mut C, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
-        load::<LoadedRowType<Q, C>, _, _>(connection, &Load::new::<Q>(self.condition(&self.states), limit))
+    fn load_rows(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<(Q, QueueState)>> {
+        load::<LoadedRowType<Q, C>, _, _>(connection, rows)
+    }
+
+    fn load_samples(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<SampleRow<Q>>> {
+        load::<SampleRowType<Q, C>, _, _>(connection, rows)
+    }
+
+    fn load_keys(connection: &mut C, keys: &dyn Statement<C::Backend>) -> QueryResult<Vec<KeyRow<Q::Key>>> {
+        load::<KeyRowType<Q>, _, _>(connection, keys)
+    }
+
+    fn load_error_texts(
+        connection: &mut C,
+        texts: &dyn Statement<C::Backend>,
+    ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
+        load::<ErrorTextRowType<Q>, _, _>(connection, texts)
     }
 }

@@ -5,19 +5,16 @@
 
 use std::slice;
 
-use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
-use super::queue::Queue;
+use super::queue::{EntityOf, LoadOn, Queue, ReadOn};
 use super::selection::Selection;
-use crate::backend::{Loads, LockSql, QueueConnection, execute, load};
-use crate::entity::{Entity, StoredIn};
+use crate::backend::{LockSql, QueueConnection, Statement, execute, load};
+use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{
-    Archive, Change, ChangeAll, Condition, Count, KeyRow, KeyRowType, Keys, RemoveAll, StateCondition,
-};
+use crate::statement::{Archive, Count, KeyRow, Keys, StateCondition};
 use diesel::sql_types::BigInt;
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
@@ -70,15 +67,15 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         connection: &mut C,
         operation: &Operation<E>,
         sweep: &Sweep<'_>,
-        mut work: impl FnMut(&mut C, &[Q::Key], &E) -> QueryResult<usize>,
+        mut work: impl FnMut(&mut C, &[IsKey<C::Backend>], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
     ) -> Result<Swept, Error>
     where
-        Self: SweepOn<C, Key = Q::Key>,
+        Self: LoadOn<C>,
     {
         let mut swept = Swept::default();
         for (states, effect) in &operation.0 {
-            let mut work = |connection: &mut C, keys: &[Q::Key]| work(connection, keys, effect);
+            let mut work = |connection: &mut C, keys: &[_]| work(connection, keys, effect);
             if let Err(error) = self.sweep_kind(connection, states, sweep, &mut swept, &mut work, &mut at) {
                 return Err(swept.interrupted_by(error));
             }
@@ -92,22 +89,25 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         states: &[StateCondition],
         sweep: &Sweep<'_>,
         swept: &mut Swept,
-        work: &mut impl FnMut(&mut C, &[Q::Key]) -> QueryResult<usize>,
+        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>]) -> QueryResult<usize>,
         at: &mut impl FnMut(Moment),
     ) -> Result<(), Error>
     where
-        Self: SweepOn<C, Key = Q::Key>,
+        Self: LoadOn<C>,
     {
         let passes_over = C::Backend::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
+        let states = self.states_and(states);
+        let condition = self.condition(&states).within(sweep.archive);
+        let read = |connection: &mut C, keys: &Keys<'_, C::Backend>| Self::load_keys(connection, keys);
         loop {
             // The rows that stay come first in the next chunk, so the next read skips as many.
             let (mut taken, mut left) = (0, 0);
             // Each pass tries the refused rows once more.
             let mut refused = Swept::default();
             loop {
-                let read = held_on_conflict::<C, _>(self.read_keys(connection, states, sweep.archive, CHUNK, left))?;
-                let rows = read.len();
-                let keys: Vec<_> = read.into_iter().flatten().collect();
+                let chunk = held_on_conflict::<C, _>(read(connection, &Keys::some(condition, CHUNK, left)))?;
+                let rows = chunk.len();
+                let keys = decoded(chunk);
                 if keys.len() < rows {
                     tracing::warn!(
                         entity = Q::ENTITY,
@@ -117,15 +117,17 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
                     left += rows - keys.len();
                 }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
+                    let among = EntityOf::<Self, C>::rows(batch);
                     at(Moment::Begins);
                     // The result of this try alone: one that was rolled back before has done nothing.
                     let done = in_transaction(connection, self.wait, |connection, _| {
-                        let locked = self.lock_keys(connection, states, sweep.archive, batch, passes_over)?;
-                        sweep.work_on(connection, &locked, work)
+                        let locked = decoded(read(connection, &Keys::lock(condition.among(&among), passes_over))?);
+                        sweep.work_on(connection, &EntityOf::<Self, C>::rows(&locked), work)
                     })?;
                     if done.rows < batch.len() {
-                        let stay = self.count_among(connection, states, sweep.archive, batch);
-                        left += held_on_conflict::<C, _>(stay)?;
+                        let stay = load::<BigInt, i64, _>(connection, &Count(condition.among(&among)));
+                        let stay = held_on_conflict::<C, _>(stay)?;
+                        left += stay.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum::<usize>();
                     }
                     taken += done.rows;
                     swept.rows += done.rows;
@@ -144,13 +146,18 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
+/// Leaves out the keys that cannot be decoded.
+fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
+    keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect()
+}
+
 impl Sweep<'_> {
     /// Processes locked rows, together if possible, and else one by one.
-    fn work_on<C: QueueConnection, K>(
+    fn work_on<C: QueueConnection>(
         &self,
         connection: &mut C,
-        keys: &[K],
-        work: &mut impl FnMut(&mut C, &[K]) -> QueryResult<usize>,
+        keys: &[IsKey<C::Backend>],
+        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>]) -> QueryResult<usize>,
     ) -> QueryResult<Swept> {
         if keys.is_empty() {
             return Ok(Swept::default());
@@ -232,120 +239,17 @@ fn undone_on_error<C: QueueConnection, T>(
     })
 }
 
-/// Makes sure that a statement has changed each of the rows that it had locked.
-pub(crate) fn exactly(expected: usize, rows: usize) -> QueryResult<usize> {
-    match rows == expected {
-        true => Ok(rows),
-        false => Err(refused(format!(
-            "{expected} rows were locked and {rows} of them written: a trigger or a rule keeps them, nothing was changed"
+/// Runs a statement that must change each of the locked rows.
+pub(super) fn execute_on_each<C: QueueConnection>(
+    connection: &mut C,
+    locked: &[IsKey<C::Backend>],
+    statement: &dyn Statement<C::Backend>,
+) -> QueryResult<usize> {
+    let locked = locked.len();
+    match execute(connection, statement)? {
+        written if written == locked => Ok(written),
+        written => Err(refused(format!(
+            "{locked} rows were locked and {written} of them written: a trigger or a rule keeps them, nothing was changed"
         ))),
-    }
-}
-
-/// Runs a selection's operations in batches on one kind of connection. It is implemented wherever Diesel can run the
-/// statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be changed on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: SweepOn<C>`"
-)]
-pub trait SweepOn<C> {
-    /// The primary key.
-    type Key;
-    #[doc(hidden)]
-    fn read_keys(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        archive: Option<&Archive>,
-        limit: usize,
-        offset: usize,
-    ) -> QueryResult<Vec<Option<Self::Key>>>;
-    #[doc(hidden)]
-    fn lock_keys(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        archive: Option<&Archive>,
-        keys: &[Self::Key],
-        passes_over: bool,
-    ) -> QueryResult<Vec<Self::Key>>;
-    #[doc(hidden)]
-    fn count_among(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        archive: Option<&Archive>,
-        keys: &[Self::Key],
-    ) -> QueryResult<usize>;
-    #[doc(hidden)]
-    fn change_keys(&self, connection: &mut C, keys: &[Self::Key], change: &Change) -> QueryResult<usize>;
-    #[doc(hidden)]
-    fn remove_keys(&self, connection: &mut C, keys: &[Self::Key], archive: Option<&Archive>) -> QueryResult<usize>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> SweepOn<C> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<KeyRowType<Q>, KeyRow<<Q as Entity>::Key>>,
-{
-    type Key = Q::Key;
-
-    fn read_keys(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        archive: Option<&Archive>,
-        limit: usize,
-        offset: usize,
-    ) -> QueryResult<Vec<Option<Q::Key>>> {
-        let states = self.states_and(states);
-        let condition = self.condition(&states).within(archive);
-        let keys = load::<KeyRowType<Q>, KeyRow<Q::Key>, _>(connection, &Keys::some(condition, limit, offset))?;
-        Ok(keys.into_iter().map(|(key,)| Some(key.ok()?.0)).collect())
-    }
-
-    fn lock_keys(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        archive: Option<&Archive>,
-        keys: &[Q::Key],
-        passes_over: bool,
-    ) -> QueryResult<Vec<Q::Key>> {
-        let states = self.states_and(states);
-        let condition = self.condition(&states).within(archive);
-        let among = Q::rows(keys);
-        let locked = Keys::lock(condition.among(&among), passes_over);
-        let keys = load::<KeyRowType<Q>, KeyRow<Q::Key>, _>(connection, &locked)?;
-        Ok(keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect())
-    }
-
-    fn count_among(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-        archive: Option<&Archive>,
-        keys: &[Q::Key],
-    ) -> QueryResult<usize> {
-        let states = self.states_and(states);
-        let condition = self.condition(&states).within(archive);
-        let among = Q::rows(keys);
-        let counts = load::<BigInt, i64, _>(connection, &Count(condition.among(&among)))?;
-        Ok(counts.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum())
-    }
-
-    fn change_keys(&self, connection: &mut C, keys: &[Q::Key], change: &Change) -> QueryResult<usize> {
-        let rows = Q::rows(keys);
-        let change = ChangeAll { condition: Condition::of_keys(Q::SQL, &rows), change, keep_off_index: false };
-        exactly(keys.len(), execute(connection, &change)?)
-    }
-
-    fn remove_keys(&self, connection: &mut C, keys: &[Q::Key], archive: Option<&Archive>) -> QueryResult<usize> {
-        let rows = Q::rows(keys);
-        exactly(keys.len(), execute(connection, &RemoveAll(Condition::of_keys(Q::SQL, &rows).within(archive)))?)
     }
 }

@@ -135,10 +135,10 @@ pub(crate) fn statement_time_plus<DB: QueueBackend>(microseconds: i64) -> String
 /// queue's state.
 pub struct Condition<'a, DB: QueueBackend> {
     pub(crate) queue: &'static QueueSql<DB>,
-    filter: Option<&'a dyn QueryFragment<DB>>,
+    pub(crate) filter: Option<&'a dyn QueryFragment<DB>>,
     pub(crate) states: &'a [StateCondition],
-    kinds: &'a [Vec<StateCondition>],
-    among: Option<&'a [IsKey<DB>]>,
+    pub(crate) kinds: &'a [Vec<StateCondition>],
+    pub(crate) among: Option<&'a [IsKey<DB>]>,
     pub(crate) archive: Option<&'a Archive>,
 }
 
@@ -254,9 +254,9 @@ pub(crate) fn push_exceptions<'b, DB: QueueBackend>(
 
 /// A filter, if there is one; without one it is always true.
 #[derive(Debug, Clone, Copy)]
-pub struct IfAny<'a, F>(pub Option<&'a F>);
+pub struct IfAny<'a, F: ?Sized>(pub Option<&'a F>);
 
-impl<F: QueryFragment<DB>, DB: QueueBackend> QueryFragment<DB> for IfAny<'_, F> {
+impl<F: QueryFragment<DB> + ?Sized, DB: QueueBackend> QueryFragment<DB> for IfAny<'_, F> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match self.0 {
             Some(filter) => filter.walk_ast(out),

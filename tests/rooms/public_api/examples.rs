@@ -27,8 +27,7 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 34] = [
     (Because("what the comparisons of `QueueColumn` take, which have an example"), &["TimeOperand"]),
     (Because("the type of what `due_now` and its like return"), &["Due", "Now", "NowPlus"]),
     (Because("a bound that is named as `ReadOn` at `AsQueueConnection`, by the call that wants it"), &[
-        "ArchiveOn", "BacklogOn", "ChangeOn", "ComparesSchema", "EnqueueByVersion", "ErrorsOn", "ExplainOn", "Explains", "LoadOn", "PreviewErrorsOn",
-        "PreviewOn", "PrioritizeOn", "RetryErrorsOn", "SchemaOn", "StatisticsOn", "SweepOn",
+        "ComparesSchema", "EnqueueByVersion", "ExplainOn", "Explains", "LoadOn", "SchemaOn",
     ]),
     (Because("a bound of bounds, which the library implements for all that Diesel can store"), &[
         "ConnectionFor", "HandlerFor", "QueueBackend", "SelectedIn", "StoredIn", "TableIn",

@@ -12,17 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::table::{Heading, Tabular, number, write_table};
-use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
+use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::control::{Paused, name_of, pauses_of};
-use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
+use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
-use crate::queue::queue::Queue;
+use crate::queue::queue::{BackendOf, Queue, ReadOn};
 use crate::queue::report::table;
 use crate::queue::selection::Selection;
 use crate::row::Status;
-use crate::statement::{
-    CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType, StateCondition,
-};
+use crate::statement::{CountByValue, CountPending, CountRow, PendingRow, StateCondition};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -126,11 +124,11 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// ```
     pub fn backlog<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Backlog, Error>
     where
-        Self: BacklogOn<C::Connection, ()>,
+        Self: ReadOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
         let (pending, failed) = self.read_backlog(connection, None)?;
-        let paused = self.read_pauses(connection)?;
+        let paused = pauses_of(connection, &name_of(self.condition(&[]).queue)?)?;
         Ok(Backlog { paused, ..parts::<Q>(pending, failed).into_values().next().unwrap_or_default() })
     }
 
@@ -143,12 +141,26 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn backlog_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<Backlog>, Error>
     where
         C: AsQueueConnection,
-        S: Column<Table = <Q::Queue as QueueTable>::Table>,
-        Self: BacklogOn<C::Connection, S>,
+        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
+        Self: ReadOn<C::Connection>,
     {
         let (pending, failed) = self.read_backlog(connection.as_queue_connection(), Some(&column))?;
         let (pending, failed, left_out) = of_known(pending, failed);
         Ok(By::new(S::NAME, parts::<Q>(pending, failed), left_out))
+    }
+
+    fn read_backlog<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        split: Option<&dyn QueryFragment<C::Backend>>,
+    ) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>
+    where
+        Self: ReadOn<C>,
+    {
+        let (pending, failed) = (self.states_and(&PENDING), self.states_and(&FAILED));
+        let pending = CountPending::new(self.condition(&pending), split, MOST_VALUES);
+        let failed = CountByValue { condition: self.condition(&failed), split, limit: MOST_VALUES };
+        Ok((Self::load_pending(connection, &pending)?, Self::load_counts(connection, &failed)?))
     }
 }
 
@@ -193,44 +205,6 @@ fn parts<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<
         parts.entry(value).or_insert_with(|| Backlog { running, ..Backlog::default() }).failed = failed;
     }
     parts
-}
-
-/// Counts a selection's backlog on one kind of connection, split by the column `S`. It is implemented wherever Diesel
-/// can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be counted on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: BacklogOn<C, S>`"
-)]
-pub trait BacklogOn<C, S> {
-    #[doc(hidden)]
-    fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>;
-
-    #[doc(hidden)]
-    fn read_pauses(&self, connection: &mut C) -> QueryResult<Vec<Paused>>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C, S> BacklogOn<C, S> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<PendingRowType, PendingRow> + Loads<CountRowType, CountRow>,
-    S: QueryFragment<C::Backend>,
-{
-    fn read_backlog(&self, connection: &mut C, split: Option<&S>) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
-        let with = |states: &[StateCondition]| [self.states(), states].concat();
-        let (pending, failed) = (with(&PENDING), with(&FAILED));
-        let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
-        let pending = CountPending::new(self.condition(&pending), split, MOST_VALUES);
-        let failed = CountByValue { condition: self.condition(&failed), split, limit: MOST_VALUES };
-        Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
-    }
-
-    fn read_pauses(&self, connection: &mut C) -> QueryResult<Vec<Paused>> {
-        pauses_of(connection, &name_of::<Q, C>()?)
-    }
 }
 
 #[cfg(test)]

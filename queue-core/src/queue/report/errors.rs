@@ -5,27 +5,25 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use diesel::Column;
-use diesel::expression::Expression;
 use diesel::query_builder::QueryFragment;
-use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::fold::pattern;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, SelectedIn, StoredIn};
+use crate::backend::{AsQueueConnection, QueueConnection, execute, load};
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
+use crate::poller::wake;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
-use crate::queue::queue::Queue;
+use crate::queue::queue::{BackendOf, LoadOn, Queue, ReadOn};
 use crate::queue::report::table;
-use crate::queue::selection::{Chosen, Filtered, Selection};
+use crate::queue::selection::{Chosen, Selection};
 use crate::row::Status;
 use crate::statement::{
-    And, Condition, ErrorTextRow, ErrorTextRowType, ErrorTexts, IfAny, SampleRow, SampleRowType, StateCondition,
-    TextsAfter, WithTexts,
+    And, ChangeAll, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts,
 };
 use diesel::sql_types::Text;
 
@@ -181,9 +179,11 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// ```
     pub fn errors<C: AsQueueConnection>(&self, connection: &mut C) -> Result<ErrorReport<Q::Key>, Error>
     where
-        Self: ErrorsOn<C::Connection, (), Key = Q::Key>,
+        Self: LoadOn<C::Connection, Entity = Q>,
     {
-        let rows = self.read_error_texts(connection.as_queue_connection(), None, MOST_TEXTS)?;
+        let states = self.states_and(&TROUBLED);
+        let texts = ErrorTexts { condition: self.condition(&states), split: None, limit: MOST_TEXTS };
+        let rows = Self::load_error_texts(connection.as_queue_connection(), &texts)?;
         let left_out = left_out(&rows);
         let groups = parts(rows).remove(&None).map(TextGroups::in_order).unwrap_or_default();
         Ok(ErrorReport { groups, left_out })
@@ -197,10 +197,12 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn errors_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<ErrorReport<Q::Key>>, Error>
     where
         C: AsQueueConnection,
-        S: Column<Table = <Q::Queue as QueueTable>::Table>,
-        Self: ErrorsOn<C::Connection, S, Key = Q::Key>,
+        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
+        Self: LoadOn<C::Connection, Entity = Q>,
     {
-        let rows = self.read_error_texts(connection.as_queue_connection(), Some(&column), MOST_TEXTS)?;
+        let states = self.states_and(&TROUBLED);
+        let texts = ErrorTexts { condition: self.condition(&states), split: Some(&column), limit: MOST_TEXTS };
+        let rows = Self::load_error_texts(connection.as_queue_connection(), &texts)?;
         let left_out = left_out(&rows);
         let parts = parts(rows).into_iter();
         let parts = parts.map(|(value, grouped)| (value, ErrorReport { groups: grouped.in_order(), left_out: 0 }));
@@ -224,12 +226,18 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         F: Chosen,
         C: AsQueueConnection,
-        Self: RetryErrorsOn<C::Connection>,
+        Self: ReadOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
         let mut retried = 0;
         self.each_text_of(connection, group, |connection, texts| {
-            retried += self.retry_texts(connection, texts)?;
+            let retry = operation::retry_now();
+            retried += self.each_kind(connection, &retry, |connection, condition, change, alone| {
+                let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
+                let condition = Condition { filter: Some(&filter), ..condition };
+                execute(connection, &ChangeAll { condition, change, keep_off_index: alone })
+            })?;
+            wake::announce::<Q::Queue>();
             Ok(())
         })?;
         Ok(retried)
@@ -243,11 +251,13 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         mut each: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
     ) -> Result<(), Error>
     where
-        Self: RetryErrorsOn<C>,
+        Self: ReadOn<C>,
     {
+        let states = self.states_and(&TROUBLED);
         let mut last: Option<String> = None;
         loop {
-            let texts = self.read_texts_after(connection, last.as_deref(), TEXTS_AT_ONCE)?;
+            let texts = TextsAfter { condition: self.condition(&states), after: last.as_deref(), limit: TEXTS_AT_ONCE };
+            let texts = load::<Text, String, _>(connection, &texts)?;
             let Some(end) = texts.last().cloned() else { return Ok(()) };
             let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
             of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| each(connection, texts))?;
@@ -265,11 +275,15 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
     where
         C: AsQueueConnection,
-        Queue<Q, F>: RetryErrorsOn<C::Connection> + PreviewErrorsOn<C::Connection, Entity = Q>,
+        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
+        let kinds = operation::retry_now().kinds();
         let mut preview = Preview::default();
         self.0.each_text_of(connection.as_queue_connection(), group, |connection, texts| {
-            preview.add(self.0.preview_texts(connection, texts)?);
+            let condition = self.0.condition(&self.0.states).of_kinds(&kinds);
+            let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
+            let condition = Condition { filter: Some(&filter), ..condition };
+            preview.add(preview_of::<Queue<Q, F>, _>(connection, condition)?);
             Ok(())
         })?;
         Ok(preview)
@@ -327,108 +341,4 @@ fn parts<K>(found: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K
         group.last = group.last.max(last);
     }
     parts
-}
-
-/// Reads a selection's failures on one kind of connection, split by the column `S`. It is implemented wherever Diesel
-/// can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be read on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
-            stored there, and every field can be read from it",
-    note = "generic code names this bound: `Queue<Q, F>: ErrorsOn<C, S>`"
-)]
-pub trait ErrorsOn<C, S> {
-    /// The entity's primary key.
-    type Key;
-    #[doc(hidden)]
-    fn read_error_texts(
-        &self,
-        connection: &mut C,
-        split: Option<&S>,
-        limit: u32,
-    ) -> QueryResult<Vec<ErrorTextRow<Self::Key>>>;
-}
-
-/// Retries a group of failures on one kind of connection. It is implemented wherever Diesel can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be retried on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: RetryErrorsOn<C>`"
-)]
-pub trait RetryErrorsOn<C> {
-    #[doc(hidden)]
-    fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>>;
-    #[doc(hidden)]
-    fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C, S> ErrorsOn<C, S> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<ErrorTextRowType<Q>, ErrorTextRow<<Q as Entity>::Key>>,
-    S: QueryFragment<C::Backend>,
-{
-    type Key = Q::Key;
-
-    fn read_error_texts(
-        &self,
-        connection: &mut C,
-        split: Option<&S>,
-        limit: u32,
-    ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
-        let states = [self.states(), &TROUBLED].concat();
-        let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
-        load::<ErrorTextRowType<Q>, _, _>(connection, &ErrorTexts { condition: self.condition(&states), split, limit })
-    }
-}
-
-/// Previews the retry of a group of failures. It is implemented wherever Diesel can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be shown on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
-            stored there, and every field can be read from it",
-    note = "generic code names this bound: `Queue<Q, F>: PreviewErrorsOn<C>`"
-)]
-pub trait PreviewErrorsOn<C> {
-    /// The entity.
-    type Entity;
-    #[doc(hidden)]
-    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Self::Entity>, Error>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> PreviewErrorsOn<C> for Queue<Q, F>
-where
-    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<SampleRowType<Q, C>, SampleRow<Q>>,
-{
-    type Entity = Q;
-
-    fn preview_texts(&self, connection: &mut C, texts: &[String]) -> Result<Preview<Q>, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts(Q::SQL, texts));
-        let kinds = operation::retry_now().kinds();
-        Ok(preview_of(connection, Condition::new(Q::SQL, Some(&filter), self.states()).of_kinds(&kinds))?)
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> RetryErrorsOn<C> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection,
-{
-    fn read_texts_after(&self, connection: &mut C, after: Option<&str>, limit: u32) -> QueryResult<Vec<String>> {
-        let states = [self.states(), &TROUBLED].concat();
-        load::<Text, String, _>(connection, &TextsAfter { condition: self.condition(&states), after, limit })
-    }
-
-    fn retry_texts(&self, connection: &mut C, texts: &[String]) -> Result<usize, Error> {
-        let filter = And(IfAny(self.selection().filter()), WithTexts(Q::SQL, texts));
-        self.on(Filtered(filter)).retry_now(connection)
-    }
 }

@@ -302,7 +302,7 @@ where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,
 {
-    let pauses = pauses_of(connection, &name_of::<Q, C>()?)?;
+    let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
     // The whole queue comes first, because its scope is empty.
     Ok(pauses.into_iter().find(|pause| pause.stage.is_none() || pause.stage.as_deref() == stage))
 }

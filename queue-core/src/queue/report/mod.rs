@@ -9,10 +9,10 @@ mod odd_times;
 mod statistics;
 mod table;
 
-pub use self::backlog::{Backlog, BacklogOn};
+pub use self::backlog::Backlog;
 pub use self::by::{By, Part};
-pub use self::errors::{ErrorGroup, ErrorReport, ErrorsOn, PreviewErrorsOn, RetryErrorsOn};
+pub use self::errors::{ErrorGroup, ErrorReport};
 pub use self::explain::{ExplainOn, Explains, Explanation};
 pub use self::odd_times::OddTimes;
-pub use self::statistics::{Interval, PeriodCounts, Statistics, StatisticsOn};
+pub use self::statistics::{Interval, PeriodCounts, Statistics};
 pub use self::table::Tabular;

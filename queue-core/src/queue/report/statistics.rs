@@ -7,20 +7,19 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::Column;
 use diesel::query_builder::QueryFragment;
-use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
 use super::odd_times::OddTimes;
 use super::table::{Heading, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, Loads, QueueConnection, load};
-use crate::entity::{Entity, QueueTable, StoredIn};
+use crate::backend::AsQueueConnection;
+use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::queue::queue::Queue;
+use crate::queue::queue::{BackendOf, Queue, ReadOn};
 use crate::queue::report::table;
 use crate::queue::selection::Selection;
 use crate::row::Status;
-use crate::statement::{CountFinished, FinishedRow, FinishedRowType, StateCondition};
+use crate::statement::{CountFinished, FinishedRow, StateCondition};
 
 /// The largest number of periods that are read, the latest first: eleven years of hours.
 const MOST_PERIODS: u32 = 100_000;
@@ -156,9 +155,16 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     pub fn statistics<C>(&self, connection: &mut C, interval: Interval) -> Result<Statistics, Error>
     where
         C: AsQueueConnection,
-        Self: StatisticsOn<C::Connection, ()>,
+        Self: ReadOn<C::Connection>,
     {
-        let rows = self.read_finished(connection.as_queue_connection(), None, interval.seconds(), MOST_PERIODS)?;
+        let states = self.states_and(&[FINISHED]);
+        let finished = CountFinished {
+            condition: self.condition(&states),
+            split: None,
+            seconds: interval.seconds(),
+            limit: MOST_PERIODS,
+        };
+        let rows = Self::load_finished(connection.as_queue_connection(), &finished)?;
         let left_out = left_out(&rows);
         let (periods, odd_times) = parts(rows).remove(&None).unwrap_or_default();
         Ok(Statistics { interval, periods, left_out, odd_times })
@@ -177,11 +183,17 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ) -> Result<By<Statistics>, Error>
     where
         C: AsQueueConnection,
-        S: Column<Table = <Q::Queue as QueueTable>::Table>,
-        Self: StatisticsOn<C::Connection, S>,
+        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
+        Self: ReadOn<C::Connection>,
     {
-        let connection = connection.as_queue_connection();
-        let rows = self.read_finished(connection, Some(&column), interval.seconds(), MOST_PERIODS)?;
+        let states = self.states_and(&[FINISHED]);
+        let finished = CountFinished {
+            condition: self.condition(&states),
+            split: Some(&column),
+            seconds: interval.seconds(),
+            limit: MOST_PERIODS,
+        };
+        let rows = Self::load_finished(connection.as_queue_connection(), &finished)?;
         let left_out = left_out(&rows);
         let parts = parts(rows).into_iter();
         let parts = parts
@@ -221,44 +233,3 @@ fn parts(rows: Vec<FinishedRow>) -> HashMap<Option<String>, PartOf> {
 }
 
 const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed]);
-
-/// Counts a selection's finished rows on one kind of connection, split by the column `S`. It is implemented wherever
-/// Diesel can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be counted on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: StatisticsOn<C, S>`"
-)]
-pub trait StatisticsOn<C, S> {
-    #[doc(hidden)]
-    fn read_finished(
-        &self,
-        connection: &mut C,
-        split: Option<&S>,
-        seconds: u32,
-        limit: u32,
-    ) -> QueryResult<Vec<FinishedRow>>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, F, C, S> StatisticsOn<C, S> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection + Loads<FinishedRowType, FinishedRow>,
-    S: QueryFragment<C::Backend>,
-{
-    fn read_finished(
-        &self,
-        connection: &mut C,
-        split: Option<&S>,
-        seconds: u32,
-        limit: u32,
-    ) -> QueryResult<Vec<FinishedRow>> {
-        let states = [self.states(), &[FINISHED]].concat();
-        let split = split.map(|split| split as &dyn QueryFragment<C::Backend>);
-        let finished = CountFinished { condition: self.condition(&states), split, seconds, limit };
-        load::<FinishedRowType, _, _>(connection, &finished)
-    }
-}
