@@ -20,6 +20,9 @@ use crate::statement::{Change, Scope};
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
 pub(crate) type AttemptBody<'a, C> = dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + 'a;
 
+/// A user's handler, which all workers run.
+pub(crate) type SharedBody<C> = Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send + Sync>;
+
 /// A message to handle, which the attempt owns or borrows.
 pub(crate) type ToHandle<'a> = Box<dyn Borrow<(ErasedEntity, QueueState)> + 'a>;
 

@@ -8,7 +8,7 @@ use diesel::result::QueryResult;
 
 use super::attempt::{Attempted, End, attempt};
 use super::end::timed_out;
-use super::plan::{ClaimPlan, Plan, UnsettledRow};
+use super::plan::{ClaimPlan, Plan, SharedBody, UnsettledRow};
 use super::preflight::check_queue;
 use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerCalls};
 use super::served_queue::ServedQueue;
@@ -18,17 +18,17 @@ use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
-use crate::erased_entity::{ErasedEntity, opened};
+use crate::erased_entity::opened;
 use crate::error::{Error, Finding};
 use crate::event::Watch;
-use crate::handler::{Handler, HandlerResult, Message};
+use crate::handler::Handler;
 use crate::row::failure_text;
 use crate::statement::QueueOn;
 
 /// A queue whose messages have a transaction each, and its handler.
 pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
     pub(super) served: ServedQueue<K, C>,
-    handler: Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send + Sync>,
+    handler: SharedBody<C>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
 }

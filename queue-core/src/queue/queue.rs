@@ -264,7 +264,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         &self,
         connection: &mut C,
         limit: Option<i64>,
-    ) -> Result<Vec<(EntityOf<Self, C>, QueueState)>, Error>
+    ) -> Result<Vec<LoadedOf<Self, C>>, Error>
     where
         Self: LoadOn<C>,
     {
@@ -322,6 +322,9 @@ pub(super) type BackendOf<C> = <<C as AsQueueConnection>::Connection as Connecti
 
 /// The entity of a selection, as one whose rows can be loaded on `C`.
 pub(super) type EntityOf<S, C> = <S as LoadOn<C>>::Entity;
+
+/// A row that the selection loads.
+type LoadedOf<S, C> = (EntityOf<S, C>, QueueState);
 
 /// The primary key of a selection's entity.
 pub(super) type KeyOf<S, C> = <EntityOf<S, C> as Entity>::Key;

@@ -104,11 +104,7 @@ fn write<C: QueueConnection>(
 }
 
 /// Removes a row that is still as it was claimed. If its content has changed, the row is made due instead.
-pub(crate) fn remove<C: QueueConnection>(
-    connection: &mut C,
-    row: &KeyedRow<C::Backend>,
-    fence: Fence,
-) -> QueryResult<usize> {
+fn remove<C: QueueConnection>(connection: &mut C, row: &KeyedRow<C::Backend>, fence: Fence) -> QueryResult<usize> {
     let removed = execute(connection, &Settle::remove(row.clone(), fence))?;
     if removed > 0 || fence.change_count.is_none() {
         return Ok(removed);
