@@ -33,9 +33,9 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     pub(crate) fn push_with(&mut self, text: &str, columns: &[&str]) -> QueryResult<()> {
         let queue = self.queue;
         let mut columns = columns.iter().copied().cycle();
-        let (before, names) = at_names(text);
-        self.out.push_sql(before);
-        for (name, after) in names {
+        let mut rest = text;
+        while let Some((before, name, after)) = split_at_name(rest) {
+            self.out.push_sql(before);
             match name {
                 "table" => queue.table.walk_ast(self.out.reborrow())?,
                 "key" => queue.key_columns.walk_ast(self.out.reborrow())?,
@@ -54,8 +54,9 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
                     self.out.push_identifier(column)?;
                 }
             }
-            self.out.push_sql(after);
+            rest = after;
         }
+        self.out.push_sql(rest);
         Ok(())
     }
 
@@ -127,20 +128,28 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
 
 /// Writes a text in which each name in braces stands for itself.
 pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: &str) -> QueryResult<()> {
-    let (before, names) = at_names(text);
-    out.push_sql(before);
-    for (name, after) in names {
+    let mut rest = text;
+    while let Some((before, name, after)) = split_at_name(rest) {
+        out.push_sql(before);
         out.push_identifier(name)?;
-        out.push_sql(after);
+        rest = after;
     }
+    out.push_sql(rest);
     Ok(())
 }
 
-/// Splits a text at its names: into what stands before the first one, and each name with what follows it.
-fn at_names(text: &str) -> (&str, impl Iterator<Item = (&str, &str)>) {
-    let mut parts = text.split('{');
-    let before = parts.next().unwrap_or_default();
-    (before, parts.map(|part| part.split_once('}').unwrap_or((part, ""))))
+/// Splits a text into what stands before its first name, the name, and what follows it.
+fn split_at_name(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = split_at_byte(text, b'{')?;
+    let (name, after) = split_at_byte(rest, b'}').unwrap_or((rest, ""));
+    Some((before, name, after))
+}
+
+/// Splits a text at the first of these bytes. `split_once` takes three times as long for a short text, and each statement
+/// is walked several times.
+fn split_at_byte(text: &str, byte: u8) -> Option<(&str, &str)> {
+    let place = text.bytes().position(|other| other == byte)?;
+    Some((&text[..place], &text[place + 1..]))
 }
 
 fn column_called(names: ColumnNames, name: &str) -> Option<&'static str> {
