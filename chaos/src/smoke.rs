@@ -12,13 +12,8 @@ use crate::place::Servers;
 use crate::run::{Report, Scale};
 use crate::{ask, make};
 
-/// How many runs go on at once: they mostly wait, but those of a release have bounds that a busy machine would break.
-const fn at_once(scale: Scale) -> usize {
-    match scale {
-        Scale::Smoke => 4,
-        Scale::Release | Scale::Count(_) => 2,
-    }
-}
+/// How many runs go on at once. They mostly wait, but some have bounds that a busy machine would break.
+const AT_ONCE: usize = 2;
 
 /// A bar whose smoke run takes longer than this many seconds is not run in every mode.
 const LONG: u8 = 9;
@@ -50,7 +45,7 @@ pub(crate) fn everything(options: &Options, seed: u64, scale: Scale) -> bool {
         });
         reports.into_inner().expect("no run panics while it holds the list")
     };
-    let mut reports = work(all, at_once(scale));
+    let mut reports = work(all, AT_ONCE);
     quiet.sort_by_key(|(bar, ..)| bar.number);
     reports.extend(work(quiet, 1));
     conclude(&reports, began)

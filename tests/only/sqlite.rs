@@ -120,7 +120,7 @@ fn a_redrive_that_begins_a_batch_anew_counts_its_conflicts_once() {
         ticks += 1;
         ticks
     };
-    tick_utils::register_nondeterministic_impl(&mut connection, tick).unwrap();
+    tick_utils::register_nondeterministic_impl(&connection, tick).unwrap();
     // The first try has counted the taken key of row 1 when it finds row 2 locked.
     connection
         .batch_execute(
