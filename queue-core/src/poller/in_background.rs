@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::handle::{Controls, PollerHandle, Shutdown};
 use super::poller::Poller;
 use super::reentrance::inherit_turn;
+use super::start::start;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::error::Error;
@@ -105,11 +106,11 @@ impl<C: QueueConnection> Poller<C> {
     /// ```
     pub async fn run_until_idle_async(self) -> Result<Tally, Error> {
         let inherit = inherit_turn();
-        let start = move || {
+        let handle = on_thread(move || {
             inherit();
-            self.start_for(true)
-        };
-        let handle = on_thread(start).await?;
+            start(self, true)
+        })
+        .await?;
         let _stop = StopOnDrop(handle.control.clone());
         Ok(on_thread(move || handle.wait_until_idle()).await)
     }

@@ -22,6 +22,7 @@ mod serve;
 mod sessions;
 mod settings;
 mod shared;
+mod start;
 pub(crate) mod wake;
 mod window_gate;
 mod work_board;

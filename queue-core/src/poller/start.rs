@@ -1,0 +1,191 @@
+//! The start of a poller: the checks, the crash records, and then the threads.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::columns_in_use::ColumnsInUse;
+use super::gate::Gate;
+use super::handle::PollerHandle;
+use super::heartbeat::Heartbeat;
+use super::listener::Listener;
+use super::poller::Poller;
+use super::preflight::{check_entities, check_pool, check_tables, connections_of, window_gates, workers_of};
+use super::reentrance::check_reentrance;
+use super::scout::Scout;
+use super::serve::ServeLater;
+use super::sessions::PollerSessions;
+use super::settings::PollerSettings;
+use super::shared::{PollerShared, spawn};
+use super::worker::Worker;
+use crate::attempt::{Runner, RunnerSettings, Tally};
+use crate::backend::{QueueConnection, SessionLimits};
+use crate::crash::Crashes;
+use crate::error::Error;
+use crate::event::{Event, Events};
+use crate::log::RateLimitedLog;
+
+/// The shortest statement timeout. A claim and a probe may have to walk over all that an old snapshot keeps, however
+/// short a handler's timeout is. A handler's own statement ends with its session, which the scout ends when the
+/// handler's time is over.
+const LEAST_STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl<C: QueueConnection> Poller<C> {
+    /// Checks the live tables and the server, then starts the workers.
+    ///
+    /// It logs its start, with what it serves by which settings, and its stop at INFO, and each row that becomes `FAILED`
+    /// at WARN, with its key, tries and text. A failure that will be retried is logged at INFO, and trouble at WARN, a line
+    /// for each cause and second. [`on_event`](Poller::on_event) tells an application the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used.
+    /// [`Error::Connect`] if the pool gives no connection. [`Error::Unsafe`] if a table or the server breaks a promise
+    /// of the queue: it names each finding and the SQL that mends it.
+    pub fn start(self) -> Result<PollerHandle, Error> {
+        start(self, false)
+    }
+
+    /// Processes the due rows, and returns when nothing is due: for tests, and for programs that cron starts.
+    ///
+    /// Outside their window, and while their queue is [paused](crate::Queueable::pause), messages are not processed, and
+    /// the call does not wait for them. It logs at WARN what is paused.
+    ///
+    /// Rows that become due while it runs are processed too. The call does not wait for rows that are scheduled for
+    /// later. A row that another process is running counts as due until it is settled, and while the database is away,
+    /// the call waits. In lease mode, a row that another process has is scheduled for the end of its lease, so the call
+    /// does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end the call would wait for: a
+    /// handler of the same queue, on SQLite of any queue in the same file, except in a call under a lease.
+    pub fn run_until_idle(self) -> Result<Tally, Error> {
+        Ok(start(self, true)?.wait_until_idle())
+    }
+}
+
+/// Starts the poller. `until_idle`: it ends when nothing is due.
+pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool) -> Result<PollerHandle, Error> {
+    let listeners = std::mem::take(&mut poller.listeners);
+    let (events, listeners) = listeners.start(poller.settings.redact.clone())?;
+    let (shared, columns) = prepare(poller, until_idle, events)?;
+    let mut handle =
+        PollerHandle { threads: Vec::new(), control: shared.clone(), _columns: columns, _listeners: listeners };
+    let workers = shared.settings.workers;
+    shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
+    start_threads(&shared, until_idle, &mut handle.threads)?;
+    log_start(&shared);
+    Ok(handle)
+}
+
+/// Checks the settings, the entities, the live tables and the server, and opens the crash records. No thread runs
+/// yet.
+fn prepare<C: QueueConnection>(
+    poller: Poller<C>,
+    until_idle: bool,
+    events: Events,
+) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
+    let Poller { connections, settings, served, shares, .. } = poller;
+    let for_runners = settings.for_runner(events.clone(), Arc::default());
+    let runners = build_runners(served, &settings, &for_runners)?;
+    check_entities(&runners)?;
+    let shares = workers_of(&runners, settings.workers, &shares)?;
+    check_pool(&settings, &runners, connections.max_size())?;
+    let gates = window_gates(&runners, &settings)?.into_iter().map(Gate::new).collect();
+    let limits = session_limits(&runners, &settings);
+    let database = check_tables(&connections, &settings, limits, &runners)?;
+    let columns = ColumnsInUse::enter(&database, &runners)?;
+    if until_idle {
+        check_reentrance(&database, &runners)?;
+    }
+    // Before the first claim, because this process may have started in place of a crashed one.
+    let crashes = open_crashes(&runners, &settings, &database)?;
+    let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout, events);
+    let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes, for_runners);
+    Ok((Arc::new(shared), columns))
+}
+
+/// Returns the names of the entities that are served.
+fn entities<C: QueueConnection>(shared: &PollerShared<C>) -> Vec<&'static str> {
+    shared.runners.iter().map(|runner| runner.info().entity).collect()
+}
+
+/// Logs what is served with which settings.
+fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
+    let infos = shared.runners.iter().map(|runner| runner.info());
+    let served: Vec<_> = infos.map(|info| format!("{}: {}", info.entity, info.way)).collect();
+    let (entities, database) = (entities(shared), &*shared.sessions.database);
+    let PollerSettings { workers, poll_interval, lock_timeout, .. } = shared.settings;
+    let connections = connections_of(&shared.settings, &shared.runners);
+    let what = "the poller has started";
+    tracing::info!(?entities, workers, %connections, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
+}
+
+/// Builds a runner for each entity that is served.
+fn build_runners<C: QueueConnection>(
+    served: Vec<Box<dyn ServeLater<C>>>,
+    settings: &PollerSettings,
+    for_runners: &RunnerSettings,
+) -> Result<Vec<Box<dyn Runner<C>>>, Error> {
+    if served.is_empty() {
+        let (setting, found) = ("the number of entities served", "0".to_owned());
+        return Err(Error::Setting { setting, found, expected: "at least one `serve`" });
+    }
+    settings.check()?;
+    served.into_iter().map(|serve| Ok(serve.build(for_runners.clone())?.0)).collect()
+}
+
+/// Returns the limits of the workers' sessions: those of the runner whose handlers may take longest.
+fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: &PollerSettings) -> SessionLimits {
+    let timeout = runners.iter().map(|runner| runner.info().timeout).max().unwrap_or_default();
+    let statement_timeout = timeout.max(LEAST_STATEMENT_TIMEOUT);
+    SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true }
+}
+
+/// Opens the crash records of the queues that keep them.
+fn open_crashes<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
+    settings: &PollerSettings,
+    database: &str,
+) -> Result<Crashes, Error> {
+    let recorded = runners.iter().map(|runner| runner.info()).filter(|info| info.is_recorded);
+    let queues = recorded.map(|info| info.key_prefix.clone()).collect();
+    let log = RateLimitedLog::new(settings.redact.clone());
+    Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
+}
+
+/// Starts the scout and the heartbeat, and then the workers. Without the first two no worker is of any use, and later the
+/// application may have taken every other connection.
+fn start_threads<C: QueueConnection>(
+    shared: &Arc<PollerShared<C>>,
+    until_idle: bool,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), Error> {
+    let scout = Scout::new(shared.clone(), Listener::new(shared), until_idle);
+    until_tried(|has_tried| {
+        let scouts = has_tried.clone();
+        threads.push(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
+        if let Some(heartbeat) = Heartbeat::new(shared) {
+            threads.push(spawn(shared, "queueable-heart".to_owned(), move || heartbeat.run(has_tried))?);
+        }
+        Ok(())
+    })?;
+    until_tried(|has_tried| {
+        for number in 0..shared.settings.workers {
+            let (worker, has_tried) = (Worker::new(shared.clone()), Some(has_tried.clone()));
+            threads.push(spawn(shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
+        }
+        Ok(())
+    })
+}
+
+/// Starts threads, and waits until each has tried to open its session: it drops its sender when it has one, or has logged
+/// that it could not open one.
+fn until_tried(start: impl FnOnce(Sender<()>) -> Result<(), Error>) -> Result<(), Error> {
+    let (has_tried, have_tried) = mpsc::channel();
+    start(has_tried)?;
+    while have_tried.recv().is_ok() {}
+    Ok(())
+}
