@@ -67,12 +67,11 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let connection = connection.as_queue_connection();
         let queue = self.condition(&[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
-        let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal) };
-        let move_away = |connection: &mut C::Connection, keys: &[_], archive: &&str| {
-            // Under the rows' locks, so that the application cannot add a column in between.
-            let columns = connection.copied_columns(&live)?;
+        let columns = &|connection: &mut C::Connection| connection.copied_columns(&live);
+        let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal), columns };
+        let move_away = |connection: &mut C::Connection, keys: &[_], columns: &[String], archive: &&str| {
             let (archive, condition) = (live.beside(archive), Condition::of_keys(queue, keys));
-            execute_on_each(connection, keys, &CopyRows { condition, to: Some(&archive), columns: &columns })?;
+            execute_on_each(connection, keys, &CopyRows { condition, to: Some(&archive), columns })?;
             execute_on_each(connection, keys, &RemoveAll(condition))
         };
         self.sweep(connection, &operation::archive(&Q::Queue::OPTIONS), &sweep, move_away, |_| {})?.unless_refused()
@@ -139,15 +138,19 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let queue = self.condition(&[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
         let archive = side.archive::<Q>(&live)?;
-        // Once, because a second pass would try the conflicting rows in vain.
-        let sweep = Sweep { archive: Some(&archive), batch: self.batch, once: true, is_refusal: Some(is_conflict) };
-        let move_back = |connection: &mut C, keys: &[_], change: &_| {
+        let columns = &|connection: &mut C| {
             let archived = connection.copied_columns(archive.table())?;
             let mut columns = connection.copied_columns(&live)?;
+            columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
+            Ok(columns)
+        };
+        let batch = self.batch;
+        // Once, because a second pass would try the conflicting rows in vain.
+        let sweep = Sweep { archive: Some(&archive), batch, once: true, is_refusal: Some(is_conflict), columns };
+        let move_back = |connection: &mut C, keys: &[_], columns: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
             let archived_rows = condition.within(Some(&archive));
-            columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
-            execute_on_each(connection, keys, &CopyRows { condition: archived_rows, to: None, columns: &columns })?;
+            execute_on_each(connection, keys, &CopyRows { condition: archived_rows, to: None, columns })?;
             execute_on_each(connection, keys, &ChangeAll { condition, change, keep_off_index: false })?;
             execute_on_each(connection, keys, &RemoveAll(archived_rows))
         };

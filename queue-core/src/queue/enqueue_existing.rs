@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::operation;
 use super::queue::{LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use super::sweep::{Moment, Sweep, execute_on_each};
+use super::sweep::{Moment, Sweep, execute_on_each, no_columns};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
@@ -115,11 +115,11 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         let total = kinds.iter().map(|states| self.queue.read_count(connection, states)).sum::<Result<i64, _>>()?;
         let total = usize::try_from(total).unwrap_or(0);
         let batch = self.batch.min(self.per_second.unwrap_or(u32::MAX));
-        let sweep = Sweep { archive: None, batch, once: false, is_refusal: None };
+        let sweep = Sweep { archive: None, batch, once: false, is_refusal: None, columns: &no_columns };
         let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
         let mut done = 0;
         let queue = self.queue.condition(&[]).queue;
-        let enqueue = |connection: &mut C::Connection, keys: &[_], change: &_| {
+        let enqueue = |connection: &mut C::Connection, keys: &[_], _: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
             execute_on_each(connection, keys, &ChangeAll { condition, change, keep_off_index: false })
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::operation;
 use super::queue::{LoadOn, Queue, ReadOn};
 use super::selection::{Chosen, Selection};
-use super::sweep::{Sweep, execute_on_each, is_refusal};
+use super::sweep::{Sweep, execute_on_each, is_refusal, no_columns};
 use crate::backend::AsQueueConnection;
 use crate::entity::Entity;
 use crate::error::Error;
@@ -49,9 +49,10 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         F: Chosen,
         Self: LoadOn<C::Connection>,
     {
-        let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal) };
+        let batch = self.batch;
+        let sweep = Sweep { archive: None, batch, once: false, is_refusal: Some(is_refusal), columns: &no_columns };
         let queue = self.condition(&[]).queue;
-        let remove = |connection: &mut C::Connection, keys: &[_], _: &_| {
+        let remove = |connection: &mut C::Connection, keys: &[_], _: &[String], _: &_| {
             execute_on_each(connection, keys, &RemoveAll(Condition::of_keys(queue, keys)))
         };
         let connection = connection.as_queue_connection();

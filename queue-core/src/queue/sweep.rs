@@ -6,6 +6,7 @@
 use std::slice;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::sql_types::BigInt;
 
 use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
@@ -15,7 +16,6 @@ use crate::backend::{LockSql, QueueConnection, Statement, execute, load};
 use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
 use crate::statement::{Archive, Count, KeyRow, Keys, StateCondition};
-use diesel::sql_types::BigInt;
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
 /// the memory.
@@ -25,7 +25,7 @@ const CHUNK: usize = 10_000;
 const MOST_ROWS: usize = 5_000;
 
 /// How a sweep takes its rows.
-pub(crate) struct Sweep<'a> {
+pub(crate) struct Sweep<'a, C> {
     /// The archive that contains them, if they are not in the queue's table.
     pub(crate) archive: Option<&'a Archive>,
     /// How many are processed in one transaction.
@@ -34,6 +34,14 @@ pub(crate) struct Sweep<'a> {
     pub(crate) once: bool,
     /// Which errors are about single rows, if any are: the other rows of their batch are processed all the same.
     pub(crate) is_refusal: Option<fn(&DieselError) -> bool>,
+    /// Reads the columns to copy, if rows are copied: once for a batch and under its rows' locks, so that the application
+    /// cannot add a column in between.
+    pub(crate) columns: &'a dyn Fn(&mut C) -> QueryResult<Vec<String>>,
+}
+
+/// Reads no columns, because no row is copied.
+pub(super) fn no_columns<C>(_: &mut C) -> QueryResult<Vec<String>> {
+    Ok(Vec::new())
 }
 
 /// A step of a sweep.
@@ -57,8 +65,8 @@ pub(crate) struct Swept {
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and takes them out of the
-    /// condition, or leaves some; it returns how many it took. The sweep calls `at` for each batch, outside the batch's
+    /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and the columns to copy. It
+    /// takes the rows out of the condition, or leaves some, and returns how many it took. The sweep calls `at` for each batch, outside the batch's
     /// transaction.
     ///
     /// It passes over rows that others have locked, and tries them once more at the end.
@@ -66,8 +74,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         &self,
         connection: &mut C,
         operation: &Operation<E>,
-        sweep: &Sweep<'_>,
-        mut work: impl FnMut(&mut C, &[IsKey<C::Backend>], &E) -> QueryResult<usize>,
+        sweep: &Sweep<'_, C>,
+        mut work: impl FnMut(&mut C, &[IsKey<C::Backend>], &[String], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
     ) -> Result<Swept, Error>
     where
@@ -75,7 +83,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let mut swept = Swept::default();
         for (states, effect) in &operation.0 {
-            let mut work = |connection: &mut C, keys: &[_]| work(connection, keys, effect);
+            let mut work = |connection: &mut C, keys: &[_], columns: &[String]| work(connection, keys, columns, effect);
             if let Err(error) = self.sweep_kind(connection, states, sweep, &mut swept, &mut work, &mut at) {
                 return Err(swept.interrupted_by(error));
             }
@@ -87,9 +95,9 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         &self,
         connection: &mut C,
         states: &[StateCondition],
-        sweep: &Sweep<'_>,
+        sweep: &Sweep<'_, C>,
         swept: &mut Swept,
-        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>]) -> QueryResult<usize>,
+        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String]) -> QueryResult<usize>,
         at: &mut impl FnMut(Moment),
     ) -> Result<(), Error>
     where
@@ -151,17 +159,19 @@ fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
     keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect()
 }
 
-impl Sweep<'_> {
+impl<C: QueueConnection> Sweep<'_, C> {
     /// Processes locked rows, together if possible, and else one by one.
-    fn work_on<C: QueueConnection>(
+    fn work_on(
         &self,
         connection: &mut C,
         keys: &[IsKey<C::Backend>],
-        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>]) -> QueryResult<usize>,
+        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String]) -> QueryResult<usize>,
     ) -> QueryResult<Swept> {
         if keys.is_empty() {
             return Ok(Swept::default());
         }
+        let columns = &(self.columns)(connection)?;
+        let mut work = |connection: &mut C, keys: &[_]| work(connection, keys, columns);
         let Some(is_refusal) = self.is_refusal else {
             return Ok(Swept { rows: work(connection, keys)?, ..Swept::default() });
         };
