@@ -25,6 +25,7 @@ fn what_an_async_handler_writes_commits_with_the_state() {
     let tally = bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| -> HandlerResult {
         message.connection().run(async |connection| {
             booked(connection, payment.id, payment.amount_cents).await?;
+            // A handler may wait for the runtime's timer, in the middle of its transaction.
             tokio::time::sleep(Duration::from_millis(1)).await;
             diesel::update(companies::table.find(payment.company_id))
                 .set(companies::balance_cents.eq(companies::balance_cents + payment.amount_cents))

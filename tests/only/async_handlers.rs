@@ -44,6 +44,7 @@ pub(crate) async fn booked(connection: &mut AsyncConn, payment: i64, cents: i64)
 
 async fn book(payment: &Payment, message: &mut Message<'_, AsyncConn>) -> HandlerResult {
     booked(message.connection(), payment.id, payment.amount_cents).await?;
+    // A handler may wait for the runtime's timer, in the middle of its transaction.
     tokio::time::sleep(Duration::from_millis(1)).await;
     diesel::update(companies::table.find(payment.company_id))
         .set(companies::balance_cents.eq(companies::balance_cents + payment.amount_cents))
@@ -143,6 +144,7 @@ impl AsyncHandler<Grouped, AsyncConn> for AtOnce {
     }
 
     async fn handle_group(&self, entities: &[Grouped], group: &mut Group<'_, AsyncConn>) -> Option<Vec<HandlerResult>> {
+        // A handler of a group may wait for the runtime's timer too.
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(group.queue_state(entities.len() - 1).status, Status::NotAttempted);
         let rows: Vec<_> = entities

@@ -177,6 +177,7 @@ fn the_answers_of_async_calls_are_applied_together_with_their_states() {
         type Answer = i64;
 
         async fn call(&self, charge: &Charge, lease: &Lease) -> Result<i64, Failure> {
+            // A call may wait for the runtime's timer.
             tokio::time::sleep(Duration::from_millis(1)).await;
             assert_eq!((lease.try_number(), lease.queue_state().status), (1, Status::InProgress));
             assert_eq!(lease.idempotency_key(), format!("payments.status:{}", charge.id));
