@@ -77,6 +77,17 @@ pub(crate) const REFUSE_STATE_OF_SEVEN: &str = "CREATE TRIGGER refuse_state BEFO
      IF OLD.amount_cents = 7 AND (NEW.status <> OLD.status OR NEW.try_count <> OLD.try_count) \
      THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no other state of sevens'; END IF";
 
+/// Makes the first delete of the archived payment 2 fail, as beside a session that has locked it.
+pub(crate) fn conflict_at_first_delete_of_two(connection: &mut impl SimpleConnection) {
+    let busy = "CREATE TRIGGER busy BEFORE DELETE ON payments_failed FOR EACH ROW
+        IF OLD.id = 2 AND @tried IS NULL THEN
+            SET @tried = 1;
+            SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205,
+                MESSAGE_TEXT = 'Lock wait timeout exceeded; try restarting transaction';
+        END IF";
+    connection.batch_execute(busy).unwrap();
+}
+
 /// Makes a trigger that refuses every update of one payment.
 pub(crate) fn refuse_update_of(id: i64) -> String {
     format!(

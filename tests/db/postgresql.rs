@@ -61,6 +61,18 @@ pub(crate) const KEEP_SEVEN: &str = "CREATE FUNCTION keep() RETURNS trigger LANG
 /// The database's error text when the disk is full.
 pub(crate) const DISK_IS_FULL: &str = "could not extend file \"base/1/2\": No space left on device";
 
+/// Makes the first delete of the archived payment 2 fail, as beside a session that has locked it.
+pub(crate) fn conflict_at_first_delete_of_two(connection: &mut impl SimpleConnection) {
+    // A sequence goes on although the transaction is rolled back.
+    let busy = "CREATE SEQUENCE tries;
+        CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('tries') = 1 THEN RAISE EXCEPTION 'busy' USING ERRCODE = 'serialization_failure'; END IF;
+            RETURN OLD;
+        END $$;
+        CREATE TRIGGER busy BEFORE DELETE ON payments_failed FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION busy()";
+    connection.batch_execute(busy).unwrap();
+}
+
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = "CREATE FUNCTION refuse_seven() RETURNS trigger LANGUAGE plpgsql AS \
      $$ BEGIN RAISE EXCEPTION 'no change of sevens'; END $$; \

@@ -46,6 +46,21 @@ pub(crate) const KEEP_SEVEN: &str =
 /// The database's error text when the disk is full.
 pub(crate) const DISK_IS_FULL: &str = "database or disk is full";
 
+/// Makes the first delete of the archived payment 2 fail, as beside a session that has locked it.
+pub(crate) fn conflict_at_first_delete_of_two(connection: &mut SqliteConnection) {
+    diesel::define_sql_function! { fn tick() -> diesel::sql_types::Integer; }
+
+    let mut ticks = 0;
+    let tick = move || {
+        ticks += 1;
+        ticks
+    };
+    tick_utils::register_nondeterministic_impl(&*connection, tick).unwrap();
+    let busy = "CREATE TRIGGER busy BEFORE DELETE ON payments_failed WHEN OLD.id = 2
+        BEGIN SELECT CASE WHEN tick() = 1 THEN RAISE(ABORT, 'database is locked') END; END";
+    connection.batch_execute(busy).unwrap();
+}
+
 /// Makes a trigger that refuses every change of a payment of 7 cents.
 pub(crate) const REFUSE_SEVEN: &str = "CREATE TRIGGER refuse_seven BEFORE UPDATE ON payments WHEN OLD.amount_cents = 7 \
      BEGIN SELECT RAISE(ABORT, 'no change of sevens'); END";

@@ -18,7 +18,6 @@ use queueable::{Message, QueueState, Queueable, Status};
 use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
 use crate::suite::names::a_table_elsewhere_works;
-use crate::suite::on_finish::{self, Moved};
 
 /// How long a poller may take to notice a change.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,30 +106,4 @@ fn a_poller_goes_on_in_the_file_that_is_put_in_the_place_of_its_own() {
     assert_eq!(told.recv_timeout(PATIENCE), Ok(3));
     handle.shutdown(PATIENCE);
     assert_eq!(bank.booked().len(), 3);
-}
-
-#[test]
-fn a_redrive_that_begins_a_batch_anew_counts_its_conflicts_once() {
-    diesel::define_sql_function! { fn tick() -> diesel::sql_types::Integer; }
-
-    let bank = on_finish::bank();
-    let mut connection = bank.connect();
-    let mut ticks = 0;
-    let tick = move || {
-        ticks += 1;
-        ticks
-    };
-    tick_utils::register_nondeterministic_impl(&connection, tick).unwrap();
-    // The first try has counted the taken key of row 1 when it finds row 2 locked.
-    connection
-        .batch_execute(
-            "INSERT INTO payments_failed (id, company_id, amount_cents, status, try_count)
-                 VALUES (1, 1, 5, 'FAILED', 3), (2, 1, 6, 'FAILED', 3);
-             INSERT INTO payments (id, company_id, amount_cents) VALUES (1, 1, 100);
-             CREATE TRIGGER busy BEFORE DELETE ON payments_failed WHEN OLD.id = 2
-                 BEGIN SELECT CASE WHEN tick() = 1 THEN RAISE(ABORT, 'database is locked') END; END",
-        )
-        .unwrap();
-    let redriven = Moved::queue().all_rows().redrive(&mut connection).unwrap();
-    assert_eq!((redriven.rows, redriven.conflicts), (1, 1));
 }

@@ -232,3 +232,15 @@ fn what_a_handler_has_committed_of_its_group_is_not_repeated_for_a_neighbour_tha
         assert_eq!((state.status, state.next_attempt_time), (Status::Success, None));
     }
 }
+
+#[test]
+fn an_error_tells_how_many_rows_were_archived_before_it() {
+    let bank = bank();
+    let rows = bank.enqueue([5, 6, -1]);
+    execute(&bank, "UPDATE payments SET status = 'SUCCESS', next_attempt_time = NULL WHERE amount_cents > 0");
+    execute(&bank, "UPDATE payments SET status = 'FAILED', next_attempt_time = NULL WHERE amount_cents < 0");
+    execute(&bank, "DROP TABLE payments_failed");
+    let error = Moved::queue().all_rows().archive(&mut bank.connect()).unwrap_err();
+    assert!(matches!(error, Error::Interrupted { rows: 2, .. }), "{error:?}");
+    assert_eq!((live(&bank), ids(&done(&bank))), (vec![rows[2]], vec![rows[0], rows[1]]));
+}

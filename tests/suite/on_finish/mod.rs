@@ -58,7 +58,7 @@ moved!(MovedInGroups, moved_in_groups_queue, group = 10);
 moved!(MovedUnderLease, moved_under_lease_queue, lease = "60s");
 
 /// A bank with the queue, and with a column that only the database knows. The three entities have the same columns.
-pub(crate) fn bank() -> Bank {
+pub(super) fn bank() -> Bank {
     let bank = Bank::before_the_queue();
     let mut connection = bank.connect();
     connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN note {TEXT}")).unwrap();

@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use queueable::{Error, Preview, Queueable, Redriven, Status};
 
 use super::{Mode, Moved, bank, done, execute, failed, ids, live, moved_queue};
+use crate::db::conflict_at_first_delete_of_two;
 use crate::suite::bank::{Bank, payments};
 
 /// Two successes and three failures in their archives.
@@ -78,6 +79,23 @@ fn a_row_whose_key_is_taken_stays_archived_and_is_told() {
         let said = redriven.to_string();
         assert_eq!(said, "2 rows are back in the queue, 1 stay archived, because the table has others in their place");
     }
+}
+
+/// The first try has counted the taken key of row 1 when the delete of row 2 fails.
+#[test]
+fn a_batch_that_begins_anew_counts_its_conflicts_once() {
+    let bank = bank();
+    let mut connection = bank.connect();
+    execute(
+        &bank,
+        "INSERT INTO payments_failed (id, company_id, amount_cents, status, try_count)
+             VALUES (1, 1, 5, 'FAILED', 3), (2, 1, 6, 'FAILED', 3)",
+    );
+    execute(&bank, "INSERT INTO payments (id, company_id, amount_cents) VALUES (1, 1, 100)");
+    conflict_at_first_delete_of_two(&mut connection);
+    let redriven = Moved::queue().all_rows().redrive(&mut connection).unwrap();
+    assert_eq!((redriven.rows, redriven.conflicts), (1, 1));
+    assert_eq!((live(&bank), ids(&failed(&bank))), (vec![1, 2], vec![1]));
 }
 
 #[test]
