@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, Utc};
 use diesel::result::QueryResult;
+use diesel::sql_types::BigInt;
 use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Operation};
@@ -14,7 +15,6 @@ use crate::backend::{AsQueueConnection, QueueConnection, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::statement::{Claim, Condition, Count, Sample, SampleRow};
-use diesel::sql_types::BigInt;
 
 /// How many rows a preview shows.
 const SHOWN: usize = 5;

@@ -6,6 +6,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use diesel::Column;
 use diesel::query_builder::QueryFragment;
+use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};
 
 use super::by::By;
@@ -25,7 +26,6 @@ use crate::row::Status;
 use crate::statement::{
     And, ChangeAll, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts,
 };
-use diesel::sql_types::Text;
 
 /// The largest number of texts that are read for a report, those on most rows first. With the 1,000 characters that are
 /// read of each, it limits the memory.

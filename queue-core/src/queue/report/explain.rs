@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
+use diesel::sql_types::BigInt;
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{is_refusal, nowhere};
@@ -17,7 +18,6 @@ use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::queue::report::table;
 use crate::row::{Lane, OnFinish, Options, Status, failure_text};
 use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
-use diesel::sql_types::BigInt;
 
 /// Why a row does not run now: the first reason that applies, in the order in which a worker would meet them.
 ///
