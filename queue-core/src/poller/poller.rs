@@ -163,7 +163,8 @@ impl<C: QueueConnection> Poller<C> {
     /// least half of them. So the calls of a slow entity never keep all workers. A number above that of the workers
     /// means all of them.
     ///
-    /// [`start`](Poller::start) refuses zero, and an entity that the poller does not serve, with [`Error::Setting`].
+    /// [`start`](Poller::start) refuses zero, and an entity that the poller does not serve, with
+    /// [`Error::Setting`](crate::Error::Setting).
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -230,11 +231,11 @@ impl<C: QueueConnection> Poller<C> {
     /// in the table that [`Migrations::control`](crate::Migrations::control) adds. It reads the table once a second.
     /// Without this call it never does.
     ///
-    /// [`start`](Poller::start) refuses a table that is missing or cannot be read, with [`Error::Unsafe`]. If a running
-    /// poller cannot read it for a while, because the connection is lost or the table dropped, it says so once at WARN,
-    /// and what was paused stays paused: a pause never ends because of trouble. A pause with an end ends at it all the
-    /// same. Begin with the migration, then start the pollers with this call, and pause from then on: a poller without
-    /// it knows of no pause.
+    /// [`start`](Poller::start) refuses a table that is missing or cannot be read, with
+    /// [`Error::Unsafe`](crate::Error::Unsafe). If a running poller cannot read it for a while, because the connection is
+    /// lost or the table dropped, it says so once at WARN, and what was paused stays paused: a pause never ends because of
+    /// trouble. A pause with an end ends at it all the same. Begin with the migration, then start the pollers with this
+    /// call, and pause from then on: a poller without it knows of no pause.
     ///
     /// [`run_until_idle`](Poller::run_until_idle) leaves the rows of a paused queue alone, and returns when nothing else
     /// is due. It says at WARN which pauses it has met.
