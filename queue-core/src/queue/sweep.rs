@@ -65,9 +65,9 @@ pub(crate) struct Swept {
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and the columns to copy. It
-    /// takes the rows out of the condition, or leaves some, and returns how many it took. The sweep calls `at` for each batch, outside the batch's
-    /// transaction.
+    /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and the columns to copy. It takes
+    /// the rows out of the condition, or leaves some, and returns how many it took. The sweep calls `at` for each batch,
+    /// outside the batch's transaction.
     ///
     /// It passes over rows that others have locked, and tries them once more at the end.
     pub(crate) fn sweep<C: QueueConnection, E>(
