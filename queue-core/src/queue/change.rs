@@ -7,13 +7,13 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::operation::{self, Operation};
-use super::queue::{Queue, ReadOn};
-use super::selection::{Chosen, Selection};
+use super::queue::{Chosen, Queue, Selection};
+use super::read::ReadOn;
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
-use crate::entity::{Entity, QueueTable, jittered};
+use crate::entity::{Entity, HasPriority, QueueTable, jittered};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{Change, ChangeAll, Condition, RemoveAll};
+use crate::statement::{Change, ChangeAll, Condition, RemoveAll, SetPriority};
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
@@ -124,6 +124,46 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let operation = operation::delete(&Q::Queue::OPTIONS);
         self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, _, _| {
             execute(connection, &RemoveAll(condition))
+        })
+    }
+
+    /// Sets the priority of rows: among the rows that are due, those with a lower number are claimed first. A new row
+    /// has the priority 0; a negative one comes before it.
+    ///
+    /// Nothing else of the row changes. It applies to every row that the conditions pick, except skipped ones: finished
+    /// rows and rows that are not queued keep the priority for a later enqueueing. As all changing calls, it waits for
+    /// a row that a worker has locked. A row under a lease is changed, and its attempt goes on.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(priority)]
+    /// struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    ///
+    /// // The rest of this company's payments had better wait.
+    /// Payment::queue().filter(payments::company_id.eq(3345)).pending().set_priority(&mut connection, 10)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`retry_now`](Queue::retry_now).
+    pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<usize, Error>
+    where
+        F: Chosen,
+        Q::Queue: HasPriority,
+        Self: ReadOn<C::Connection>,
+    {
+        let operation = operation::set_priority(priority);
+        self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, priority, alone| {
+            execute(connection, &SetPriority { condition, priority: *priority, keep_off_index: alone })
         })
     }
 

@@ -9,10 +9,10 @@ use diesel::sql_types::BigInt;
 use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Operation};
-use super::queue::{EntityOf, LoadOn, Queue, ReadOn};
-use super::selection::{Chosen, Selection};
+use super::queue::{Chosen, Queue, Selection};
+use super::read::{EntityOf, LoadOn, ReadOn};
 use crate::backend::{AsQueueConnection, QueueConnection, load};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, HasArchive, HasPriority, QueueTable};
 use crate::error::Error;
 use crate::statement::{Claim, Condition, Count, Sample, SampleRow};
 
@@ -96,9 +96,9 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 
 /// The dry runs: each call stands for the one of the same name on [`Queue`].
 macro_rules! dry_runs {
-    ($($name:ident($($argument:ident: $type:ty),*) = $operation:expr;)*) => {
+    ($($name:ident($($argument:ident: $type:ty),*) $(where $has:ident)? = $operation:expr;)*) => {
         impl<Q: Entity, F: Selection> DryRun<Q, F> {$(
-            #[doc = concat!("What [`Queue::", stringify!($name), "`] would do.")]
+            #[doc = concat!("Reads what [`Queue::", stringify!($name), "`] would do.")]
             ///
             /// # Errors
             ///
@@ -109,6 +109,7 @@ macro_rules! dry_runs {
                 $($argument: $type),*
             ) -> Result<Preview<Q>, Error>
             where
+                $(Q::Queue: $has,)?
                 Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
             {
                 self.0.preview(connection, &$operation)
@@ -127,6 +128,8 @@ dry_runs! {
     delete() = operation::delete(&Q::Queue::OPTIONS);
     purge(older_than: Duration) = operation::purge(older_than);
     enqueue_existing() = operation::enqueue_existing();
+    set_priority(priority: i32) where HasPriority = operation::set_priority(priority);
+    archive() where HasArchive = operation::archive(&Q::Queue::OPTIONS);
 }
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {

@@ -4,23 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use diesel::Connection;
-use diesel::expression::Expression;
-use diesel::query_builder::QueryFragment;
-use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text};
-
-use super::counts::StatusCounts;
-use super::selection::{AllFilters, EveryRow, Filtered, Selection};
-use crate::backend::{AsQueueConnection, Loads, QueueConnection, Statement, load};
-use crate::entity::{Entity, QueueTable, RowCondition, SelectedIn, StoredIn};
-use crate::error::Error;
-use crate::row::{QueueState, Status};
-use crate::statement::{
-    And, Condition, Count, CountByStatus, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow,
-    FinishedRowType, KeyRow, KeyRowType, Load, LoadedRowType, PendingRow, PendingRowType, SampleRow, SampleRowType,
-    StateCondition,
-};
+use crate::entity::{Entity, QueueTable, RowCondition};
+use crate::row::Status;
+use crate::statement::{And, StateCondition};
 
 /// How long an operation waits for rows that others have locked.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
@@ -191,200 +177,62 @@ impl<Q: Entity, F> Queue<Q, F> {
     }
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
-    /// Counts the rows.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`], as all reading calls.
-    pub fn count<C: AsQueueConnection>(&self, connection: &mut C) -> Result<i64, Error>
-    where
-        Self: ReadOn<C::Connection>,
-    {
-        Ok(self.read_count(connection.as_queue_connection(), &[])?)
-    }
+/// The rows that a domain filter picks.
+pub trait Selection {
+    /// The filter's type.
+    type Filter;
 
-    /// Counts the rows of each status.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`].
-    pub fn counts_by_status<C: AsQueueConnection>(&self, connection: &mut C) -> Result<StatusCounts, Error>
-    where
-        Self: ReadOn<C::Connection>,
-    {
-        let mut counts = StatusCounts::default();
-        let statement = CountByStatus(self.condition(&self.states));
-        for (status, rows) in load::<(Text, BigInt), (String, i64), _>(connection.as_queue_connection(), &statement)? {
-            match status.parse() {
-                Ok(status) => _ = counts.known.insert(status, rows),
-                Err(_) => counts.unknown += rows,
-            }
-        }
-        Ok(counts)
-    }
-
-    /// Loads the rows, each with its queue state, in the order of the primary key.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`], also if one of the rows cannot be decoded.
-    pub fn load<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error>
-    where
-        Self: LoadOn<C::Connection, Entity = Q>,
-    {
-        self.read_rows(connection.as_queue_connection(), None)
-    }
-
-    /// Loads at most `limit` of the rows.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`], also if one of the rows cannot be decoded.
-    pub fn load_some<C: AsQueueConnection>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
-    where
-        Self: LoadOn<C::Connection, Entity = Q>,
-    {
-        self.read_rows(connection.as_queue_connection(), Some(limit.into()))
-    }
-
-    pub(super) fn read_count<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-    ) -> QueryResult<i64>
-    where
-        Self: ReadOn<C>,
-    {
-        let states = self.states_and(states);
-        Ok(load::<BigInt, i64, _>(connection, &Count(self.condition(&states)))?.into_iter().sum())
-    }
-
-    fn read_rows<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        limit: Option<i64>,
-    ) -> Result<Vec<LoadedOf<Self, C>>, Error>
-    where
-        Self: LoadOn<C>,
-    {
-        let statement = Load::new::<EntityOf<Self, C>>(self.condition(&self.states), limit);
-        Ok(Self::load_rows(connection, &statement)?)
-    }
+    /// Returns the filter, if there is one.
+    fn filter(&self) -> Option<&Self::Filter>;
 }
 
-/// Counts and changes a selection's rows on one kind of connection. It is implemented wherever Diesel can run the
-/// statements.
+/// A selection that the caller has chosen explicitly: a filter, or all rows.
 #[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be read or changed on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
-            stored there",
-    note = "generic code names this bound: `Queue<Q, F>: ReadOn<C>`"
+    message = "this call changes rows, and nothing says which",
+    label = "needs a filter, or `.all_rows()`",
+    note = "add `.filter(..)` with a condition on the table, or say `.all_rows()`"
 )]
-pub trait ReadOn<C: QueueConnection> {
-    /// Returns the condition that picks the selection's rows in these states.
-    #[doc(hidden)]
-    fn condition<'a>(&'a self, states: &'a [StateCondition]) -> Condition<'a, C::Backend>;
-    #[doc(hidden)]
-    fn load_pending(connection: &mut C, pending: &dyn Statement<C::Backend>) -> QueryResult<Vec<PendingRow>>;
-    #[doc(hidden)]
-    fn load_counts(connection: &mut C, counts: &dyn Statement<C::Backend>) -> QueryResult<Vec<CountRow>>;
-    #[doc(hidden)]
-    fn load_finished(connection: &mut C, finished: &dyn Statement<C::Backend>) -> QueryResult<Vec<FinishedRow>>;
-}
+pub trait Chosen: Selection {}
 
-/// Loads a selection's rows on one kind of connection, or processes them in batches. It is implemented wherever Diesel
-/// can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be loaded on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
-            stored there, and every field can be read from it",
-    note = "generic code names this bound: `Queue<Q, F>: LoadOn<C, Entity = Q>`"
-)]
-pub trait LoadOn<C: QueueConnection>: ReadOn<C> {
-    /// The entity.
-    type Entity: SelectedIn<C::Backend>;
-    #[doc(hidden)]
-    fn load_rows(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
-    #[doc(hidden)]
-    fn load_samples(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<SampleRow<Self::Entity>>>;
-    #[doc(hidden)]
-    fn load_keys(connection: &mut C, keys: &dyn Statement<C::Backend>) -> QueryResult<Vec<KeyRow<KeyOf<Self, C>>>>;
-    #[doc(hidden)]
-    fn load_error_texts(
-        connection: &mut C,
-        texts: &dyn Statement<C::Backend>,
-    ) -> QueryResult<Vec<ErrorTextRow<KeyOf<Self, C>>>>;
-}
+/// No domain filter yet: enough for reading, too little for changing.
+#[derive(Debug, Clone, Copy)]
+pub struct AllFilters;
 
-/// The database of a connection.
-pub(super) type BackendOf<C> = <<C as AsQueueConnection>::Connection as Connection>::Backend;
+/// All rows, chosen explicitly.
+#[derive(Debug, Clone, Copy)]
+pub struct EveryRow;
 
-/// The entity of a selection, as one whose rows can be loaded on `C`.
-pub(super) type EntityOf<S, C> = <S as LoadOn<C>>::Entity;
+/// The rows that a filter picks.
+#[derive(Debug, Clone, Copy)]
+pub struct Filtered<E>(pub(crate) E);
 
-/// A row that the selection loads.
-type LoadedOf<S, C> = (EntityOf<S, C>, QueueState);
+/// Stands in for a filter's type if there is no filter.
+pub type NoFilter = And<(), ()>;
 
-/// The primary key of a selection's entity.
-pub(super) type KeyOf<S, C> = <EntityOf<S, C> as Entity>::Key;
+impl Selection for AllFilters {
+    type Filter = NoFilter;
 
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> ReadOn<C> for Queue<Q, F>
-where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection
-        + Loads<PendingRowType, PendingRow>
-        + Loads<CountRowType, CountRow>
-        + Loads<FinishedRowType, FinishedRow>,
-{
-    fn condition<'a>(&'a self, states: &'a [StateCondition]) -> Condition<'a, C::Backend> {
-        Condition::new(Q::SQL, self.selection.filter().map(|filter| filter as _), states)
-    }
-
-    fn load_pending(connection: &mut C, pending: &dyn Statement<C::Backend>) -> QueryResult<Vec<PendingRow>> {
-        load::<PendingRowType, _, _>(connection, pending)
-    }
-
-    fn load_counts(connection: &mut C, counts: &dyn Statement<C::Backend>) -> QueryResult<Vec<CountRow>> {
-        load::<CountRowType, _, _>(connection, counts)
-    }
-
-    fn load_finished(connection: &mut C, finished: &dyn Statement<C::Backend>) -> QueryResult<Vec<FinishedRow>> {
-        load::<FinishedRowType, _, _>(connection, finished)
+    fn filter(&self) -> Option<&NoFilter> {
+        None
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl<Q, F, C> LoadOn<C> for Queue<Q, F>
-where
-    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
-    C: QueueConnection
-        + Loads<LoadedRowType<Q, C>, (Q, QueueState)>
-        + Loads<SampleRowType<Q, C>, SampleRow<Q>>
-        + Loads<KeyRowType<Q>, KeyRow<<Q as Entity>::Key>>
-        + Loads<ErrorTextRowType<Q>, ErrorTextRow<<Q as Entity>::Key>>,
-    Self: ReadOn<C>,
-{
-    type Entity = Q;
+impl Selection for EveryRow {
+    type Filter = NoFilter;
 
-    fn load_rows(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<(Q, QueueState)>> {
-        load::<LoadedRowType<Q, C>, _, _>(connection, rows)
-    }
-
-    fn load_samples(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<SampleRow<Q>>> {
-        load::<SampleRowType<Q, C>, _, _>(connection, rows)
-    }
-
-    fn load_keys(connection: &mut C, keys: &dyn Statement<C::Backend>) -> QueryResult<Vec<KeyRow<Q::Key>>> {
-        load::<KeyRowType<Q>, _, _>(connection, keys)
-    }
-
-    fn load_error_texts(
-        connection: &mut C,
-        texts: &dyn Statement<C::Backend>,
-    ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
-        load::<ErrorTextRowType<Q>, _, _>(connection, texts)
+    fn filter(&self) -> Option<&NoFilter> {
+        None
     }
 }
+
+impl<E> Selection for Filtered<E> {
+    type Filter = E;
+
+    fn filter(&self) -> Option<&E> {
+        Some(&self.0)
+    }
+}
+
+impl Chosen for EveryRow {}
+
+impl<E> Chosen for Filtered<E> {}

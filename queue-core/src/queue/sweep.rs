@@ -10,12 +10,12 @@ use diesel::sql_types::BigInt;
 
 use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
-use super::queue::{EntityOf, LoadOn, Queue, ReadOn};
-use super::selection::Selection;
+use super::queue::{Queue, Selection};
+use super::read::{EntityOf, KeyOf, LoadOn, ReadOn};
 use crate::backend::{LockSql, QueueConnection, Statement, execute, load};
 use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Count, KeyRow, Keys, StateCondition};
+use crate::statement::{Archive, Condition, Count, KeyRow, Keys, StateCondition};
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
 /// the memory.
@@ -91,6 +91,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Ok(swept)
     }
 
+    /// Processes the rows in these states, in passes until one takes nothing more.
     fn sweep_kind<C: QueueConnection>(
         &self,
         connection: &mut C,
@@ -106,51 +107,65 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let passes_over = C::Backend::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
         let states = self.states_and(states);
         let condition = self.condition(&states).within(sweep.archive);
-        let read = |connection: &mut C, keys: &Keys<'_, C::Backend>| Self::load_keys(connection, keys);
         loop {
-            // The rows that stay come first in the next chunk, so the next read skips as many.
-            let (mut taken, mut left) = (0, 0);
             // Each pass tries the refused rows once more.
-            let mut refused = Swept::default();
+            let (mut pass, mut left) = (Swept::default(), 0);
             loop {
-                let chunk = held_on_conflict::<C, _>(read(connection, &Keys::some(condition, CHUNK, left)))?;
+                // The rows that stay come first in the next chunk, so the next read skips as many.
+                let chunk = Self::load_keys(connection, &Keys::some(condition, CHUNK, left));
+                let chunk = held_on_conflict::<C, _>(chunk)?;
                 let rows = chunk.len();
                 let keys = decoded(chunk);
                 if keys.len() < rows {
-                    tracing::warn!(
-                        entity = Q::ENTITY,
-                        rows = rows - keys.len(),
-                        "rows whose keys cannot be decoded are left as they are"
-                    );
-                    left += rows - keys.len();
+                    let rows = rows - keys.len();
+                    tracing::warn!(entity = Q::ENTITY, rows, "rows whose keys cannot be decoded are left as they are");
+                    left += rows;
                 }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
-                    let among = EntityOf::<Self, C>::rows(batch);
                     at(Moment::Begins);
-                    // The result of this try alone: one that was rolled back before has done nothing.
-                    let done = in_transaction(connection, self.wait, |connection, _| {
-                        let locked = decoded(read(connection, &Keys::lock(condition.among(&among), passes_over))?);
-                        sweep.work_on(connection, &EntityOf::<Self, C>::rows(&locked), work)
-                    })?;
-                    if done.rows < batch.len() {
-                        let stay = load::<BigInt, i64, _>(connection, &Count(condition.among(&among)));
-                        let stay = held_on_conflict::<C, _>(stay)?;
-                        left += stay.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum::<usize>();
-                    }
-                    taken += done.rows;
+                    let (done, stay) = self.sweep_batch(connection, condition, passes_over, batch, sweep, work)?;
+                    left += stay;
                     swept.rows += done.rows;
-                    refused.add_refused(done.refused, done.refusal);
                     at(Moment::Done(done.rows));
+                    pass.rows += done.rows;
+                    pass.add_refused(done.refused, done.refusal);
                 }
                 if rows < CHUNK {
                     break;
                 }
             }
-            if sweep.once || taken == 0 || left == 0 {
-                swept.add_refused(refused.refused, refused.refusal);
+            if sweep.once || pass.rows == 0 || left == 0 {
+                swept.add_refused(pass.refused, pass.refusal);
                 return Ok(());
             }
         }
+    }
+
+    /// Processes some rows in one transaction. Returns what it has done, and how many of the rows still match.
+    fn sweep_batch<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        condition: Condition<'_, C::Backend>,
+        passes_over: bool,
+        batch: &[KeyOf<Self, C>],
+        sweep: &Sweep<'_, C>,
+        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String]) -> QueryResult<usize>,
+    ) -> Result<(Swept, usize), Error>
+    where
+        Self: LoadOn<C>,
+    {
+        let among = EntityOf::<Self, C>::rows(batch);
+        let condition = condition.among(&among);
+        // The result of the last try alone: one that was rolled back before has done nothing.
+        let done = in_transaction(connection, self.wait, |connection, _| {
+            let locked = decoded(Self::load_keys(connection, &Keys::lock(condition, passes_over))?);
+            sweep.work_on(connection, &EntityOf::<Self, C>::rows(&locked), work)
+        })?;
+        if done.rows == batch.len() {
+            return Ok((done, 0));
+        }
+        let stay = held_on_conflict::<C, _>(load::<BigInt, i64, _>(connection, &Count(condition)))?;
+        Ok((done, stay.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum()))
     }
 }
 

@@ -10,15 +10,13 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
-use super::by::By;
-use super::table::{Heading, Tabular, number, write_table};
+use super::table::{self, By, Heading, Tabular, number, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
-use crate::queue::queue::{BackendOf, Queue, ReadOn};
-use crate::queue::report::table;
-use crate::queue::selection::Selection;
+use crate::queue::queue::{Queue, Selection};
+use crate::queue::read::{BackendOf, ReadOn};
 use crate::row::Status;
 use crate::statement::{CountByValue, CountPending, CountRow, PendingRow, StateCondition};
 

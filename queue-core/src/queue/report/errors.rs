@@ -6,22 +6,20 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use diesel::Column;
 use diesel::query_builder::QueryFragment;
+use diesel::result::QueryResult;
 use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};
 
-use super::by::By;
 use super::fold::pattern;
-use super::odd_times::OddTimes;
-use super::table::{Heading, Tabular, number, text, write_table};
+use super::table::{self, By, Heading, OddTimes, Tabular, number, text, write_table};
 use crate::backend::{AsQueueConnection, QueueConnection, execute, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
-use crate::queue::queue::{BackendOf, LoadOn, Queue, ReadOn};
-use crate::queue::report::table;
-use crate::queue::selection::{Chosen, Selection};
+use crate::queue::queue::{Chosen, Queue, Selection};
+use crate::queue::read::{BackendOf, KeyOf, LoadOn, ReadOn};
 use crate::row::Status;
 use crate::statement::{
     And, ChangeAll, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts,
@@ -181,12 +179,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: LoadOn<C::Connection, Entity = Q>,
     {
-        let states = self.states_and(&TROUBLED);
-        let texts = ErrorTexts { condition: self.condition(&states), split: None, limit: MOST_TEXTS };
-        let rows = Self::load_error_texts(connection.as_queue_connection(), &texts)?;
-        let left_out = left_out(&rows);
-        let groups = parts(rows).remove(&None).map(TextGroups::in_order).unwrap_or_default();
-        Ok(ErrorReport { groups, left_out })
+        let (mut parts, left_out) = self.read_groups(connection.as_queue_connection(), None)?;
+        Ok(ErrorReport { groups: parts.remove(&None).unwrap_or_default(), left_out })
     }
 
     /// Groups the same rows for each value of a domain column.
@@ -200,17 +194,27 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
         Self: LoadOn<C::Connection, Entity = Q>,
     {
-        let states = self.states_and(&TROUBLED);
-        let texts = ErrorTexts { condition: self.condition(&states), split: Some(&column), limit: MOST_TEXTS };
-        let rows = Self::load_error_texts(connection.as_queue_connection(), &texts)?;
-        let left_out = left_out(&rows);
-        let parts = parts(rows).into_iter();
-        let parts = parts.map(|(value, grouped)| (value, ErrorReport { groups: grouped.in_order(), left_out: 0 }));
-        Ok(By::new(S::NAME, parts, left_out))
+        let (parts, left_out) = self.read_groups(connection.as_queue_connection(), Some(&column))?;
+        let report = |groups| ErrorReport { groups, left_out: 0 };
+        Ok(By::new(S::NAME, parts.into_iter().map(|(value, groups)| (value, report(groups))), left_out))
     }
-}
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+    /// Reads the groups of each value of a column, or of all rows together, and how many rows were left out.
+    fn read_groups<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        split: Option<&dyn QueryFragment<C::Backend>>,
+    ) -> QueryResult<(HashMap<Option<String>, Vec<ErrorGroup<KeyOf<Self, C>>>>, i64)>
+    where
+        Self: LoadOn<C>,
+    {
+        let states = self.states_and(&TROUBLED);
+        let texts = ErrorTexts { condition: self.condition(&states), split, limit: MOST_TEXTS };
+        let rows = Self::load_error_texts(connection, &texts)?;
+        let left_out = rows.first().map_or(0, |row| row.4.0) - rows.iter().map(|row| row.1.0).sum::<i64>();
+        Ok((parts(rows), left_out))
+    }
+
     /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those
     /// rows of the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found
     /// for one value needs a filter for that value, or the rows of other values are retried too.
@@ -290,31 +294,14 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     }
 }
 
-fn left_out<K>(rows: &[ErrorTextRow<K>]) -> i64 {
-    rows.first().map_or(0, |row| row.4.0) - rows.iter().map(|row| row.1.0).sum::<i64>()
-}
-
-/// The groups of one value, by their pattern.
-struct TextGroups<K>(HashMap<String, ErrorGroup<K>>);
-
-impl<K> TextGroups<K> {
-    /// Returns the groups with most rows first; those with equally many by their pattern.
-    fn in_order(self) -> Vec<ErrorGroup<K>> {
-        let mut groups: Vec<_> = self.0.into_values().collect();
-        groups.sort_by(|a, b| b.rows.cmp(&a.rows).then_with(|| a.pattern.cmp(&b.pattern)));
-        groups
-    }
-}
-
-/// Returns the groups of each value. The texts come with those on most rows first: the first text of a group is its
-/// example.
-fn parts<K>(found: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K>> {
-    let mut parts = HashMap::<_, TextGroups<K>>::new();
+/// Returns the groups of each value: those with most rows first, and those with equally many by their pattern. The texts
+/// come with those on most rows first: the first text of a group is its example.
+fn parts<K>(found: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, Vec<ErrorGroup<K>>> {
+    let mut parts = HashMap::<_, HashMap<String, ErrorGroup<K>>>::new();
     for ((text, value), (rows, retrying, failed), (first, last), (odd, odd_time), _, key) in found {
         let key = key.ok().map(|(key,)| key);
-        let groups = &mut parts.entry(value).or_insert_with(|| TextGroups(HashMap::new())).0;
         let pattern = pattern(&text);
-        let group = groups.entry(pattern.clone()).or_insert_with(|| ErrorGroup {
+        let group = parts.entry(value).or_default().entry(pattern.clone()).or_insert_with(|| ErrorGroup {
             pattern,
             rows: 0,
             retrying: 0,
@@ -340,5 +327,10 @@ fn parts<K>(found: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, TextGroups<K
         group.first = group.first.into_iter().chain(first).min();
         group.last = group.last.max(last);
     }
-    parts
+    let in_order = |groups: HashMap<String, ErrorGroup<K>>| {
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by(|a, b| b.rows.cmp(&a.rows).then_with(|| a.pattern.cmp(&b.pattern)));
+        groups
+    };
+    parts.into_iter().map(|(value, groups)| (value, in_order(groups))).collect()
 }

@@ -1,187 +1,21 @@
 //! Why one row does not run now.
 
 use std::any::TypeId;
-use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
-use serde::{Deserialize, Serialize};
 
+use super::explanation::Explanation;
 use crate::attempt::{is_refusal, nowhere};
 use crate::backend::{DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
 use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
-use crate::queue::report::table;
 use crate::row::{Lane, OnFinish, Options, Status, failure_text};
 use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
-
-/// Why a row does not run now: the first reason that applies, in the order in which a worker would meet them.
-///
-/// ```
-/// use queueable::Explanation;
-///
-/// let explanation: Explanation =
-///     serde_json::from_str(r#"{"reason": "scheduled_for", "time": "2026-03-01T12:00:00Z"}"#).unwrap();
-/// assert_eq!(explanation.to_string(), "scheduled for 2026-03-01 12:00:00 UTC");
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Explanation {
-    /// There is no row with this key, neither in the table nor in the entity's archives.
-    NoSuchRow,
-    /// The row is finished, and was moved to this archive table.
-    Archived {
-        /// The table.
-        table: String,
-    },
-    /// The status is not one of the queue's, so no worker touches the row.
-    UnknownStatus {
-        /// The text in the status column.
-        status: String,
-    },
-    /// The row was never enqueued.
-    NotQueued,
-    /// The row was stopped, see [`Queue::stop`](crate::Queue::stop); `resume` lets it go on.
-    Stopped,
-    /// The row is not to be processed.
-    Skipped,
-    /// The work is done.
-    Succeeded {
-        /// When the attempt ended, if that was recorded and can be read.
-        time: Option<DateTime<Utc>>,
-    },
-    /// The queue gave up.
-    FailedForGood {
-        /// How many attempts were recorded.
-        tries: i32,
-        /// Whether this is as many as the entity's attributes allow. If not, the failure was fatal, or the poller
-        /// allows fewer.
-        exhausted: bool,
-        /// The text of the last failure.
-        error: Option<String>,
-    },
-    /// The row's time has not come.
-    ScheduledFor {
-        /// The time.
-        time: DateTime<Utc>,
-    },
-    /// The row waits for a time that cannot be read as a time, or has been under a lease since such a time: `infinity`,
-    /// a zero date, or anything but a time on SQLite.
-    OddTime {
-        /// The column.
-        column: String,
-        /// Its value, as the database writes it.
-        text: String,
-    },
-    /// A worker is processing the row, or another session has locked it.
-    Held {
-        /// When the attempt under a lease began. `None`: another session, of a worker or of somebody else, has locked
-        /// the row; on SQLite, another connection is writing.
-        since: Option<DateTime<Utc>>,
-    },
-    /// The condition (`claim_if = ..`) is not true.
-    ConditionFalse,
-    /// The stage is not one of the entity's, so no worker touches the row.
-    UnknownStage {
-        /// The text in the stage column; `None` is null.
-        stage: Option<String>,
-    },
-    /// The entity's messages are not processed at this time.
-    OutsideWindow {
-        /// When its window opens, if it ever does.
-        opens: Option<DateTime<Utc>>,
-    },
-    /// The queue is paused, or the row's stage, see [`Queueable::pause`](crate::Queueable::pause). Pollers without
-    /// [`control`](crate::Poller::control) do not heed it.
-    Paused {
-        /// Who has paused it, when and why.
-        pause: Paused,
-    },
-    /// The entity is exclusive, and another row comes first.
-    BehindHead,
-    /// The entity is exclusive, and this row comes first. But a session that processes none of the rows holds the lock
-    /// by which workers take turns.
-    TurnHeld {
-        /// The session, as the server's list of sessions shows it.
-        session: String,
-    },
-    /// As many rows of the queue, or of the same value of a column, are being processed as `at_most` or `serial_by` allows.
-    NoPlace {
-        /// The column and its value; `None` if the limit is that of the whole queue.
-        by: Option<(String, String)>,
-        /// The limit.
-        at_most: u32,
-    },
-    /// The entity is `serial_by(.., strict)`, and a row of the same value that has failed comes first.
-    Behind {
-        /// The primary key of that row, as text.
-        key: String,
-        /// When it is retried.
-        time: DateTime<Utc>,
-    },
-    /// The row is due, and the database refuses to write on it, because of a constraint that it violates, or a trigger.
-    /// A worker tries it again after pauses that grow to an hour.
-    Refused {
-        /// The database's message; `None` if there is none and the row stays as it is.
-        error: Option<String>,
-    },
-    /// Nothing is in its way: the next free worker claims it, after the rows that have been due for longer.
-    Due,
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let utc = |time: &DateTime<Utc>| format!("{} UTC", table::time(Some(*time)));
-        match self {
-            Explanation::NoSuchRow => f.write_str("there is no such row"),
-            Explanation::Archived { table } => write!(f, "archived in {table}"),
-            Explanation::UnknownStatus { status } => write!(f, "the status `{status}` is unknown"),
-            Explanation::NotQueued => f.write_str("not queued"),
-            Explanation::Stopped => f.write_str("stopped"),
-            Explanation::Skipped => f.write_str("skipped"),
-            Explanation::Succeeded { time: Some(time) } => write!(f, "succeeded at {}", utc(time)),
-            Explanation::Succeeded { time: None } => f.write_str("succeeded"),
-            Explanation::FailedForGood { tries, exhausted, error } => {
-                let after = if *exhausted { "the tries are exhausted" } else { "failed for good" };
-                let unit = if *tries == 1 { "try" } else { "tries" };
-                write!(f, "{after}, after {tries} {unit}")?;
-                error.iter().try_for_each(|error| write!(f, ": {error}"))
-            }
-            Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
-            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is not a time"),
-            Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
-            Explanation::Held { since: None } => f.write_str("locked by another session"),
-            Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
-            Explanation::UnknownStage { stage: Some(stage) } => write!(f, "the stage `{stage}` is unknown"),
-            Explanation::UnknownStage { stage: None } => f.write_str("it has no stage"),
-            Explanation::OutsideWindow { opens: Some(opens) } => {
-                write!(f, "outside the window, which opens at {}", utc(opens))
-            }
-            Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
-            Explanation::Paused { pause } => pause.fmt(f),
-            Explanation::BehindHead => f.write_str("another row's turn comes first"),
-            Explanation::TurnHeld { session } => write!(f, "{session} holds the lock with which the queue takes turns"),
-            Explanation::NoPlace { by: Some((column, value)), at_most: 1 } => {
-                write!(f, "another row with {column} = {value} is being processed")
-            }
-            Explanation::NoPlace { by: Some((column, value)), at_most } => {
-                write!(f, "{at_most} of {at_most} rows with {column} = {value} are being processed")
-            }
-            Explanation::NoPlace { by: None, at_most } => {
-                write!(f, "{at_most} of {at_most} rows of the queue are being processed")
-            }
-            Explanation::Behind { key, time } => write!(f, "behind {key}, which is retried at {}", utc(time)),
-            Explanation::Refused { error: Some(error) } => write!(f, "the database refuses to write on it: {error}"),
-            Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
-            Explanation::Due => f.write_str("due"),
-        }
-    }
-}
 
 /// Explains one row on one kind of connection. It is implemented wherever Diesel can run the statements.
 #[diagnostic::on_unimplemented(

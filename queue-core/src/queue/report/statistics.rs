@@ -7,17 +7,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::Column;
 use diesel::query_builder::QueryFragment;
+use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
-use super::by::By;
-use super::odd_times::OddTimes;
-use super::table::{Heading, Tabular, number, text, write_table};
-use crate::backend::AsQueueConnection;
+use super::table::{self, By, Heading, OddTimes, Tabular, number, text, write_table};
+use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::queue::queue::{BackendOf, Queue, ReadOn};
-use crate::queue::report::table;
-use crate::queue::selection::Selection;
+use crate::queue::queue::{Queue, Selection};
+use crate::queue::read::{BackendOf, ReadOn};
 use crate::row::Status;
 use crate::statement::{CountFinished, FinishedRow, StateCondition};
 
@@ -157,16 +155,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         C: AsQueueConnection,
         Self: ReadOn<C::Connection>,
     {
-        let states = self.states_and(&[FINISHED]);
-        let finished = CountFinished {
-            condition: self.condition(&states),
-            split: None,
-            seconds: interval.seconds(),
-            limit: MOST_PERIODS,
-        };
-        let rows = Self::load_finished(connection.as_queue_connection(), &finished)?;
-        let left_out = left_out(&rows);
-        let (periods, odd_times) = parts(rows).remove(&None).unwrap_or_default();
+        let (mut parts, left_out) = self.read_periods(connection.as_queue_connection(), interval, None)?;
+        let (periods, odd_times) = parts.remove(&None).unwrap_or_default();
         Ok(Statistics { interval, periods, left_out, odd_times })
     }
 
@@ -186,24 +176,27 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
         Self: ReadOn<C::Connection>,
     {
-        let states = self.states_and(&[FINISHED]);
-        let finished = CountFinished {
-            condition: self.condition(&states),
-            split: Some(&column),
-            seconds: interval.seconds(),
-            limit: MOST_PERIODS,
-        };
-        let rows = Self::load_finished(connection.as_queue_connection(), &finished)?;
-        let left_out = left_out(&rows);
-        let parts = parts(rows).into_iter();
-        let parts = parts
-            .map(|(value, (periods, odd_times))| (value, Statistics { interval, periods, left_out: 0, odd_times }));
-        Ok(By::new(S::NAME, parts, left_out))
+        let (parts, left_out) = self.read_periods(connection.as_queue_connection(), interval, Some(&column))?;
+        let report = |(periods, odd_times)| Statistics { interval, periods, left_out: 0, odd_times };
+        Ok(By::new(S::NAME, parts.into_iter().map(|(value, part)| (value, report(part))), left_out))
     }
-}
 
-fn left_out(rows: &[FinishedRow]) -> i64 {
-    rows.first().map_or(0, |row| row.3.0) - rows.len() as i64
+    /// Reads the periods of each value of a column, or of all rows together, and how many were left out.
+    fn read_periods<C: QueueConnection>(
+        &self,
+        connection: &mut C,
+        interval: Interval,
+        split: Option<&dyn QueryFragment<C::Backend>>,
+    ) -> QueryResult<(HashMap<Option<String>, PartOf>, i64)>
+    where
+        Self: ReadOn<C>,
+    {
+        let states = self.states_and(&[FINISHED]);
+        let (condition, seconds) = (self.condition(&states), interval.seconds());
+        let rows = Self::load_finished(connection, &CountFinished { condition, split, seconds, limit: MOST_PERIODS })?;
+        let left_out = rows.first().map_or(0, |row| row.3.0) - rows.len() as i64;
+        Ok((parts(rows), left_out))
+    }
 }
 
 /// The periods and the odd times of one value.

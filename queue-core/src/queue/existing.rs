@@ -3,17 +3,22 @@
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
+use diesel::Column;
+use diesel::expression::{AsExpression, Expression};
+use diesel::query_builder::QueryFragment;
+use diesel::result::QueryResult;
+use diesel::sql_types::SqlType;
 use serde::{Deserialize, Serialize};
 
 use super::operation;
-use super::queue::{LoadOn, Queue, ReadOn};
-use super::selection::{Chosen, Selection};
+use super::queue::{Chosen, Queue, Selection};
+use super::read::{LoadOn, ReadOn};
 use super::sweep::{Moment, Sweep, execute_on_each, no_columns};
-use crate::backend::AsQueueConnection;
-use crate::entity::Entity;
+use crate::backend::{AsQueueConnection, QueueConnection, execute};
+use crate::entity::{Entity, HasVersion, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{ChangeAll, Condition};
+use crate::statement::{ChangeAll, Condition, EnqueueIfNewer};
 
 /// The default number of rows in one transaction.
 const DEFAULT_BATCH: u32 = 100;
@@ -150,6 +155,34 @@ impl Pace {
             let took = Duration::from_secs_f64(rows as f64 / f64::from(per_second));
             self.next = (self.next + took).max(now);
         }
+    }
+}
+
+/// The SQL type of a queue's version column.
+type VersionType<T> = <<T as HasVersion>::Column as Expression>::SqlType;
+
+/// An entity whose rows can be enqueued on one kind of connection by a version of type `V`. It is implemented wherever
+/// the entity names a version column and Diesel can store `V` in it.
+#[diagnostic::on_unimplemented(
+    message = "a row of `{Self}` cannot be enqueued by a version of type `{V}` on `{C}`",
+    note = "add `#[queue(version = my_column)]` to the entity, and give a value that can be stored in that column"
+)]
+pub trait EnqueueByVersion<C, V>: Entity {
+    #[doc(hidden)]
+    fn enqueue_version(connection: &mut C, key: &Self::Key, version: V) -> QueryResult<usize>;
+}
+
+impl<Q, C, V> EnqueueByVersion<C, V> for Q
+where
+    Q: StoredIn<C::Backend>,
+    Q::Queue: HasVersion,
+    VersionType<Q::Queue>: SqlType,
+    <Q::Queue as HasVersion>::Column: Column<Table = <Q::Queue as QueueTable>::Table>,
+    V: AsExpression<VersionType<Q::Queue>, Expression: QueryFragment<C::Backend>>,
+    C: QueueConnection,
+{
+    fn enqueue_version(connection: &mut C, key: &Q::Key, version: V) -> QueryResult<usize> {
+        execute(connection, &EnqueueIfNewer(Q::row(key), version.as_expression()))
     }
 }
 
