@@ -30,7 +30,7 @@ mod redact;
 mod row;
 mod statement;
 
-pub use self::attempt::{ComparesSchema, SchemaOn, Tally};
+pub use self::attempt::{ComparesSchema, Tally};
 #[cfg(feature = "async-mysql")]
 pub use self::backend::AsyncMysqlSession;
 #[cfg(feature = "async-postgres")]
@@ -77,8 +77,8 @@ pub use self::poller::{
 pub use self::queue::Tabular;
 pub use self::queue::{
     AllFilters, Backlog, By, Chosen, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup, ErrorReport, EveryRow,
-    ExplainOn, Explains, Explanation, Filtered, Interval, LoadOn, NoFilter, OddTimes, Part, PeriodCounts, Preview,
-    PreviewedRow, Progress, Queue, ReadOn, Redriven, Selection, Statistics, StatusCounts,
+    Explains, Explanation, Filtered, Interval, LoadOn, NoFilter, OddTimes, Part, PeriodCounts, Preview, PreviewedRow,
+    Progress, Queue, ReadOn, Redriven, Selection, Statistics, StatusCounts,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;

@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Finding, Migrations, Queueable, SchemaOn, Stage, assert_schema};
+use queueable::{ComparesSchema, Finding, Migrations, Queueable, Stage, assert_schema};
 
 use crate::db::{self, BIGINT, Conn, TIME};
 use crate::suite::bank::Bank;
@@ -96,7 +96,10 @@ fn execute(connection: &mut Conn, sql: &str) {
 }
 
 /// Runs the SQL of the findings until there are none.
-fn mend<Q: Queueable + SchemaOn<Conn>>(connection: &mut Conn) {
+fn mend<Q: Queueable>(connection: &mut Conn)
+where
+    Conn: ComparesSchema<Q>,
+{
     for _ in 0..4 {
         let found = Q::check_schema(connection).unwrap();
         if found.is_empty() {

@@ -27,7 +27,7 @@ mod transaction_runner;
 mod turn;
 mod undecodable;
 
-pub use self::schema_on::{ComparesSchema, SchemaOn};
+pub use self::schema_on::ComparesSchema;
 pub use self::turn::Tally;
 
 pub(crate) use self::attempt::{SettledRow, settle_claimed};

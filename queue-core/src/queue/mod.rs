@@ -18,6 +18,6 @@ pub use self::existing::{EnqueueByVersion, EnqueueExisting, Progress};
 pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Queue, Selection};
 pub use self::read::{LoadOn, ReadOn, StatusCounts};
 pub use self::report::{
-    Backlog, By, ErrorGroup, ErrorReport, ExplainOn, Explains, Explanation, Interval, OddTimes, Part, PeriodCounts,
-    Statistics, Tabular,
+    Backlog, By, ErrorGroup, ErrorReport, Explains, Explanation, Interval, OddTimes, Part, PeriodCounts, Statistics,
+    Tabular,
 };

@@ -27,7 +27,7 @@ const WITHOUT_EXAMPLE: [(Why, &[&str]); 34] = [
     (Because("what the comparisons of `QueueColumn` take, which have an example"), &["TimeOperand"]),
     (Because("the type of what `due_now` and its like return"), &["Due", "Now", "NowPlus"]),
     (Because("a bound that is named as `ReadOn` at `AsQueueConnection`, by the call that wants it"), &[
-        "ComparesSchema", "EnqueueByVersion", "ExplainOn", "Explains", "LoadOn", "SchemaOn",
+        "ComparesSchema", "EnqueueByVersion", "Explains", "LoadOn",
     ]),
     (Because("a bound of bounds, which the library implements for all that Diesel can store"), &[
         "ConnectionFor", "HandlerFor", "QueueBackend", "SelectedIn", "StoredIn", "TableIn",

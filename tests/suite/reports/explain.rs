@@ -5,13 +5,16 @@ use std::time::Duration;
 use chrono::{DateTime, Timelike, Utc};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
-use queueable::{ExplainOn, Explanation, Queueable};
+use queueable::{Explains, Explanation, Queueable};
 
 use super::{Bill, Delivery, Entry, Invoice, Order, Parcel, Payment, Shop, orders};
 use crate::db::{self, Conn};
 
 /// Enqueues a row, changes it by SQL, and asks why it does not run.
-fn explained<Q: Queueable<Key = i64> + ExplainOn<Conn>>(shop: &Shop, change: &str) -> Explanation {
+fn explained<Q: Queueable<Key = i64>>(shop: &Shop, change: &str) -> Explanation
+where
+    Conn: Explains<Q>,
+{
     shop.execute("DELETE FROM orders; INSERT INTO orders (id, approved) VALUES (1, 1), (2, 1)");
     shop.execute(&format!("UPDATE orders SET {change} WHERE id = 1"));
     Q::explain(&mut shop.connect(), &1).unwrap()

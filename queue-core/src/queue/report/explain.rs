@@ -17,28 +17,16 @@ use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::row::{Lane, OnFinish, Options, Status, failure_text};
 use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
 
-/// Explains one row on one kind of connection. It is implemented wherever Diesel can run the statements.
-#[diagnostic::on_unimplemented(
-    message = "rows of `{Self}` cannot be explained on `{C}`",
-    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and every field can be read \
-            from it",
-    note = "generic code names this bound: `Q: ExplainOn<C>`"
-)]
-pub trait ExplainOn<C>: Entity {
-    #[doc(hidden)]
-    fn explain_row(connection: &mut C, key: &Self::Key) -> QueryResult<Explanation>;
-}
-
-/// A connection on which an entity is [`ExplainOn`].
+/// A connection on which the rows of an entity can be explained. It is implemented wherever Diesel can run the statements.
 ///
-/// [`Queueable::explain`](crate::Queueable::explain) asks for this one. At a call, the compiler does not know the
-/// connection's type at first. It leaves a bound on the connection alone until it does; a bound on the entity takes it
-/// half a second.
+/// [`Queueable::explain`](crate::Queueable::explain) asks for it. The connection implements it, and not the entity: at a
+/// call, the compiler does not know the connection's type at first. It leaves a bound on the connection alone until it
+/// does; a bound on the entity takes it half a second.
 #[diagnostic::on_unimplemented(
     message = "rows of `{Q}` cannot be explained on `{Self}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and every field can be read \
             from it",
-    note = "generic code names the bound `Q: ExplainOn<C>`"
+    note = "generic code names this bound: `C: Explains<Q>`"
 )]
 pub trait Explains<Q: Entity> {
     #[doc(hidden)]
@@ -46,22 +34,15 @@ pub trait Explains<Q: Entity> {
 }
 
 #[diagnostic::do_not_recommend]
-impl<Q: ExplainOn<C>, C> Explains<Q> for C {
-    fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
-        Q::explain_row(self, key)
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<Q, C> ExplainOn<C> for Q
+impl<Q, C> Explains<Q> for C
 where
     C: QueueConnection + Loads<InspectedRowType, InspectedRow>,
     Q: QueueOn<C>,
 {
-    fn explain_row(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
+    fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
         let inspect = Inspect::new(Q::row(key));
-        let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(connection, &inspect)? else {
-            return Ok(match archive_of::<Q, C>(connection, key)? {
+        let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(self, &inspect)? else {
+            return Ok(match archive_of::<Q, C>(self, key)? {
                 Some(table) => Explanation::Archived { table: table.to_owned() },
                 None => Explanation::NoSuchRow,
             });
@@ -70,19 +51,19 @@ where
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return Ok(reason);
         }
-        if let Some(pause) = pause_of::<Q, C>(connection, stage.as_deref())? {
+        if let Some(pause) = pause_of::<Q, C>(self, stage.as_deref())? {
             return Ok(Explanation::Paused { pause });
         }
-        if is_behind_head::<Q, C>(connection, key)? {
+        if is_behind_head::<Q, C>(self, key)? {
             return Ok(Explanation::BehindHead);
         }
-        let found = hindrance::<Q, C>(connection, key)?;
+        let found = hindrance::<Q, C>(self, key)?;
         if found == Explanation::Due
-            && let Some(behind) = behind_retry::<Q, C>(connection, key)?.or(full_lane::<Q, C>(connection, key)?)
+            && let Some(behind) = behind_retry::<Q, C>(self, key)?.or(full_lane::<Q, C>(self, key)?)
         {
             return Ok(behind);
         }
-        let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(connection)? } else { None };
+        let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(self)? } else { None };
         Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
     }
 }

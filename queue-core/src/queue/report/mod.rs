@@ -10,7 +10,7 @@ mod table;
 
 pub use self::backlog::Backlog;
 pub use self::errors::{ErrorGroup, ErrorReport};
-pub use self::explain::{ExplainOn, Explains};
+pub use self::explain::Explains;
 pub use self::explanation::Explanation;
 pub use self::statistics::{Interval, PeriodCounts, Statistics};
 pub use self::table::{By, OddTimes, Part, Tabular};
