@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::crash::Recorder;
 use crate::event::Watch;
-use crate::handler::{LeaseClock, LeaseEnd, StopSignal};
+use crate::handler::{LeaseClock, LeaseLost, StopSignal};
 use crate::lock::Mutex;
 
 /// The attempt that one worker is running.
@@ -202,7 +202,7 @@ impl Slot {
     /// session to end.
     pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(usize, Option<i64>)> {
         self.revoke(Revocation::TimedOut, |run| match &run.lease {
-            Some(lease) => lease.ended() == Some(LeaseEnd::TimedOut),
+            Some(lease) => lease.ended() == Some(LeaseLost::TimedOut),
             None => now.duration_since(run.started) > run.timeout,
         })
     }

@@ -2,14 +2,12 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use super::group_connection::GroupConnection;
-use super::handler::{Failure, Group, Handler, HandlerResult, Message};
-use super::lease::Lease;
-use super::lease_handler::LeaseHandler;
-use super::stop_signal::StopSignal;
+use super::group::{Group, GroupConnection};
+use super::handler::{Failure, Handler, HandlerResult, Message};
+use super::lease::{Lease, LeaseHandler};
+use super::panic_safe::StopSignal;
 use crate::backend::{AsyncClient, DieselAsyncSession, ending_transactions};
 
 /// Processes one message of the entity `Q` by async code, on a connection of type `C`: diesel-async's `AsyncPgConnection`
@@ -179,12 +177,9 @@ fn on_connection<C: AsyncClient>(
 /// Waits for a future, and drops it when the signal is given.
 async fn unless_stopped<T>(stop: &StopSignal, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    poll_fn(|context| {
-        stop.waiting.lock().replace(context.waker().clone());
-        match stop.is_given.load(Ordering::SeqCst) {
-            true => Poll::Ready(None),
-            false => future.as_mut().poll(context).map(Some),
-        }
+    poll_fn(|context| match stop.is_given_or_wakes(context.waker()) {
+        true => Poll::Ready(None),
+        false => future.as_mut().poll(context).map(Some),
     })
     .await
 }

@@ -1,14 +1,15 @@
-//! The handler of transaction and group mode, and the types around it: message, group, outcome, failure.
+//! The handler of transaction and group mode, and the types around it: message, outcome, failure.
 
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::group_connection::GroupConnection;
-use super::stop_signal::StopSignal;
+use super::group::Group;
+use super::panic_safe::StopSignal;
 use crate::error::panic_text;
 use crate::row::{Details, QueueState, Stage};
 
@@ -68,6 +69,27 @@ where
 {
     fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
         self(entity, message)
+    }
+}
+
+impl<Q, C, H: Handler<Q, C> + ?Sized> Handler<Q, C> for Arc<H> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).handle(entity, message)
+    }
+
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        (**self).handle_group(entities, group)
+    }
+}
+
+// Not for every box: a closure in a box is a closure, and so a handler, itself.
+impl<Q, C> Handler<Q, C> for Box<dyn Handler<Q, C>> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).handle(entity, message)
+    }
+
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        (**self).handle_group(entities, group)
     }
 }
 
@@ -359,89 +381,6 @@ impl<C> Message<'_, C> {
     /// database is not part of the key.
     pub fn idempotency_key(&self) -> &str {
         self.idempotency_key
-    }
-}
-
-/// The messages of a group that [`Handler::handle_group`] is processing: their transaction, and what the queue knows
-/// about each row. Messages are numbered from 0, in the order of the entities.
-///
-/// ```
-/// # use diesel::prelude::*;
-/// use queueable::{Group, Handler, HandlerResult, Message, Outcome};
-///
-/// # diesel::table! { ledger (payment_id) { payment_id -> BigInt, } }
-/// # struct Payment { id: i64 }
-/// struct Book;
-///
-/// impl Handler<Payment, SqliteConnection> for Book {
-///     fn handle(&self, payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
-///         let row = ledger::payment_id.eq(payment.id);
-///         diesel::insert_into(ledger::table).values(row).execute(message.connection())?;
-///         Ok(Outcome::Done)
-///     }
-///
-///     fn handle_group(&self, payments: &[Payment], group: &mut Group<'_, SqliteConnection>) -> Option<Vec<HandlerResult>> {
-///         let rows: Vec<_> = payments.iter().map(|payment| ledger::payment_id.eq(payment.id)).collect();
-///         match diesel::insert_into(ledger::table).values(rows).execute(group.connection()) {
-///             Ok(_) => Some(payments.iter().map(|_| Ok(Outcome::Done)).collect()),
-///             Err(error) => Some(vec![Err(error.into())]), // all is undone, and each payment is handled alone
-///         }
-///     }
-/// }
-/// ```
-pub struct Group<'a, C> {
-    pub(crate) connection: &'a mut (dyn GroupConnection<C> + Send),
-    pub(crate) messages: Vec<GroupedMessage<'a>>,
-    pub(crate) stop: &'a StopSignal,
-}
-
-/// One message of a group.
-pub(crate) struct GroupedMessage<'a> {
-    pub(crate) state: &'a QueueState,
-    pub(crate) details: &'a Details,
-    pub(crate) try_number: u32,
-    pub(crate) idempotency_key: &'a str,
-}
-
-impl<C> Group<'_, C> {
-    /// Returns the connection, inside the group's transaction. The rules of [`Message::connection`] hold here too.
-    pub fn connection(&mut self) -> &mut C {
-        self.connection.to_use()
-    }
-
-    /// Returns the number of a message's attempt since its row was enqueued; the first is 1.
-    ///
-    /// # Panics
-    ///
-    /// If the group has no message with this number. The other methods then panic too.
-    pub fn try_number(&self, message: usize) -> u32 {
-        self.messages[message].try_number
-    }
-
-    /// Returns the queue columns of a message as they were when its row was claimed.
-    pub fn queue_state(&self, message: usize) -> &QueueState {
-        self.messages[message].state
-    }
-
-    /// Returns the stage of a message's row, see [`Message::stage`].
-    pub fn stage<S: Stage>(&self, message: usize) -> S {
-        self.messages[message].details.stage()
-    }
-
-    /// Returns the scheduled time of a message's run, see [`Message::scheduled_for`].
-    pub fn scheduled_for(&self, message: usize) -> Option<DateTime<Utc>> {
-        self.messages[message].details.scheduled_for()
-    }
-
-    /// Returns a message's key for external calls, see [`Message::idempotency_key`].
-    pub fn idempotency_key(&self, message: usize) -> &str {
-        self.messages[message].idempotency_key
-    }
-}
-
-impl<C> fmt::Debug for Group<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("messages", &self.messages.len()).finish_non_exhaustive()
     }
 }
 

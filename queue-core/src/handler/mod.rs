@@ -8,33 +8,23 @@
 mod async_calls;
 #[cfg(feature = "_async")]
 mod async_handler;
-#[cfg(feature = "tokio")]
-mod async_lease_handler;
-mod background;
 #[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
-mod group_connection;
+mod group;
 #[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod handler;
 mod lease;
-mod lease_clock;
-mod lease_handler;
+#[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod panic_safe;
-mod shared_handler;
-mod stop_signal;
 
 #[cfg(feature = "tokio")]
-pub use self::async_calls::AsyncCalls;
+pub use self::async_calls::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 #[cfg(feature = "_async")]
 pub use self::async_handler::{Async, AsyncHandler};
-#[cfg(feature = "tokio")]
-pub use self::async_lease_handler::{AsyncLeaseHandler, CallFuture};
-pub use self::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, When};
-pub use self::lease::{Lease, LeaseLost};
-pub use self::lease_handler::LeaseHandler;
+pub use self::group::Group;
+pub use self::handler::{Failure, Handler, HandlerResult, Message, Outcome, When};
+pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 
-pub(crate) use self::background::{AbortCall, Answered, Background, BeginCall, Called, OwnedMessage};
-pub(crate) use self::group_connection::BeforeUse;
-pub(crate) use self::handler::{GroupedMessage, Panicked, RetryChoice};
-pub(crate) use self::lease_clock::{LeaseClock, LeaseEnd};
-pub(crate) use self::panic_safe::{PanicSafeDrop, drop_safely};
-pub(crate) use self::stop_signal::StopSignal;
+pub(crate) use self::group::{BeforeUse, GroupedMessage};
+pub(crate) use self::handler::{Panicked, RetryChoice};
+pub(crate) use self::lease::{AbortCall, Answered, Background, BeginCall, Called, LeaseClock, OwnedMessage};
+pub(crate) use self::panic_safe::{PanicSafeDrop, StopSignal, drop_safely};

@@ -21,7 +21,7 @@ use crate::erased_entity::ErasedEntity;
 use crate::error::Error;
 use crate::event::Ending;
 use crate::fault::fail_point;
-use crate::handler::{Failure, LeaseEnd, PanicSafeDrop, Panicked};
+use crate::handler::{Failure, LeaseLost, PanicSafeDrop, Panicked};
 use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
 use crate::statement::{Change, Next, literal, time_literal};
 
@@ -159,15 +159,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Ends the time of a call. If that was over before, does what is left to do, whatever the call has answered.
     pub(crate) fn settle_taken_away(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<K>) -> Option<Turn> {
         match held.clock.answered()? {
-            LeaseEnd::Overtaken => Some(Turn::Lost),
-            LeaseEnd::Shutdown => Some(Turn::Interrupted),
-            LeaseEnd::TimedOut => {
+            LeaseLost::Overtaken => Some(Turn::Lost),
+            LeaseLost::Shutdown => Some(Turn::Interrupted),
+            LeaseLost::TimedOut => {
                 held.watch.is_over_budget();
                 let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
                 Some(self.settle_failure(holder, held, &failure))
             }
             // The row may still be ours. Its state will show.
-            LeaseEnd::Unconfirmed => None,
+            LeaseLost::Unconfirmed => None,
         }
     }
 
@@ -472,7 +472,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 /// Waits before the next of so many tries to write the end of an attempt. Returns at once if it would come too late.
 fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
     let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
-    if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseEnd::Shutdown) {
+    if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseLost::Shutdown) {
         return false;
     }
     thread::sleep(pause);
@@ -483,8 +483,8 @@ fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
 /// very state again in which the attempt left it.
 pub(crate) fn taken_away<K>(held: &LeasedRow<K>) -> Option<Written> {
     match held.clock.ended()? {
-        LeaseEnd::Shutdown => Some(Written::Revoked),
-        LeaseEnd::Overtaken => Some(Written::Overtaken),
-        LeaseEnd::Unconfirmed | LeaseEnd::TimedOut => None,
+        LeaseLost::Shutdown => Some(Written::Revoked),
+        LeaseLost::Overtaken => Some(Written::Overtaken),
+        LeaseLost::Unconfirmed | LeaseLost::TimedOut => None,
     }
 }

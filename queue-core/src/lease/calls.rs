@@ -10,7 +10,7 @@ use super::leased_rows::WatchedRow;
 use crate::attempt::{BackgroundCalls, InFlight, Place};
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
-use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseEnd, PanicSafeDrop};
+use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseLost, PanicSafeDrop};
 use crate::lock::Mutex;
 use crate::row::QueueState;
 
@@ -64,7 +64,7 @@ impl<K, C> EndedCall<K, C> {
     pub(crate) fn may_join(&self) -> bool {
         !self.is_alone
             && self.answer().is_some()
-            && matches!(self.row.clock.ended(), None | Some(LeaseEnd::Unconfirmed))
+            && matches!(self.row.clock.ended(), None | Some(LeaseLost::Unconfirmed))
     }
 }
 
@@ -209,8 +209,8 @@ impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
         let now = Instant::now();
         let has_ended = |call: &RunningCall<K>| match call.row.clock.ended() {
             None => false,
-            Some(LeaseEnd::Unconfirmed) => now >= call.row.clock.holds_until(),
-            Some(LeaseEnd::Overtaken | LeaseEnd::TimedOut | LeaseEnd::Shutdown) => true,
+            Some(LeaseLost::Unconfirmed) => now >= call.row.clock.holds_until(),
+            Some(LeaseLost::Overtaken | LeaseLost::TimedOut | LeaseLost::Shutdown) => true,
         };
         let ended: Vec<_> = table.running.iter().filter(|(_, call)| has_ended(call)).map(|(n, _)| *n).collect();
         let ended: Vec<_> = ended.iter().filter_map(|number| table.running.remove(number)).collect();
@@ -219,7 +219,7 @@ impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
         }
         let (mut aborts, mut late) = (Vec::new(), 0);
         for RunningCall { row, abort, place } in ended {
-            if row.clock.ended() == Some(LeaseEnd::TimedOut) {
+            if row.clock.ended() == Some(LeaseLost::TimedOut) {
                 late += 1;
                 row.watch.is_over_budget();
             }

@@ -10,7 +10,7 @@ use crate::attempt::in_transaction;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::handler::LeaseEnd;
+use crate::handler::LeaseLost;
 use crate::row::failure_text;
 use crate::statement::{Change, Next};
 
@@ -47,7 +47,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Writes rows back in one transaction. Those that belong to another attempt by now are left alone.
     fn write_back(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) -> Result<(), Error> {
-        let held: Vec<_> = held.iter().filter(|held| held.clock.ended() != Some(LeaseEnd::Overtaken)).collect();
+        let held: Vec<_> = held.iter().filter(|held| held.clock.ended() != Some(LeaseLost::Overtaken)).collect();
         if held.is_empty() {
             return Ok(());
         }

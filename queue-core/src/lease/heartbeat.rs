@@ -13,7 +13,7 @@ use crate::claim::{Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::fault::fail_point;
-use crate::handler::LeaseEnd;
+use crate::handler::LeaseLost;
 use crate::row::failure_text;
 use crate::statement::{Change, Next};
 
@@ -125,7 +125,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     fn overtaken(&self, held: &Arc<LeasedRow<K>>) {
-        held.clock.end(LeaseEnd::Overtaken);
+        held.clock.end(LeaseLost::Overtaken);
         self.leased_rows.remove(held);
     }
 }

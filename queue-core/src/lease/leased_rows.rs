@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::claim::ClaimedAs;
 use crate::event::Watch;
-use crate::handler::{LeaseClock, LeaseEnd, OwnedMessage};
+use crate::handler::{LeaseClock, LeaseLost, OwnedMessage};
 use crate::lock::Mutex;
 use crate::row::{Details, Fence, RowKey, Settlement};
 use crate::statement::Change;
@@ -70,7 +70,7 @@ impl<K> LeasedRows<K> {
     /// show this, because a row that was enqueued anew counts its tries from the start.
     pub(crate) fn add(&self, held: Arc<LeasedRow<K>>) {
         if let Some(before) = self.0.lock().insert(held.key.text().clone(), held) {
-            before.clock.end(LeaseEnd::Overtaken);
+            before.clock.end(LeaseLost::Overtaken);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::attempt::{AttemptError, InDoubt, RELEASE, ROLLBACK_TO, SAVEPOINT, Slo
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::entity::Key;
 use crate::fault::fail_point;
-use crate::handler::{Answered, Failure, HandlerResult, LeaseEnd, Message, Panicked, drop_safely};
+use crate::handler::{Answered, Failure, HandlerResult, LeaseLost, Message, Panicked, drop_safely};
 use crate::lock::Mutex;
 use crate::row::{ErrorText, Fence, Settlement, failure_text, idempotency_key};
 use crate::statement::Change;
@@ -270,7 +270,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Ok(false);
         }
         fail_point("lease-locked");
-        Ok(matches!(row.clock.answered(), None | Some(LeaseEnd::Unconfirmed)))
+        Ok(matches!(row.clock.answered(), None | Some(LeaseLost::Unconfirmed)))
     }
 
     /// Applies one of the answers.

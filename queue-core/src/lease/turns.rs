@@ -18,7 +18,7 @@ use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::{Error, Finding};
 use crate::fault::fail_point;
-use crate::handler::LeaseEnd;
+use crate::handler::LeaseLost;
 use crate::row::{ErrorText, Settlement};
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
@@ -241,7 +241,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
 
     fn revoke(&self) -> usize {
         for held in self.leased_rows.all() {
-            held.clock.end(LeaseEnd::Shutdown);
+            held.clock.end(LeaseLost::Shutdown);
         }
         self.calls.as_ref().map_or(0, |calls| calls.close())
     }
