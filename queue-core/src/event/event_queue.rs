@@ -1,14 +1,24 @@
-//! The events that wait for a slow listener: a bounded queue that drops what it has no room for, and counts it.
+//! The thread of the listeners, and the events that wait for it: a bounded queue that drops what it has no room for, and
+//! counts it.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, PoisonError};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
+use crate::error::panic_text;
 use crate::lock::Mutex;
 
 /// How many events wait at most: those of some hundred milliseconds at ten thousand messages a second.
 const MOST_WAITING: usize = 4096;
+
+/// How long the end of a poller waits for its listeners to hear the last events.
+const GRACE: Duration = Duration::from_secs(5);
+
+pub(super) type Listener = Box<dyn FnMut(&Event) + Send>;
 
 /// The events that wait for the listeners' thread.
 #[derive(Default)]
@@ -30,10 +40,10 @@ struct Waiting {
 }
 
 /// Events in their order, how many were dropped after them, and the last event of all.
-pub(crate) struct Batch {
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) dropped: u64,
-    pub(crate) last: Option<Event>,
+struct Batch {
+    events: VecDeque<Event>,
+    dropped: u64,
+    last: Option<Event>,
 }
 
 impl EventQueue {
@@ -67,7 +77,7 @@ impl EventQueue {
     }
 
     /// Waits for events and takes them all. `None`: the queue is closed and empty.
-    pub(crate) fn take(&self) -> Option<Batch> {
+    fn take(&self) -> Option<Batch> {
         let mut waiting = self.waiting.lock();
         while waiting.events.is_empty() && waiting.dropped == 0 && waiting.last.is_none() {
             if waiting.is_closed {
@@ -76,26 +86,26 @@ impl EventQueue {
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         Some(Batch {
-            events: std::mem::take(&mut waiting.events),
-            dropped: std::mem::take(&mut waiting.dropped),
+            events: mem::take(&mut waiting.events),
+            dropped: mem::take(&mut waiting.dropped),
             last: waiting.last.take(),
         })
     }
 
     /// Notes that nothing more will come.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.changed.notify_all();
     }
 
     /// Notes that the listeners' thread has ended.
-    pub(crate) fn ends(&self) {
+    fn end(&self) {
         self.waiting.lock().has_ended = true;
         self.changed.notify_all();
     }
 
     /// Waits until the listeners' thread has ended, but no longer than this. Returns whether it has.
-    pub(crate) fn await_end(&self, grace: Duration) -> bool {
+    fn await_end(&self, grace: Duration) -> bool {
         let begun = Instant::now();
         let mut waiting = self.waiting.lock();
         while !waiting.has_ended {
@@ -106,6 +116,51 @@ impl EventQueue {
             waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+}
+
+/// Calls the listeners until the queue is closed.
+pub(super) fn pass_on(queue: &EventQueue, listeners: Vec<Listener>) {
+    let mut listeners: Vec<_> = listeners.into_iter().map(|listener| (listener, AtomicBool::new(false))).collect();
+    let mut tell = |event: &Event| {
+        for (listener, has_panicked) in &mut listeners {
+            call_safely(has_panicked, || listener(event));
+        }
+    };
+    while let Some(Batch { events, dropped, last }) = queue.take() {
+        events.iter().for_each(&mut tell);
+        if dropped > 0 {
+            tracing::warn!(events = dropped, "the listeners are too slow, and events are dropped");
+            tell(&Event::EventsDropped { events: dropped });
+        }
+        last.iter().for_each(&mut tell);
+    }
+    // The listeners' own `Drop` is user code too.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(listeners))) {
+        mem::forget(panic);
+    }
+    queue.end();
+}
+
+/// Calls a listener, or a recorder of metrics. Its panic is logged once.
+pub(super) fn call_safely(has_panicked: &AtomicBool, call: impl FnOnce()) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
+    let text = panic_text(panic);
+    if !has_panicked.swap(true, Ordering::Relaxed) {
+        tracing::warn!("a listener panicked, and is still called; its further panics are not logged: {text}");
+    }
+}
+
+/// The thread of the listeners. When it is dropped, the listeners hear the last events, as far as they are fast enough.
+pub(crate) struct ListenerThread(pub(super) Option<Arc<EventQueue>>);
+
+impl Drop for ListenerThread {
+    fn drop(&mut self) {
+        let Some(queue) = &self.0 else { return };
+        queue.close();
+        if !queue.await_end(GRACE) {
+            tracing::warn!("a listener does not return, and is left behind");
+        }
     }
 }
 
@@ -140,7 +195,7 @@ mod tests {
     fn the_end_of_a_listener_is_awaited_no_longer_than_its_grace() {
         let queue = EventQueue::default();
         assert!(!queue.await_end(Duration::ZERO));
-        queue.ends();
+        queue.end();
         assert!(queue.await_end(Duration::MAX));
     }
 }

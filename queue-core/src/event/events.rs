@@ -1,29 +1,26 @@
-//! The listeners of a poller, and how events reach them.
+//! How the events of a poller reach its listeners, and one attempt as they hear of it.
 
+use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::database_clock::DatabaseClock;
-use super::event::Event;
-use super::event_queue::{Batch, EventQueue};
-use super::meter::Meter;
-use crate::error::{Error, panic_text};
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::event::{AttemptEvent, Event};
+use super::event_queue::{EventQueue, Listener, ListenerThread, call_safely, pass_on};
+use crate::error::Error;
+use crate::lock::Mutex;
 use crate::redact::{Redact, redacted};
-
-/// How long the end of a poller waits for its listeners to hear the last events.
-const GRACE: Duration = Duration::from_secs(5);
-
-type Listener = Box<dyn FnMut(&Event) + Send>;
 
 /// The listeners of a poller that is not started yet.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listeners: Vec<Listener>,
-    pub(crate) meter: Meter,
+    /// Counts each event for the facade `metrics`, if the application wants that.
+    pub(crate) meter: Option<fn(&Event)>,
 }
 
 impl Listeners {
@@ -34,7 +31,7 @@ impl Listeners {
     /// Starts the thread of the listeners, if there are any.
     pub(crate) fn start(self, redact: Option<Redact>) -> Result<(Events, ListenerThread), Error> {
         let Listeners { listeners, meter } = self;
-        if listeners.is_empty() && !meter.is_on() {
+        if listeners.is_empty() && meter.is_none() {
             return Ok((Events::default(), ListenerThread(None)));
         }
         let queue = (!listeners.is_empty()).then(Arc::<EventQueue>::default);
@@ -42,43 +39,9 @@ impl Listeners {
             let thread = thread::Builder::new().name("queueable-events".to_owned());
             thread.spawn(move || pass_on(&queue, listeners)).map_err(Error::Thread)?;
         }
-        let has_panicked = AtomicBool::new(false);
-        call_safely(&has_panicked, || meter.describe());
-        let clock = DatabaseClock::default();
+        let (has_panicked, clock) = (AtomicBool::new(false), DatabaseClock::default());
         let heard = Heard { meter, has_panicked, queue: queue.clone(), clock, redact };
         Ok((Events(Some(Arc::new(heard))), ListenerThread(queue)))
-    }
-}
-
-/// Calls the listeners until the queue is closed.
-fn pass_on(queue: &EventQueue, listeners: Vec<Listener>) {
-    let mut listeners: Vec<_> = listeners.into_iter().map(|listener| (listener, AtomicBool::new(false))).collect();
-    let mut tell = |event: &Event| {
-        for (listener, has_panicked) in &mut listeners {
-            call_safely(has_panicked, || listener(event));
-        }
-    };
-    while let Some(Batch { events, dropped, last }) = queue.take() {
-        events.iter().for_each(&mut tell);
-        if dropped > 0 {
-            tracing::warn!(events = dropped, "the listeners are too slow, and events are dropped");
-            tell(&Event::EventsDropped { events: dropped });
-        }
-        last.iter().for_each(&mut tell);
-    }
-    // The listeners' own `Drop` is user code too.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(listeners))) {
-        mem::forget(panic);
-    }
-    queue.ends();
-}
-
-/// Calls a listener, or a recorder of metrics. Its panic is logged once.
-fn call_safely(has_panicked: &AtomicBool, call: impl FnOnce()) {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
-    let text = panic_text(panic);
-    if !has_panicked.swap(true, Ordering::Relaxed) {
-        tracing::warn!("a listener panicked, and is still called; its further panics are not logged: {text}");
     }
 }
 
@@ -88,7 +51,7 @@ pub(crate) struct Events(Option<Arc<Heard>>);
 
 struct Heard {
     /// Called by the thread in which something has happened, so that it misses nothing.
-    meter: Meter,
+    meter: Option<fn(&Event)>,
     /// Whether the meter's recorder has panicked.
     has_panicked: AtomicBool,
     queue: Option<Arc<EventQueue>>,
@@ -120,8 +83,8 @@ impl Events {
     fn tell_by(&self, event: impl FnOnce() -> Event, push: fn(&EventQueue, Event)) {
         let Some(heard) = &self.0 else { return };
         let event = event();
-        if heard.meter.is_on() {
-            call_safely(&heard.has_panicked, || heard.meter.count(&event));
+        if let Some(count) = heard.meter {
+            call_safely(&heard.has_panicked, || count(&event));
         }
         if let Some(queue) = &heard.queue {
             push(queue, event);
@@ -134,15 +97,232 @@ impl Events {
     }
 }
 
-/// The thread of the listeners. When it is dropped, the listeners hear the last events, as far as they are fast enough.
-pub(crate) struct ListenerThread(Option<Arc<EventQueue>>);
+/// How an attempt has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Succeeded,
+    Advanced,
+    RunsAgain,
+    Skipped,
+    WillRetry,
+    GaveUp,
+    Interrupted,
+    Refused,
+    LeaseLost,
+}
 
-impl Drop for ListenerThread {
-    fn drop(&mut self) {
-        let Some(queue) = &self.0 else { return };
-        queue.close();
-        if !queue.await_end(GRACE) {
-            tracing::warn!("a listener does not return, and is left behind");
+/// Follows one attempt for the listeners. Nothing, if nobody listens.
+#[derive(Clone, Default)]
+pub(crate) struct Watch(Option<Arc<Watched>>);
+
+struct Watched {
+    events: Events,
+    entity: &'static str,
+    key: Arc<str>,
+    try_number: u32,
+    /// When the row was due, if that is known.
+    due: Option<DateTime<Utc>>,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    begun: Option<Begun>,
+    is_over_budget: bool,
+    has_ended: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    at: Instant,
+    waited: Option<Duration>,
+}
+
+impl Watch {
+    /// Watches an attempt, if anybody listens.
+    pub(crate) fn new(
+        events: &Events,
+        entity: &'static str,
+        key: &Arc<str>,
+        try_number: u32,
+        due: Option<DateTime<Utc>>,
+    ) -> Self {
+        Watch(events.are_heard().then(|| {
+            Arc::new(Watched {
+                events: events.clone(),
+                entity,
+                key: key.clone(),
+                try_number,
+                due,
+                progress: Mutex::default(),
+            })
+        }))
+    }
+
+    /// Tells whether anybody listens.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Notes that the handler is called. Only the first call counts: a handler that has refused a group is called again for
+    /// each message.
+    pub(crate) fn begins(&self) {
+        let Some(watched) = &self.0 else { return };
+        let waited = watched.due.and_then(|due| watched.events.clock()?.since(due));
+        let is_first = {
+            let mut progress = watched.progress.lock();
+            let is_first = progress.begun.is_none();
+            progress.begun.get_or_insert(Begun { at: Instant::now(), waited });
+            is_first
+        };
+        if is_first {
+            watched.events.tell(|| Event::Begun(watched.attempt(None, None)));
         }
+    }
+
+    /// Notes how the attempt has ended. Only the first end counts.
+    pub(crate) fn ends(&self, ending: Ending, error: Option<&str>, retry_in: Option<Duration>) {
+        if let Some(watched) = &self.0 {
+            watched.ends(ending, error.map(str::to_owned), retry_in);
+        }
+    }
+
+    /// Notes that an attempt that has begun has ended without a result. The cause is not redacted yet.
+    pub(crate) fn is_interrupted(&self, cause: &str) {
+        if let Some(watched) = self.0.as_ref().filter(|watched| watched.has_begun()) {
+            watched.ends(Ending::Interrupted, Some(watched.events.redacted(cause)), None);
+        }
+    }
+
+    /// Notes that the handler is past its timeout.
+    pub(crate) fn is_over_budget(&self) {
+        let Some(watched) = &self.0 else { return };
+        let is_news = {
+            let mut progress = watched.progress.lock();
+            !progress.has_ended && !mem::replace(&mut progress.is_over_budget, true)
+        };
+        if is_news {
+            watched.events.tell(|| Event::OverBudget(watched.attempt(None, None)));
+        }
+    }
+
+    /// Notes that the handler does not return.
+    pub(crate) fn is_stuck(&self, stuck: usize, is_replaced: bool) {
+        self.is_over_budget();
+        if let Some(watched) = &self.0 {
+            watched.events.tell(|| Event::WorkerStuck { attempt: watched.attempt(None, None), stuck, is_replaced });
+        }
+    }
+}
+
+impl Watched {
+    fn has_begun(&self) -> bool {
+        self.progress.lock().begun.is_some()
+    }
+
+    fn attempt(&self, error: Option<String>, retry_in: Option<Duration>) -> AttemptEvent {
+        let begun = self.progress.lock().begun;
+        AttemptEvent {
+            entity: self.entity,
+            key: self.key.clone(),
+            try_number: self.try_number,
+            waited: begun.and_then(|begun| begun.waited),
+            duration: begun.map(|begun| begun.at.elapsed()),
+            retry_in,
+            error,
+        }
+    }
+
+    fn ends(&self, ending: Ending, error: Option<String>, retry_in: Option<Duration>) {
+        if mem::replace(&mut self.progress.lock().has_ended, true) {
+            return;
+        }
+        let event = match ending {
+            Ending::Succeeded => Event::Succeeded,
+            Ending::Advanced => Event::Advanced,
+            Ending::RunsAgain => Event::RunsAgain,
+            Ending::Skipped => Event::Skipped,
+            Ending::WillRetry => Event::WillRetry,
+            Ending::GaveUp => Event::GaveUp,
+            Ending::Interrupted => Event::Interrupted,
+            Ending::Refused => Event::Refused,
+            Ending::LeaseLost => Event::LeaseLost,
+        };
+        self.events.tell(|| event(self.attempt(error, retry_in)));
+    }
+}
+
+impl Drop for Watched {
+    /// An attempt that has begun, and of which nobody has told an end, has recorded nothing.
+    fn drop(&mut self) {
+        if self.has_begun() {
+            self.ends(Ending::Interrupted, None, None);
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.0.as_ref().map(|watched| &watched.key)).finish()
+    }
+}
+
+/// How long a reading is used. In this time two clocks drift apart by less than a millisecond.
+const READ_EVERY: Duration = Duration::from_secs(10);
+
+/// The last reading of the database's clock. It serves reports alone: what is due, the database decides.
+#[derive(Debug, Default)]
+pub(crate) struct DatabaseClock(Mutex<Option<Reading>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    time: DateTime<Utc>,
+    at: Instant,
+}
+
+impl DatabaseClock {
+    /// Tells whether the clock is to be read again.
+    pub(crate) fn has_to_be_read(&self) -> bool {
+        self.reading().is_none_or(|reading| reading.at.elapsed() >= READ_EVERY)
+    }
+
+    /// Takes the time that the database has answered to a question of this moment.
+    pub(crate) fn tell(&self, time: DateTime<Utc>, asked: Instant) {
+        // The database has answered at some time between the question and now.
+        let at = asked + asked.elapsed() / 2;
+        *self.0.lock() = Some(Reading { time, at });
+    }
+
+    /// Returns how long ago a time was, zero if it lies in the future. `None`: the clock was never read.
+    pub(crate) fn since(&self, time: DateTime<Utc>) -> Option<Duration> {
+        let reading = self.reading()?;
+        let before = (reading.time - time).max(TimeDelta::MIN);
+        let elapsed = TimeDelta::from_std(reading.at.elapsed()).ok()?;
+        let waited = before.checked_add(&elapsed)?;
+        Some(waited.to_std().unwrap_or_default())
+    }
+
+    fn reading(&self) -> Option<Reading> {
+        *self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_as_long_ago_as_the_databases_clock_says() {
+        let clock = DatabaseClock::default();
+        let time: DateTime<Utc> = "2001-02-03T04:05:06Z".parse().expect("a time");
+        assert!(clock.has_to_be_read() && clock.since(time).is_none());
+        clock.tell(time, Instant::now());
+        assert!(!clock.has_to_be_read());
+        let hour = TimeDelta::hours(1);
+        let ago = clock.since(time - hour).expect("the clock was read");
+        assert!(ago >= Duration::from_secs(3600) && ago < Duration::from_secs(4000), "{ago:?}");
+        assert_eq!(clock.since(time + hour), Some(Duration::ZERO));
+        assert!(clock.since(DateTime::<Utc>::MIN_UTC).is_some());
+        assert_eq!(clock.since(DateTime::<Utc>::MAX_UTC), Some(Duration::ZERO));
     }
 }

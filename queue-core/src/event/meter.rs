@@ -11,63 +11,39 @@ const OVER_BUDGET: &str = "queueable_handlers_over_budget_total";
 const STUCK: &str = "queueable_workers_stuck_total";
 const LOST: &str = "queueable_connections_lost_total";
 
-/// Counts events, if it is on.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Meter {
-    is_on: bool,
+/// Counts an event. With the first one, which says that the poller starts, the recorder hears what the metrics mean.
+pub(crate) fn count_for_metrics(event: &Event) {
+    match event {
+        Event::Begun(AttemptEvent { entity, waited: Some(waited), .. }) => {
+            histogram!(WAIT, "entity" => *entity).record(waited.as_secs_f64());
+        }
+        Event::Succeeded(attempt) => ended(attempt, "succeeded"),
+        Event::Advanced(attempt) => ended(attempt, "advanced"),
+        Event::RunsAgain(attempt) => ended(attempt, "runs_again"),
+        Event::Skipped(attempt) => ended(attempt, "skipped"),
+        Event::WillRetry(attempt) => ended(attempt, "will_retry"),
+        Event::GaveUp(attempt) => ended(attempt, "gave_up"),
+        Event::Interrupted(attempt) => ended(attempt, "interrupted"),
+        Event::Refused(attempt) => ended(attempt, "refused"),
+        Event::LeaseLost(attempt) => ended(attempt, "lease_lost"),
+        Event::OverBudget(attempt) => counter!(OVER_BUDGET, "entity" => attempt.entity).increment(1),
+        Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
+        Event::ConnectionLost { .. } => counter!(LOST).increment(1),
+        Event::PollerStarted { .. } => describe(),
+        Event::Begun(_)
+        | Event::ConnectionRegained { .. }
+        | Event::EventsDropped { .. }
+        | Event::PollerStopped { .. } => {}
+    }
 }
 
-impl Meter {
-    /// A meter that counts.
-    pub(crate) fn on() -> Self {
-        Meter { is_on: true }
-    }
-
-    pub(crate) fn is_on(self) -> bool {
-        self.is_on
-    }
-
-    /// Describes the metrics to the recorder.
-    pub(crate) fn describe(self) {
-        if !self.is_on {
-            return;
-        }
-        describe_counter!(ATTEMPTS, Unit::Count, "Attempts that have ended, by entity and outcome");
-        describe_histogram!(DURATION, Unit::Seconds, "From the call of the handler to the known commit");
-        describe_histogram!(WAIT, Unit::Seconds, "From the due time to the call of the handler");
-        describe_counter!(OVER_BUDGET, Unit::Count, "Handlers that were past their timeout");
-        describe_counter!(STUCK, Unit::Count, "Handlers that did not return after their timeout");
-        describe_counter!(LOST, Unit::Count, "Times at which a poller's threads began to lack connections");
-    }
-
-    /// Counts an event.
-    pub(crate) fn count(self, event: &Event) {
-        if !self.is_on {
-            return;
-        }
-        match event {
-            Event::Begun(AttemptEvent { entity, waited: Some(waited), .. }) => {
-                histogram!(WAIT, "entity" => *entity).record(waited.as_secs_f64());
-            }
-            Event::Succeeded(attempt) => ended(attempt, "succeeded"),
-            Event::Advanced(attempt) => ended(attempt, "advanced"),
-            Event::RunsAgain(attempt) => ended(attempt, "runs_again"),
-            Event::Skipped(attempt) => ended(attempt, "skipped"),
-            Event::WillRetry(attempt) => ended(attempt, "will_retry"),
-            Event::GaveUp(attempt) => ended(attempt, "gave_up"),
-            Event::Interrupted(attempt) => ended(attempt, "interrupted"),
-            Event::Refused(attempt) => ended(attempt, "refused"),
-            Event::LeaseLost(attempt) => ended(attempt, "lease_lost"),
-            Event::OverBudget(attempt) => counter!(OVER_BUDGET, "entity" => attempt.entity).increment(1),
-            Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
-            Event::ConnectionLost { .. } => counter!(LOST).increment(1),
-            Event::Begun(_)
-            | Event::ConnectionRegained { .. }
-            | Event::EventsDropped { .. }
-            | Event::PollerStarted { .. }
-            | Event::PollerStopped { .. } => {}
-        }
-    }
+fn describe() {
+    describe_counter!(ATTEMPTS, Unit::Count, "Attempts that have ended, by entity and outcome");
+    describe_histogram!(DURATION, Unit::Seconds, "From the call of the handler to the known commit");
+    describe_histogram!(WAIT, Unit::Seconds, "From the due time to the call of the handler");
+    describe_counter!(OVER_BUDGET, Unit::Count, "Handlers that were past their timeout");
+    describe_counter!(STUCK, Unit::Count, "Handlers that did not return after their timeout");
+    describe_counter!(LOST, Unit::Count, "Times at which a poller's threads began to lack connections");
 }
 
 fn ended(attempt: &AttemptEvent, outcome: &'static str) {

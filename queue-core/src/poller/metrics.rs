@@ -3,7 +3,7 @@
 use diesel::r2d2::R2D2Connection;
 
 use super::poller::Poller;
-use crate::event::Meter;
+use crate::event::count_for_metrics;
 
 impl<C: R2D2Connection + 'static> Poller<C> {
     /// Counts what happens through the facade `metrics`, for the recorder that the application has installed before the
@@ -44,7 +44,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// # Ok(()) }
     /// ```
     pub fn metrics(mut self) -> Self {
-        self.listeners.meter = Meter::on();
+        self.listeners.meter = Some(count_for_metrics);
         self
     }
 }
