@@ -3,13 +3,11 @@
 //! Pollers that take part read the table once a second, and no claim does. Here are the values, and their reading and
 //! writing; what a pause does is in `poller`.
 
-mod check;
 mod pause;
 mod paused;
 
 pub use self::pause::Pause;
 pub use self::paused::{Paused, pauses};
 
-pub(crate) use self::check::check_control;
 pub(crate) use self::pause::{name_of, pause, resume};
-pub(crate) use self::paused::{Nonsense, StandingPause, pauses_of, standing_pauses};
+pub(crate) use self::paused::{Nonsense, StandingPause, check_control, pauses_of, standing_pauses};

@@ -1,4 +1,4 @@
-//! The pauses that are in the control table.
+//! The pauses that are in the control table, and the check of the table before a poller starts that takes part in control.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{AsQueueConnection, CONTROL_TABLE, QueueConnection, load};
-use crate::error::Error;
-use crate::row::{PauseRow, PauseType};
+use crate::backend::{AsQueueConnection, CONTROL_TABLE, ErrorClass, QueueConnection, load};
+use crate::error::{Error, Finding};
+use crate::row::{PauseRow, PauseType, failure_text};
 use crate::statement::ReadPauses;
 
 /// What stands before a stage in the scope of a pause.
@@ -165,6 +165,30 @@ pub(super) fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(
         false => Err(Error::Control(format!(
             "there is no table {CONTROL_TABLE} that this session can see: run the migration of `Migrations::new().control()`"
         ))),
+    }
+}
+
+/// Finds out whether the session can read the control table.
+pub(crate) fn check_control<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<Finding>> {
+    let finding = |problem, mend| Some(Finding { entity: "control".to_owned(), problem, mend });
+    let grant = match connection.grantee()? {
+        Some(grantee) => format!("GRANT SELECT ON {CONTROL_TABLE} TO {grantee}"),
+        None => "let the process read the database's file".to_owned(),
+    };
+    if !connection.has_control()? {
+        return Ok(finding(
+            format!("there is no table {CONTROL_TABLE} that this session can see, and the poller asks for `control`"),
+            format!(
+                "run the migration of `Migrations::new().control()`; or if there is one, {grant}, and put its schema into \
+                 the search path of the session"
+            ),
+        ));
+    }
+    match standing_pauses(connection) {
+        Err(error) if C::classify(&error) == ErrorClass::Other => {
+            Ok(finding(format!("the table {CONTROL_TABLE} cannot be read: {}", failure_text(&error, 500)), grant))
+        }
+        read => read.map(|_| None),
     }
 }
 
