@@ -1,6 +1,6 @@
 //! Crash accounting: finds a row whose handler ends the process, although the row's transaction is lost with it.
 //!
-//! Each worker notes in a file of its own what it is about to run (`in_flight_file.rs`). The file's lock ends with the
+//! Each worker notes in a file of its own what it is about to run (`in_flight.rs`). The file's lock ends with the
 //! process, and the next poller in that directory takes over the notes (`reports.rs`). When a worker claims a reported
 //! row, it writes the number of crashes on the row itself (`crash_count.rs`), in a transaction of its own
 //! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): from then on only a crash
@@ -10,20 +10,20 @@
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use super::accounting::CrashAccounting;
+use serde::{Deserialize, Serialize};
+
 use super::crash_count::Suspicion;
 use super::crash_directory::CrashDirectory;
 use super::exclusive_run::Concurrency;
-use super::in_flight_file::InFlightFile;
-use super::in_flight_record::Entry;
+use super::in_flight::{Entry, InFlightFile};
 use super::reports::CrashReports;
 use crate::error::Error;
 use crate::lock::Mutex;
 use crate::log::RateLimitedLog;
-use crate::row::Fence;
+use crate::row::{ErrorText, Fence};
 
 /// What a poller knows about crashes.
 pub(crate) struct Crashes {
@@ -183,6 +183,131 @@ fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> O
         troubles.join(", ")
     );
     None
+}
+
+/// How a poller finds rows whose handler ends the whole process: by an abort, a stack overflow, or lack of memory.
+///
+/// After a crash, the database rolls such a row back with everything that its attempt wrote. Without crash accounting
+/// it would be due again, and end every process that claims it. With it the queue sets the row aside after three
+/// crashes: it becomes `FAILED`, and its error text says why. Rows that ran beside it are suspects: each runs once
+/// more, alone in its process, and is cleared.
+///
+/// A process that is killed from outside looks the same: `kill -9` makes suspects too, and so does
+/// [`std::process::exit`] while handlers run. A row that is running at three such ends in a row, the last two alone in
+/// its process, is set aside. So stop a service by [`PollerHandle::shutdown`], which leaves no suspects, however short
+/// its grace. A crash while a row is decoded is not counted. A crash in a call under a lease is left to the lease: the
+/// claim has counted the attempt as a try, and the row is due again when the lease has ended.
+///
+/// ```
+/// use queueable::{CrashAccounting, PollerSettings};
+///
+/// assert_eq!(PollerSettings::default().crash_accounting, CrashAccounting::On);
+/// ```
+///
+/// [`PollerHandle::shutdown`]: crate::PollerHandle::shutdown
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CrashAccounting {
+    /// Each worker notes in a small file of its own what it is about to run, and a process that starts later reads the
+    /// files of those that have died. It costs no statement, and a few microseconds for each message. This is the
+    /// default.
+    #[default]
+    On,
+    /// The worker marks the row itself before its handler runs. This is for machines whose files do not outlive the
+    /// process, as in many containers. It costs one more transaction for each message (four statements), and after a
+    /// crash the row waits for its timeout. Messages of groups run one by one. A process that is ended while a handler
+    /// runs leaves a mark, even by a shutdown whose grace is over.
+    Strict,
+    /// Crashes are not counted.
+    Off,
+}
+
+/// The crash records of one worker.
+pub(crate) struct Recorder {
+    /// What its poller knows about crashes.
+    pub(crate) crashes: Arc<Crashes>,
+    state: Mutex<RecorderState>,
+}
+
+struct RecorderState {
+    in_flight_file: Option<InFlightFile>,
+    concurrency: Concurrency,
+    mark: Option<CrashMark>,
+}
+
+impl Recorder {
+    /// Makes the recorder of one worker.
+    pub(crate) fn new(crashes: Arc<Crashes>) -> Self {
+        let in_flight_file = crashes.in_flight_file();
+        let state = RecorderState { in_flight_file, concurrency: Concurrency::default(), mark: None };
+        Recorder { crashes, state: Mutex::new(state) }
+    }
+
+    /// Sets what else runs in this process, until the next call.
+    pub(crate) fn set_concurrency(&self, concurrency: Concurrency) {
+        self.state.lock().concurrency = concurrency;
+    }
+
+    /// Decides what to do with a row that was claimed in this state and with this error text.
+    pub(crate) fn decide(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> CrashAction {
+        self.crashes.decide(queue, key, fence, text, self.concurrency())
+    }
+
+    /// Tells whether every row is marked before its handler runs, so that none shares its transaction with others.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.crashes.accounting == CrashAccounting::Strict
+    }
+
+    /// Tells whether the worker has asked to be alone in its process, and is.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.concurrency() != Concurrency::Others
+    }
+
+    /// Records that these rows are about to be handled.
+    pub(crate) fn begin<'k, K: Display + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
+        let mut state = self.state.lock();
+        let RecorderState { in_flight_file: Some(in_flight_file), concurrency, .. } = &mut *state else { return };
+        let rows: Vec<_> = rows.into_iter().collect();
+        let alone = rows.len() == 1 && *concurrency == Concurrency::Nobody;
+        let entry = |(key, fence): (&K, Fence)| Entry::new(queue, &key.to_string(), fence, alone);
+        let entries: Vec<_> = rows.into_iter().map(entry).collect();
+        self.crashes.log_io_error(in_flight_file.write(&entries));
+    }
+
+    /// Records that they were handled, however it ended.
+    pub(crate) fn end(&self) {
+        if let Some(in_flight_file) = &mut self.state.lock().in_flight_file {
+            self.crashes.log_io_error(in_flight_file.clear());
+        }
+    }
+
+    /// Notes that the row has a mark, which must be removed if the attempt ends without a settlement.
+    pub(crate) fn set_mark(&self, mark: CrashMark) {
+        self.state.lock().mark = Some(mark);
+    }
+
+    /// Takes the mark of the last claimed row, if its attempt has not written on the row.
+    pub(crate) fn take_mark(&self) -> Option<CrashMark> {
+        self.state.lock().mark.take()
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        self.state.lock().concurrency
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Recorder::new(Arc::new(Crashes::off()))
+    }
+}
+
+/// A mark on a row, and the text that it replaced.
+#[derive(Debug)]
+pub(crate) struct CrashMark {
+    pub(crate) text: String,
+    pub(crate) before: ErrorText,
 }
 
 #[cfg(test)]

@@ -8,9 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::crash_directory::{CrashDirectory, LARGEST, is_there, open_own};
-use super::in_flight_file::{InFlightFile, SUFFIX};
-use super::in_flight_record;
-use super::in_flight_record::Entry;
+use super::in_flight::{self, Entry, InFlightFile, SUFFIX};
 
 /// How many reports are kept; the oldest are dropped first.
 const KEPT: usize = 1000;
@@ -134,7 +132,7 @@ impl CrashReports {
         }
         let mut text = Vec::new();
         (&file).take(LARGEST).read_to_end(&mut text)?;
-        let Some(found) = in_flight_record::read(&text, &self.file.database) else {
+        let Some(found) = in_flight::read(&text, &self.file.database) else {
             let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
             if age > STALE {
                 fs::remove_file(path)?;
@@ -159,7 +157,7 @@ impl CrashReports {
 
     /// Leaves in a dead process's file the reports for other pollers.
     fn leave(&self, file: &mut File, others: &[Entry]) -> io::Result<()> {
-        let mut text = in_flight_record::header(&self.file.database);
+        let mut text = in_flight::header(&self.file.database);
         others.iter().for_each(|entry| entry.push(&mut text));
         file.set_len(0)?;
         file.write_all(text.as_bytes())
@@ -253,7 +251,7 @@ mod tests {
     }
 
     fn record(entries: &[Entry]) -> String {
-        let mut text = in_flight_record::header("shop");
+        let mut text = in_flight::header("shop");
         entries.iter().for_each(|entry| entry.push(&mut text));
         text
     }
@@ -286,7 +284,7 @@ mod tests {
     }
 
     fn carried(directory: &TestDirectory, reports: &CrashReports) -> Vec<Entry> {
-        in_flight_record::read(
+        in_flight::read(
             &fs::read(directory.path().join(reports.file.name().expect("the test's own files")))
                 .expect("the test's own files"),
             "shop",
