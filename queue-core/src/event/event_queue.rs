@@ -6,7 +6,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::event::Event;
 use crate::error::panic_text;
@@ -106,16 +106,9 @@ impl EventQueue {
 
     /// Waits until the listeners' thread has ended, but no longer than this. Returns whether it has.
     fn await_end(&self, grace: Duration) -> bool {
-        let begun = Instant::now();
-        let mut waiting = self.waiting.lock();
-        while !waiting.has_ended {
-            let left = grace.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return false;
-            }
-            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let is_at_work = |waiting: &mut Waiting| !waiting.has_ended;
+        let waited = self.changed.wait_timeout_while(self.waiting.lock(), grace, is_at_work);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 

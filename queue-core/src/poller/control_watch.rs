@@ -62,7 +62,7 @@ impl ControlWatch {
     ///
     /// If the table cannot be read, what was known stays: a pause that would end because a connection is lost could
     /// charge every customer.
-    pub(super) fn look<C: QueueConnection>(
+    pub(super) fn refresh<C: QueueConnection>(
         &mut self,
         holder: &mut SessionHolder<C>,
         shared: &PollerShared<C>,

@@ -179,7 +179,7 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
     }
 
     fn health(&self) -> Health {
-        if self.health.is_asked() {
+        if self.health.note_question() {
             // The scout reads now what nobody has asked for so far.
             self.wake_signal.notify(None);
         }

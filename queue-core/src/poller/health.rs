@@ -78,11 +78,14 @@ impl Health {
 }
 
 /// What the scout notes for those who ask how the poller is.
-pub(crate) struct HealthBoard {
-    asked: Mutex<Option<Instant>>,
-    last_look: Mutex<Option<Instant>>,
+pub(crate) struct HealthBoard(Mutex<Notes>);
+
+struct Notes {
+    /// When somebody has asked last.
+    asked: Option<Instant>,
+    last_look: Option<Instant>,
     /// The oldest due row of each runner.
-    oldest: Vec<Mutex<Option<Reading>>>,
+    oldest: Vec<Option<Reading>>,
 }
 
 #[derive(Clone, Copy)]
@@ -94,45 +97,43 @@ struct Reading {
 
 impl HealthBoard {
     pub(crate) fn new(runners: usize) -> Self {
-        HealthBoard {
-            asked: Mutex::default(),
-            last_look: Mutex::default(),
-            oldest: (0..runners).map(|_| Mutex::default()).collect(),
-        }
+        HealthBoard(Mutex::new(Notes { asked: None, last_look: None, oldest: vec![None; runners] }))
     }
 
     /// Notes that somebody asks. Returns whether nobody has lately, so that the scout has not read anything.
-    pub(crate) fn is_asked(&self) -> bool {
-        let before = self.asked.lock().replace(Instant::now());
+    pub(crate) fn note_question(&self) -> bool {
+        let before = self.0.lock().asked.replace(Instant::now());
         before.is_none_or(|before| before.elapsed() >= ASKED)
     }
 
     /// Notes that the database has answered the scout.
-    pub(crate) fn has_looked(&self) {
-        *self.last_look.lock() = Some(Instant::now());
+    pub(crate) fn note_answer(&self) {
+        self.0.lock().last_look = Some(Instant::now());
     }
 
     /// Tells whether somebody wants to know the oldest due row of a runner, and it was not read lately.
     pub(crate) fn wants(&self, runner: usize) -> bool {
-        let is_asked = self.asked.lock().is_some_and(|asked| asked.elapsed() < ASKED);
-        is_asked && self.oldest[runner].lock().is_none_or(|reading| reading.next <= Instant::now())
+        let notes = self.0.lock();
+        let is_asked = notes.asked.is_some_and(|asked| asked.elapsed() < ASKED);
+        is_asked && notes.oldest[runner].is_none_or(|reading| reading.next <= Instant::now())
     }
 
     /// Takes what was read in answer to a question of this moment.
-    pub(crate) fn has_read(&self, runner: usize, oldest_due: Option<Duration>, asked: Instant) {
+    pub(crate) fn note_oldest_due(&self, runner: usize, oldest_due: Option<Duration>, asked: Instant) {
         let at = Instant::now();
         let next = at + READ_EVERY.max((at - asked).saturating_mul(REST));
-        *self.oldest[runner].lock() = Some(Reading { oldest_due, at, next });
-        self.has_looked();
+        let mut notes = self.0.lock();
+        notes.oldest[runner] = Some(Reading { oldest_due, at, next });
+        notes.last_look = Some(at);
     }
 
     pub(crate) fn last_look(&self) -> Option<Duration> {
-        self.last_look.lock().map(|at| at.elapsed())
+        self.0.lock().last_look.map(|at| at.elapsed())
     }
 
     /// Returns the health of a runner's entity, of whose messages so many are running.
     pub(crate) fn entity(&self, runner: usize, entity: &str, running: usize) -> EntityHealth {
-        let reading = *self.oldest[runner].lock();
+        let reading = self.0.lock().oldest[runner];
         EntityHealth {
             entity: entity.to_owned(),
             running,
@@ -150,11 +151,11 @@ mod tests {
     fn nothing_is_read_for_nobody_and_a_slow_reading_has_a_long_rest() {
         let board = HealthBoard::new(1);
         assert!(!board.wants(0));
-        assert!(board.is_asked() && board.wants(0) && !board.is_asked());
+        assert!(board.note_question() && board.wants(0) && !board.note_question());
         let asked = Instant::now();
-        board.has_read(0, Some(Duration::from_secs(9)), asked);
+        board.note_oldest_due(0, Some(Duration::from_secs(9)), asked);
         assert!(!board.wants(0));
-        let reading = board.oldest[0].lock().expect("what was read");
+        let reading = board.0.lock().oldest[0].expect("what was read");
         let took = reading.at - asked;
         assert_eq!(reading.next - reading.at, READ_EVERY.max(took * REST));
         let entity = board.entity(0, "Payment", 2);

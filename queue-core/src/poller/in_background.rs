@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::handle::{Controls, PollerHandle, Shutdown};
 use super::poller::Poller;
-use super::reentrance::inherit_turn;
 use super::start::start;
+use super::worker::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::error::Error;

@@ -143,7 +143,7 @@ impl Listener {
     }
 
     /// Notes that a probe for this runner has found rows without a notification.
-    pub(crate) fn has_missed<C: QueueConnection>(
+    pub(crate) fn note_missed<C: QueueConnection>(
         &mut self,
         runner: usize,
         holder: &mut SessionHolder<C>,
@@ -151,7 +151,7 @@ impl Listener {
     ) {
         let Some(session) = holder.open_session() else { return };
         let Some(channel) = self.channels.iter_mut().find(|channel| channel.runner == runner) else { return };
-        if session.subscriptions.listen(&channel.name) && channel.misses.are_many(Instant::now()) {
+        if session.subscriptions.listen(&channel.name) && channel.misses.add(Instant::now()) {
             let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
                          between, or a trigger switched off?";
             shared.warn(runner, cause);
@@ -161,7 +161,7 @@ impl Listener {
 
 impl Misses {
     /// Counts a miss. Returns `true` once, when there are many.
-    fn are_many(&mut self, now: Instant) -> bool {
+    fn add(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
         if now.saturating_duration_since(first) > MISSED_WITHIN {
             *self = Misses { first: Some(now), count: 0 };
@@ -180,11 +180,11 @@ mod tests {
         let start = Instant::now();
         let mut misses = Misses::default();
         for hour in 0..1000 {
-            assert!(!misses.are_many(start + MISSED_WITHIN * hour * 2), "{hour}");
+            assert!(!misses.add(start + MISSED_WITHIN * hour * 2), "{hour}");
         }
         let later = start + MISSED_WITHIN * 3000;
         let minute = Duration::from_secs(60);
-        let warned: Vec<_> = (0..5).map(|minutes| misses.are_many(later + minute * minutes)).collect();
+        let warned: Vec<_> = (0..5).map(|minutes| misses.add(later + minute * minutes)).collect();
         assert_eq!(warned, [false, false, true, false, false]);
     }
 }

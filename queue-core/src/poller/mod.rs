@@ -14,17 +14,13 @@ mod listener;
 mod metrics;
 mod poll_timer;
 mod poller;
-mod preflight;
-mod reentrance;
-mod replace_stuck;
 mod scout;
 mod serve;
-mod sessions;
 mod settings;
 mod shared;
 mod start;
+mod timeouts;
 pub(crate) mod wake;
-mod window_gate;
 mod work_board;
 mod worker;
 

@@ -61,13 +61,23 @@ impl PollTimer {
     }
 
     /// Counts a probe. Returns whether nobody has asked for it.
-    pub(crate) fn begins_probe(&mut self, now: Instant) -> bool {
+    pub(crate) fn begin_probe(&mut self, now: Instant) -> bool {
         self.spent_until = self.spent_until.max(now) + COST;
         std::mem::take(&mut self.is_routine)
     }
 
+    /// Hears news of its runner: a row is announced, or the workers find nothing more.
+    pub(crate) fn hear(&mut self, is_announced: bool, is_drained: bool, has_work: bool, now: Instant) {
+        match (is_announced, has_work) {
+            (true, true) => self.remember(now),
+            (true, false) => self.await_enqueue(now),
+            (false, false) if is_drained => self.recall(now),
+            (false, _) => {}
+        }
+    }
+
     /// Notes that a row is about to be enqueued.
-    pub(crate) fn await_enqueue(&mut self, now: Instant) {
+    fn await_enqueue(&mut self, now: Instant) {
         self.awaited_since = Some(now);
         self.probe_at(now + FIRST_PAUSE);
     }
@@ -78,7 +88,7 @@ impl PollTimer {
     }
 
     /// Notes that the workers find nothing more: they may have missed a row that was enqueued meanwhile.
-    pub(crate) fn recall(&mut self, now: Instant) {
+    fn recall(&mut self, now: Instant) {
         // Only the first of the announcements between two probes was heard.
         if self.remembered.take().is_some_and(|since| now.saturating_duration_since(since) < PATIENCE * 2) {
             return self.await_enqueue(now);
@@ -96,7 +106,7 @@ impl PollTimer {
     }
 
     /// Notes that a due row was found, most likely the awaited one: the dense probes are over.
-    pub(crate) fn found(&mut self, now: Instant) {
+    pub(crate) fn note_found(&mut self, now: Instant) {
         self.awaited_since = self.awaited_since.map(|since| now.checked_sub(DENSE).unwrap_or(since).min(since));
     }
 
@@ -160,7 +170,7 @@ mod tests {
             timer.await_enqueue(now);
             if timer.next_probe <= now {
                 probes += 1;
-                timer.begins_probe(now);
+                timer.begin_probe(now);
                 timer.next_probe = now + Duration::from_secs(1);
             }
         }

@@ -6,13 +6,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::control_watch::ControlWatch;
-use super::gate::Gate;
 use super::listener::Listener;
 use super::poll_timer::PollTimer;
-use super::replace_stuck::replace_stuck;
 use super::shared::PollerShared;
+use super::timeouts::{enforce_timeouts, next_timeout};
 use super::wake::WakeReasons;
-use crate::backend::{LockSql, QueueConnection, SessionHolder};
+use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::PROBE_INTERVAL;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
@@ -25,8 +24,8 @@ const HELD_PAUSE: Duration = Duration::from_millis(50);
 /// The shortest time for which a window stays closed: a closure of no time would not say that nothing is due.
 const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 
-/// The shortest time between two searches for the records of dead processes.
-const SHORTEST_ADOPTION: Duration = Duration::from_secs(1);
+/// The shortest time between two searches for the records of dead processes and for another file of the database.
+const SHORTEST_SURVEY: Duration = Duration::from_secs(1);
 
 /// How the scout backs off from a database in trouble.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duration::from_millis(400));
@@ -39,6 +38,10 @@ const RESTART: Duration = Duration::from_secs(1);
 
 /// The result of a probe for a runner.
 enum Seen {
+    /// The workers are busy, and report when they find nothing more.
+    Busy,
+    /// Its queue is paused.
+    Paused,
     /// Its window is closed for this long.
     Closed(Duration),
     /// The next row is due after this time. `None`: no row is known to become due.
@@ -71,7 +74,7 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    fn watch(&mut self, shared: &PollerShared<C>, has_tried: &mut Option<Sender<()>>) {
+    fn watch(&mut self, shared: &Arc<PollerShared<C>>, has_tried: &mut Option<Sender<()>>) {
         let now = Instant::now();
         let mut timers: Vec<_> = shared.runners.iter().map(|_| PollTimer::new(now)).collect();
         let mut holder = shared.sessions.of_scout();
@@ -80,49 +83,59 @@ impl<C: QueueConnection> Scout<C> {
         let _ = holder.session();
         self.read_clock(&mut holder);
         drop(has_tried);
-        let mut next_adoption = now;
-        let mut file = None;
+        let (mut next_survey, mut file) = (now, None);
         while !shared.board.is_stopping() {
-            if next_adoption <= Instant::now() {
+            if next_survey <= Instant::now() {
                 shared.crashes.adopt();
-                self.follow_file(&mut holder, &mut file);
+                shared.follow_file(&mut holder, &mut file);
                 self.read_clock(&mut holder);
-                next_adoption = Instant::now() + shared.settings.poll_interval.max(SHORTEST_ADOPTION);
+                next_survey = Instant::now() + shared.settings.poll_interval.max(SHORTEST_SURVEY);
             }
-            if !self.control.look(&mut holder, shared, &mut timers) {
+            if !self.control.refresh(&mut holder, shared, &mut timers) {
                 // A row that is paused must not begin because nobody knows of it yet.
                 shared.board.pause(UNTIL_KNOWN);
                 continue;
             }
-            for (runner, timer) in timers.iter_mut().enumerate() {
-                if timer.next_probe <= Instant::now() {
-                    timer.nothing_due = self.probe_safely(&mut holder, runner, timer);
-                }
-            }
+            self.probe_runners(&mut holder, &mut timers);
             self.read_oldest_due(&mut holder);
-            self.enforce_timeouts(&mut holder);
+            enforce_timeouts(shared, &mut holder);
             if self.until_idle && shared.board.is_quiet() {
-                let turns = shared.board.turns();
-                let mut stale = timers.iter_mut().filter(|timer| timer.turns_seen != turns).peekable();
-                if stale.peek().is_some() {
-                    // A handler may have made rows of another queue due.
-                    stale.for_each(|timer| timer.probe_now(Instant::now()));
+                if self.probe_after_turns(&mut timers) {
                     continue;
                 }
-                if timers.iter().all(|timer| timer.nothing_due)
-                    && !shared
-                        .runners
-                        .iter()
-                        .zip(&shared.gates)
-                        .any(|(runner, gate)| gate.is_open() && runner.served().has_interrupted())
-                {
-                    self.control.tell_what_is_left(shared);
-                    return;
+                if self.is_nothing_left(&timers) {
+                    return self.control.tell_what_is_left(shared);
                 }
             }
             let reasons = self.wait(&mut holder, &mut timers);
             self.answer(reasons, &mut timers);
         }
+    }
+
+    /// Probes for the runners whose time it is.
+    fn probe_runners(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) {
+        for (runner, timer) in timers.iter_mut().enumerate() {
+            if timer.next_probe <= Instant::now() {
+                timer.nothing_due = self.probe_safely(holder, runner, timer);
+            }
+        }
+    }
+
+    /// Sets a probe for each runner that was probed for before the last turn ended: a handler may have made rows of another
+    /// queue due. Returns whether there are any.
+    fn probe_after_turns(&self, timers: &mut [PollTimer]) -> bool {
+        let turns = self.shared.board.turns();
+        let mut stale = timers.iter_mut().filter(|timer| timer.turns_seen != turns).peekable();
+        let is_any = stale.peek().is_some();
+        stale.for_each(|timer| timer.probe_now(Instant::now()));
+        is_any
+    }
+
+    /// Tells whether nothing is due, and no row waits after an interrupted attempt.
+    fn is_nothing_left(&self, timers: &[PollTimer]) -> bool {
+        let mut runners = self.shared.runners.iter().zip(&self.shared.gates);
+        timers.iter().all(|timer| timer.nothing_due)
+            && !runners.any(|(runner, gate)| gate.is_open() && runner.served().has_interrupted())
     }
 
     /// Reads the database's clock for the listeners, if there are any and it was not read lately.
@@ -144,26 +157,7 @@ impl<C: QueueConnection> Scout<C> {
             let asked = Instant::now();
             // The next probe logs trouble with the session.
             let Ok(Ok(oldest)) = holder.session().map(|session| runner.served().oldest_due(session)) else { return };
-            self.shared.health.has_read(number, oldest, asked);
-        }
-    }
-
-    /// Moves to the file that has replaced the database's, as when a backup is restored. An open connection stays with
-    /// the old file, which has no name any more.
-    fn follow_file(&self, holder: &mut SessionHolder<C>, file: &mut Option<(u64, u64)>) {
-        let shared = &*self.shared;
-        if !C::Backend::ONE_WRITER {
-            return;
-        }
-        // The next probe logs trouble with the session.
-        let Ok(Ok(Some(found))) = holder.session().map(|session| session.file_identity()) else { return };
-        if file.replace(found).is_some_and(|before| before != found) {
-            let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
-                        while the queue ran, what was committed to the old one since its copy was made is lost";
-            shared.log.warn("poller", text);
-            shared.sessions.connections.close_idle();
-            let files = shared.sessions.file_has_moved();
-            holder.move_to_file(files);
+            self.shared.health.note_oldest_due(number, oldest, asked);
         }
     }
 
@@ -180,48 +174,29 @@ impl<C: QueueConnection> Scout<C> {
     fn probe(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
         let shared = &*self.shared;
         // Before the probe: it may not see rows that are announced from here on.
-        shared.wake_signal.begins_probe(shared.runners[runner].info().queue);
-        let is_routine = timer.begins_probe(Instant::now());
+        shared.wake_signal.begin_probe(shared.runners[runner].info().queue);
+        let is_routine = timer.begin_probe(Instant::now());
         let interval = jittered(shared.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
         let (has_work, empty_turns) = shared.board.work_of(runner);
-        if has_work {
-            // The workers are busy, and report when they find nothing more.
-            match self.probe_low_water(holder, runner, timer) {
-                Ok(()) => {
-                    let until_low_water_probe = timer.next_low_water_probe.saturating_duration_since(Instant::now());
-                    // If an enqueue is still awaited then, the scout probes for it after them.
-                    timer.next_probe = Instant::now() + interval.min(until_low_water_probe);
-                }
-                Err(error) => self.back_off(holder, runner, timer, &format!("cannot look beside the workers: {error}")),
-            }
-            return false;
-        }
-        timer.turns_seen = shared.board.turns();
-        if shared.gates[runner].is_paused() {
-            // The end of the pause brings a probe.
-            timer.back_off(interval);
-            return true;
-        }
-        let probed = self.ask_whether_open(holder, runner).and_then(|closed_for| match closed_for {
-            Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
-            None => Ok(Seen::Due(shared.runners[runner].served().probe_due(holder.session()?, self.until_idle)?)),
-        });
-        let seen = match probed {
+        let seen = match self.see(holder, runner, timer, has_work) {
             Ok(seen) => seen,
-            Err(error) => {
-                let error = failure_text(&error, 500);
-                self.back_off(holder, runner, timer, &format!("cannot look for due rows: {error}"));
+            Err(trouble) => {
+                self.back_off(holder, runner, timer, &trouble);
                 return false;
             }
         };
-        timer.troubles = 0;
-        shared.health.has_looked();
         match seen {
+            Seen::Busy => {
+                let until_low_water_probe = timer.next_low_water_probe.saturating_duration_since(Instant::now());
+                // If an enqueue is still awaited then, the scout probes for it after them.
+                timer.next_probe = Instant::now() + interval.min(until_low_water_probe);
+                return false;
+            }
             Seen::Due(Some(Duration::ZERO)) => {
                 shared.board.signal_work(runner);
-                timer.found(Instant::now());
+                timer.note_found(Instant::now());
                 if is_routine && empty_turns <= 1 {
-                    self.listener.has_missed(runner, holder, shared);
+                    self.listener.note_missed(runner, holder, shared);
                 }
                 // If nobody can claim the due rows, others hold them: the next probe comes after a pause, whatever news
                 // of rows there is.
@@ -234,8 +209,37 @@ impl<C: QueueConnection> Scout<C> {
             Seen::Due(Some(due_in)) => timer.probe_again_in(due_in.min(interval), Duration::ZERO, false),
             Seen::Due(None) => timer.probe_again_in(interval, Duration::ZERO, true),
             Seen::Closed(closed_for) => timer.back_off(closed_for.min(interval)),
+            // The end of the pause brings a probe.
+            Seen::Paused => timer.back_off(interval),
         }
         true
+    }
+
+    /// Finds out what there is to do for a runner.
+    fn see(
+        &self,
+        holder: &mut SessionHolder<C>,
+        runner: usize,
+        timer: &mut PollTimer,
+        has_work: bool,
+    ) -> Result<Seen, String> {
+        let shared = &*self.shared;
+        if has_work {
+            let probed = self.probe_low_water(holder, runner, timer);
+            return probed.map(|()| Seen::Busy).map_err(|error| format!("cannot look beside the workers: {error}"));
+        }
+        timer.turns_seen = shared.board.turns();
+        if shared.gates[runner].is_paused() {
+            return Ok(Seen::Paused);
+        }
+        let probed = self.ask_whether_open(holder, runner).and_then(|closed_for| match closed_for {
+            Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
+            None => Ok(Seen::Due(shared.runners[runner].served().probe_due(holder.session()?, self.until_idle)?)),
+        });
+        let seen = probed.map_err(|error| format!("cannot look for due rows: {}", failure_text(&error, 500)))?;
+        timer.troubles = 0;
+        shared.health.note_answer();
+        Ok(seen)
     }
 
     /// Probes beside the workers, if it is time for that.
@@ -282,31 +286,24 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Tells a runner's window gate the database's time. Returns how long the window stays closed, if it is.
+    /// Tells a runner's gate the database's time. Returns how long the window stays closed, if it is.
     fn ask_whether_open(&self, holder: &mut SessionHolder<C>, runner: usize) -> Result<Option<Duration>, Error> {
-        let Gate { window: window_gate, .. } = &self.shared.gates[runner];
-        if !window_gate.has_window() {
+        let gate = &self.shared.gates[runner];
+        if !gate.has_window() {
             return Ok(None);
         }
         let asked = Instant::now();
         let now = self.shared.runners[runner].served().present(holder.session()?)?;
-        Ok(window_gate.tell(now, asked))
+        Ok(gate.tell(now, asked))
     }
 
     fn answer(&self, reasons: WakeReasons, timers: &mut [PollTimer]) {
         let now = Instant::now();
         for (runner, timer) in timers.iter_mut().enumerate() {
             let (has_work, empty_turns) = self.shared.board.work_of(runner);
-            let (is_announced, is_drained) = (
-                reasons.announced.contains(&self.shared.runners[runner].info().queue),
-                reasons.drained.contains(&runner),
-            );
-            match (is_announced, has_work) {
-                (true, true) => timer.remember(now),
-                (true, false) => timer.await_enqueue(now),
-                (false, false) if is_drained => timer.recall(now),
-                (false, _) => {}
-            }
+            let is_announced = reasons.announced.contains(&self.shared.runners[runner].info().queue);
+            let is_drained = reasons.drained.contains(&runner);
+            timer.hear(is_announced, is_drained, has_work, now);
             // A runner that is drained for the first time is probed for the time of its next row. A runner whose due
             // rows are held keeps its pause.
             if reasons.all || (is_drained && empty_turns <= 1) {
@@ -315,42 +312,10 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Takes the transaction away from handlers that are past their timeout.
-    fn enforce_timeouts(&self, holder: &mut SessionHolder<C>) {
-        let now = Instant::now();
-        for runner in &self.shared.runners {
-            let late = runner.calls().map_or(0, |calls| calls.abort_ended());
-            if late > 0 {
-                self.shared.log.warn(runner.info().entity, "calls are past their timeout and are dropped");
-            }
-        }
-        for slot in self.shared.slots() {
-            let Some((runner, session)) = slot.revoke_if_timed_out(now) else { continue };
-            self.shared.warn(runner, "a handler is past its timeout and loses its transaction");
-            if let Some(session) = session {
-                match holder.session() {
-                    Ok(connection) => self.shared.end_session(connection, runner, session),
-                    Err(error) => {
-                        let error = failure_text(&error, 500);
-                        self.shared.warn(runner, &format!("a session cannot be ended: {error}"));
-                    }
-                }
-            }
-            replace_stuck(&self.shared, holder, &slot);
-        }
-    }
-
+    /// Returns when there is something to do next.
     fn next_event(&self, timers: &[PollTimer]) -> Instant {
-        let deadlines = self.shared.slots().into_iter().filter_map(|slot| slot.deadline());
-        let calls = self.shared.runners.iter().filter_map(|runner| runner.calls()?.next_deadline());
         let probes = timers.iter().map(|timer| timer.next_probe);
-        // A worker that takes a row wakes nobody. While one may do so, the scout sleeps no longer than the shortest
-        // timeout, so that it is late by one timeout at most. In a quiet poller nothing begins before the scout signals
-        // work.
-        let timeouts = self.shared.runners.iter().map(|runner| runner.info().timeout);
-        let interval = self.shared.settings.poll_interval;
-        let longest = if self.shared.board.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
-        let latest = Instant::now() + longest;
-        probes.chain(deadlines).chain(calls).chain(self.control.next_read()).min().unwrap_or(latest).min(latest)
+        let latest = next_timeout(&self.shared);
+        probes.chain(self.control.next_read()).min().unwrap_or(latest).min(latest)
     }
 }

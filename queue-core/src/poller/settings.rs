@@ -1,5 +1,6 @@
 //! The poller's settings, with every default in one place.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,6 +139,11 @@ impl PollerSettings {
         }
     }
 
+    /// Returns the connections that a poller takes while it runs.
+    pub(crate) fn connections(&self, has_leases: bool) -> ConnectionsNeeded {
+        ConnectionsNeeded { workers: self.workers, has_leases }
+    }
+
     /// Checks each setting by itself.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
@@ -161,5 +167,38 @@ impl PollerSettings {
             return wrong("claim_batch", rows.to_string(), "1 to 1000");
         }
         Ok(())
+    }
+}
+
+/// The connections that a poller takes while it runs, and what for.
+pub(crate) struct ConnectionsNeeded {
+    workers: usize,
+    has_leases: bool,
+}
+
+impl ConnectionsNeeded {
+    fn number(&self) -> usize {
+        self.workers.saturating_add(1 + usize::from(self.has_leases))
+    }
+
+    /// Refuses a pool that has too few. `None`: the poller makes its connections itself.
+    pub(crate) fn check(&self, pool_size: Option<u32>) -> Result<(), Error> {
+        let Some(pool_size) = pool_size else { return Ok(()) };
+        if usize::try_from(pool_size).is_ok_and(|size| size < self.number()) {
+            let expected = if self.has_leases {
+                "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
+            } else {
+                "more than the number of workers: each keeps a connection, and the poller one more"
+            };
+            return Err(Error::Setting { setting: "the pool's max_size", found: pool_size.to_string(), expected });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ConnectionsNeeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leases = if self.has_leases { ", 1 extends the leases" } else { "" };
+        write!(f, "{}: 1 for each worker, 1 looks for due rows{leases}", self.number())
     }
 }

@@ -1,20 +1,21 @@
 //! The state that the threads of a poller share: the runners, the workers that work for them, and the source of their
 //! sessions.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::gate::Gate;
 use super::health::HealthBoard;
-use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::{Runner, RunnerSettings, Slot};
-use crate::backend::{LockSql, QueueConnection};
+use crate::backend::{Connections, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
-use crate::event::Events;
+use crate::event::{Connectivity, Events, ThreadConnection};
 use crate::fault::fail_point;
 use crate::lock::Mutex;
 use crate::log::RateLimitedLog;
@@ -128,6 +129,24 @@ impl<C: QueueConnection> PollerShared<C> {
         revoked.len() + calls
     }
 
+    /// Moves to the file that has replaced the database's, as when a backup is restored. An open connection stays with
+    /// the old file, which has no name any more.
+    pub(crate) fn follow_file(&self, holder: &mut SessionHolder<C>, file: &mut Option<(u64, u64)>) {
+        if !C::Backend::ONE_WRITER {
+            return;
+        }
+        // The next probe logs trouble with the session.
+        let Ok(Ok(Some(found))) = holder.session().map(|session| session.file_identity()) else { return };
+        if file.replace(found).is_some_and(|before| before != found) {
+            let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
+                        while the queue ran, what was committed to the old one since its copy was made is lost";
+            self.log.warn("poller", text);
+            self.sessions.connections.close_idle();
+            let files = self.sessions.file_has_moved();
+            holder.move_to_file(files);
+        }
+    }
+
     /// Logs a warning about the entity of a runner.
     pub(crate) fn warn(&self, runner: usize, text: &str) {
         self.log.warn(self.runners[runner].info().entity, text);
@@ -154,7 +173,7 @@ fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shares: Vec<usi
         let board = Arc::downgrade(&board);
         calls.wakes(move || {
             if let Some(board) = board.upgrade() {
-                board.calls_have_changed();
+                board.wake_for_calls();
             }
         });
     }
@@ -166,7 +185,7 @@ struct ThreadGuard(Arc<WorkBoard>);
 
 impl Drop for ThreadGuard {
     fn drop(&mut self) {
-        self.0.thread_left();
+        self.0.remove_thread();
     }
 }
 
@@ -176,11 +195,88 @@ pub(crate) fn spawn<C: QueueConnection>(
     name: String,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
-    shared.board.thread_starts();
+    shared.board.add_thread();
     let thread_guard = ThreadGuard(shared.board.clone());
     let run = move || {
         let _thread_guard = thread_guard;
         work();
     };
     thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)
+}
+
+/// The sessions of a poller.
+pub(crate) struct PollerSessions<C: QueueConnection> {
+    pub(crate) connections: Connections<C>,
+    /// The name of the database in which the queues are.
+    pub(crate) database: Arc<str>,
+    pub(crate) limits: SessionLimits,
+    /// How long a thread waits for a connection.
+    pool_timeout: Duration,
+    /// How often another file has replaced the database's.
+    files: AtomicU64,
+    /// Which of the threads have connections.
+    pub(crate) connectivity: Arc<Connectivity>,
+}
+
+impl<C: QueueConnection> PollerSessions<C> {
+    pub(crate) fn new(
+        connections: Connections<C>,
+        database: String,
+        limits: SessionLimits,
+        pool_timeout: Duration,
+        events: Events,
+    ) -> Self {
+        PollerSessions {
+            connections,
+            database: database.into(),
+            limits,
+            pool_timeout,
+            files: AtomicU64::new(0),
+            connectivity: Arc::new(Connectivity::new(events)),
+        }
+    }
+
+    /// Opens a session at once.
+    pub(crate) fn open(&self) -> Result<Session<C>, Error> {
+        Session::open(&self.connections, self.pool_timeout, self.limits)
+    }
+
+    /// Returns the holder of a worker's session.
+    pub(crate) fn of_worker(&self) -> SessionHolder<C> {
+        self.holder(self.pool_timeout, self.limits)
+    }
+
+    /// Returns the holder of the scout's session.
+    pub(crate) fn of_scout(&self) -> SessionHolder<C> {
+        let limits = SessionLimits { attempts: false, ..self.limits };
+        self.holder(self.pool_timeout, limits)
+    }
+
+    /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.
+    pub(crate) fn of_heartbeat(&self, pause: Duration) -> SessionHolder<C> {
+        // A lock that is held for long must not keep the other leases from being extended.
+        let timeout = pause.max(Duration::from_secs(1));
+        let limits = SessionLimits {
+            lock_timeout: self.limits.lock_timeout.min(pause),
+            timeout,
+            statement_timeout: timeout,
+            attempts: false,
+        };
+        self.holder(self.pool_timeout.min(pause), limits)
+    }
+
+    fn holder(&self, wait: Duration, limits: SessionLimits) -> SessionHolder<C> {
+        let connection = ThreadConnection::new(self.connectivity.clone());
+        SessionHolder::new(self.connections.clone(), wait, limits, connection)
+    }
+
+    /// Notes that another file has replaced the database's. Returns how often that has happened.
+    pub(crate) fn file_has_moved(&self) -> u64 {
+        self.files.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Returns how often another file has replaced the database's.
+    pub(crate) fn files(&self) -> u64 {
+        self.files.load(Ordering::Acquire)
+    }
 }

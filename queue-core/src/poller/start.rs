@@ -1,9 +1,10 @@
 //! The start of a poller: the checks, the crash records, and then the threads.
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::columns_in_use::ColumnsInUse;
 use super::gate::Gate;
@@ -11,17 +12,16 @@ use super::handle::PollerHandle;
 use super::heartbeat::Heartbeat;
 use super::listener::Listener;
 use super::poller::Poller;
-use super::preflight::{check_entities, check_pool, check_tables, connections_of, window_gates, workers_of};
-use super::reentrance::check_reentrance;
 use super::scout::Scout;
 use super::serve::ServeLater;
-use super::sessions::PollerSessions;
 use super::settings::PollerSettings;
-use super::shared::{PollerShared, spawn};
-use super::worker::Worker;
+use super::shared::{PollerSessions, PollerShared, spawn};
+use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
-use crate::backend::{QueueConnection, SessionLimits};
+use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits};
+use crate::control::check_control;
 use crate::crash::Crashes;
+use crate::entity::jittered;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::log::RateLimitedLog;
@@ -92,8 +92,8 @@ fn prepare<C: QueueConnection>(
     let runners = build_runners(served, &settings, &for_runners)?;
     check_entities(&runners)?;
     let shares = workers_of(&runners, settings.workers, &shares)?;
-    check_pool(&settings, &runners, connections.max_size())?;
-    let gates = window_gates(&runners, &settings)?.into_iter().map(Gate::new).collect();
+    settings.connections(has_leases(&runners)).check(connections.max_size())?;
+    let gates = gates_of(&runners, &settings)?;
     let limits = session_limits(&runners, &settings);
     let database = check_tables(&connections, &settings, limits, &runners)?;
     let columns = ColumnsInUse::enter(&database, &runners)?;
@@ -118,7 +118,7 @@ fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
     let served: Vec<_> = infos.map(|info| format!("{}: {}", info.entity, info.way)).collect();
     let (entities, database) = (entities(shared), &*shared.sessions.database);
     let PollerSettings { workers, poll_interval, lock_timeout, .. } = shared.settings;
-    let connections = connections_of(&shared.settings, &shared.runners);
+    let connections = shared.settings.connections(has_leases(&shared.runners));
     let what = "the poller has started";
     tracing::info!(?entities, workers, %connections, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
 }
@@ -188,4 +188,96 @@ fn until_tried(start: impl FnOnce(Sender<()>) -> Result<(), Error>) -> Result<()
     start(has_tried)?;
     while have_tried.recv().is_ok() {}
     Ok(())
+}
+
+/// Tells whether one of the runners has leases.
+fn has_leases<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> bool {
+    runners.iter().any(|runner| runner.info().heartbeat_interval.is_some())
+}
+
+fn check_entities<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> Result<(), Error> {
+    for (i, runner) in runners.iter().enumerate() {
+        if runners[..i].iter().any(|other| other.info().queue == runner.info().queue) {
+            let (setting, found) = ("an entity that is served twice", runner.info().entity.to_owned());
+            return Err(Error::Setting { setting, found, expected: "one handler for each entity" });
+        }
+    }
+    Ok(())
+}
+
+/// Returns how many of the workers may work for each runner at the same time: the number that was asked for, or else
+/// all but one for each other runner, and at least half of them.
+fn workers_of<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
+    workers: usize,
+    asked: &[(TypeId, &'static str, usize)],
+) -> Result<Vec<usize>, Error> {
+    let setting = "the workers of one entity";
+    for (queue, entity, most) in asked {
+        if *most == 0 {
+            return Err(Error::Setting { setting, found: format!("0 of {entity}"), expected: "at least 1" });
+        }
+        if runners.iter().all(|runner| runner.info().queue != *queue) {
+            let expected = "an entity that the poller serves";
+            return Err(Error::Setting { setting, found: format!("those of {entity}"), expected });
+        }
+    }
+    let fair = workers.saturating_sub(runners.len() - 1).max(workers.div_ceil(2));
+    let most_of = |queue| asked.iter().rev().find(|(asked, ..)| *asked == queue).map_or(fair, |(.., most)| *most);
+    Ok(runners.iter().map(|runner| most_of(runner.info().queue)).collect())
+}
+
+/// Makes the gate of each runner.
+fn gates_of<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: &PollerSettings) -> Result<Vec<Gate>, Error> {
+    let (mut gates, mut findings) = (Vec::new(), Vec::new());
+    for info in runners.iter().map(|runner| runner.info()) {
+        match Gate::new(info.entity, info.target.options.window, settings.window.as_ref()) {
+            Ok(gate) => gates.push(gate),
+            Err(finding) => findings.push(finding),
+        }
+    }
+    if findings.is_empty() { Ok(gates) } else { Err(Error::Unsafe(findings)) }
+}
+
+/// The pause before the tables are checked again after a conflict; at random up to twice as long.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Compares the live tables with what the queues need, and returns the database's name.
+///
+/// A check that meets another writer on SQLite, or a conflict elsewhere, may fail at once now and then, however patient
+/// the session is. Nothing was written, so the check is repeated, for as long as a session may wait for a lock.
+fn check_tables<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    runners: &[Box<dyn Runner<C>>],
+) -> Result<String, Error> {
+    let begun = Instant::now();
+    loop {
+        match check_tables_once(connections, settings, limits, runners) {
+            Err(Error::Database(error))
+                if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_timeout =>
+            {
+                thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
+            }
+            checked => return checked,
+        }
+    }
+}
+
+fn check_tables_once<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    runners: &[Box<dyn Runner<C>>],
+) -> Result<String, Error> {
+    let mut session = Session::open(connections, settings.pool_timeout, limits)?;
+    let mut findings = Vec::new();
+    for runner in runners {
+        findings.extend(runner.check(&mut session)?);
+    }
+    if settings.control {
+        findings.extend(check_control(&mut *session)?);
+    }
+    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }

@@ -9,7 +9,7 @@
 
 use std::any::TypeId;
 use std::sync::{Arc, Condvar, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::lock::Mutex;
 
@@ -77,7 +77,7 @@ impl WakeSignal {
     }
 
     /// Notes that a probe of a queue begins: announcements from here on are news.
-    pub(crate) fn begins_probe(&self, queue: TypeId) {
+    pub(crate) fn begin_probe(&self, queue: TypeId) {
         self.state.lock().awaited.retain(|awaited| *awaited != queue);
     }
 
@@ -89,14 +89,10 @@ impl WakeSignal {
 
     /// Sleeps until it is notified, but not past `deadline`.
     pub(crate) fn wait(&self, deadline: Instant) -> WakeReasons {
-        let mut state = self.state.lock();
-        while !state.reasons.is_any() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left == Duration::ZERO {
-                break;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let is_asleep = |state: &mut WakeState| !state.reasons.is_any();
+        let woken = self.changed.wait_timeout_while(self.state.lock(), left, is_asleep);
+        let (mut state, _) = woken.unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut state.reasons)
     }
 }

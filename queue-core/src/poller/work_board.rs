@@ -48,6 +48,11 @@ impl Board {
         Some(TurnPermit { runner, generation: self.runners[runner].generation })
     }
 
+    fn is_only_work(&self, runner: usize) -> bool {
+        let is_at_rest = |work: &RunnerWork| !work.has_work && !work.has_answers();
+        self.runners.iter().enumerate().all(|(other, work)| other == runner || is_at_rest(work))
+    }
+
     /// Tells whether rows are left whose calls have begun beside the workers.
     fn has_calls(&self) -> bool {
         self.runners.iter().any(RunnerWork::has_calls)
@@ -90,7 +95,7 @@ impl RunnerWork {
     }
 
     /// Notes that there may be work.
-    fn has_more(&mut self) {
+    fn note_work(&mut self) {
         self.has_work = true;
         self.generation += 1;
     }
@@ -146,12 +151,12 @@ impl WorkBoard {
 
     /// Notes that a runner may have work. One waiting worker wakes, and wakes the next when it finds some.
     pub(crate) fn signal_work(&self, runner: usize) {
-        self.board.lock().runners[runner].has_more();
+        self.board.lock().runners[runner].note_work();
         self.work.notify_one();
     }
 
     /// Wakes a waiting worker, because a call beside the workers has ended, or one more may begin.
-    pub(crate) fn calls_have_changed(&self) {
+    pub(crate) fn wake_for_calls(&self) {
         // A worker that has just found nothing waits before this notifies it.
         drop(self.board.lock());
         self.work.notify_one();
@@ -170,9 +175,8 @@ impl WorkBoard {
             if self.has_revoked() || (is_stopping && !board.has_calls()) {
                 return None;
             }
-            let found = board.permit(is_stopping);
-            if found.is_some() {
-                return found;
+            if let Some(permit) = board.permit(is_stopping) {
+                return Some(permit);
             }
             board = self.work.wait(board).unwrap_or_else(PoisonError::into_inner);
         }
@@ -191,7 +195,7 @@ impl WorkBoard {
         }
         if has_more {
             // Another worker may have found nothing more to claim meanwhile, and reported that the runner is drained.
-            work.has_more();
+            work.note_work();
         }
         drop(board);
         self.work.notify_one();
@@ -208,7 +212,7 @@ impl WorkBoard {
         work.working -= isize::from(turn != Turn::GivenUp);
         let mut drained = false;
         if turn != Turn::Idle && work.is_exclusive {
-            work.has_more();
+            work.note_work();
             self.work.notify_one();
         }
         if turn == Turn::Idle && work.has_work && work.generation == permit.generation {
@@ -229,12 +233,17 @@ impl WorkBoard {
         drained
     }
 
-    /// Counts a message after which the worker takes the next one in the same turn.
-    pub(crate) fn goes_on(&self, permit: &mut TurnPermit, turn: Turn) {
+    /// Counts a message after which the worker takes the next one in the same turn, unless another runner has work. Returns
+    /// whether it does.
+    pub(crate) fn try_go_on(&self, permit: &mut TurnPermit, turn: Turn) -> bool {
         let mut board = self.board.lock();
-        board.tally.count(turn);
-        board.turns += 1;
-        permit.generation = board.runners[permit.runner].generation;
+        let is_only_work = board.is_only_work(permit.runner);
+        if is_only_work {
+            board.tally.count(turn);
+            board.turns += 1;
+            permit.generation = board.runners[permit.runner].generation;
+        }
+        is_only_work
     }
 
     /// Notes that a turn was given up. It ends as [`Turn::GivenUp`], if it ends. The result of its row is `turn`.
@@ -256,9 +265,7 @@ impl WorkBoard {
 
     /// Tells whether no other runner has work, as far as is known.
     pub(crate) fn is_only_work(&self, runner: usize) -> bool {
-        let board = self.board.lock();
-        let is_at_rest = |work: &RunnerWork| !work.has_work && !work.has_answers();
-        board.runners.iter().enumerate().all(|(other, work)| other == runner || is_at_rest(work))
+        self.board.lock().is_only_work(runner)
     }
 
     /// Tells whether no runner has work, no turn is taken and no call is in flight.
@@ -280,15 +287,7 @@ impl WorkBoard {
 
     /// Sleeps, but not beyond the poller's stop.
     pub(crate) fn pause(&self, pause: Duration) {
-        let deadline = Instant::now() + pause;
-        let mut board = self.board.lock();
-        while !self.is_stopping() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            board = self.ended.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        drop(self.ended.wait_timeout_while(self.board.lock(), pause, |_| !self.is_stopping()));
     }
 
     /// Wakes every waiting thread, which then sees that the poller stops.
@@ -299,13 +298,13 @@ impl WorkBoard {
         GATE.ask_again();
     }
 
-    /// Notes that a thread of the poller is about to start.
-    pub(crate) fn thread_starts(&self) {
+    /// Counts a thread of the poller that is about to start.
+    pub(crate) fn add_thread(&self) {
         self.board.lock().threads += 1;
     }
 
-    /// Notes that a worker, the scout or the heartbeat has left.
-    pub(crate) fn thread_left(&self) {
+    /// Takes a worker, the scout or the heartbeat off that has left.
+    pub(crate) fn remove_thread(&self) {
         self.board.lock().threads -= 1;
         self.ended.notify_all();
     }
@@ -331,15 +330,14 @@ impl WorkBoard {
 
     /// Waits until every thread has left that is not stuck, but not beyond the deadline. Returns whether they have.
     pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
-        let mut board = self.board.lock();
-        while board.threads > board.stuck {
-            board = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => self.ended.wait(board).unwrap_or_else(PoisonError::into_inner),
-                Some(left) if left.is_zero() => return false,
-                Some(left) => self.ended.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0,
-            };
-        }
-        true
+        let (board, is_at_work) = (self.board.lock(), |board: &mut Board| board.threads > board.stuck);
+        let Some(deadline) = deadline else {
+            drop(self.ended.wait_while(board, is_at_work));
+            return true;
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.ended.wait_timeout_while(board, left, is_at_work).unwrap_or_else(PoisonError::into_inner);
+        !waited.1.timed_out()
     }
 
     /// Returns how many turns were given up whose handlers have not returned.

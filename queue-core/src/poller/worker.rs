@@ -1,19 +1,19 @@
 //! One worker: a thread with its own session that takes turns for the runners that have work.
 
-use std::cell::Cell;
+use std::any::TypeId;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::reentrance::InTurn;
 use super::shared::PollerShared;
 use super::work_board::TurnPermit;
-use crate::attempt::{Slot, Turn, WorkerCalls};
-use crate::backend::{QueueConnection, SessionHolder};
+use crate::attempt::{Runner, Slot, Turn, WorkerCalls};
+use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
-use crate::error::panic_text;
+use crate::error::{Error, panic_text};
 use crate::row::failure_text;
 
 /// How a worker backs off from a database in trouble: for 25 to 400 milliseconds, at random up to twice as long. So it
@@ -166,8 +166,7 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     }
 
     fn goes_on(&self) -> bool {
-        let gate = &self.shared.gates[self.permit.get().runner];
-        !self.shared.board.is_stopping() && gate.is_open() && gate.changes() == self.changes
+        !self.shared.board.is_stopping() && self.shared.gates[self.permit.get().runner].is_open_since(self.changes)
     }
 
     fn takes_next(&self, ended: Turn) -> bool {
@@ -178,11 +177,56 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
             && !self.alone
             && !self.slot.is_replaced()
             && !GATE.has_to_wait(false)
-            && self.shared.board.is_only_work(permit.runner);
-        if takes_next {
-            self.shared.board.goes_on(&mut permit, ended);
-            self.permit.set(permit);
-        }
+            && self.shared.board.try_go_on(&mut permit, ended);
+        self.permit.set(permit);
         takes_next
     }
+}
+
+thread_local! {
+    /// The database and the queue of the turn that this thread takes, whose transaction is open while its handler runs.
+    static TURN: RefCell<Option<(Arc<str>, TypeId)>> = const { RefCell::new(None) };
+}
+
+/// Notes until it is dropped that this thread takes a turn.
+pub(crate) struct InTurn;
+
+impl InTurn {
+    pub(crate) fn of(database: &Arc<str>, queue: TypeId) -> Self {
+        TURN.with_borrow_mut(|turn| *turn = Some((database.clone(), queue)));
+        InTurn
+    }
+}
+
+impl Drop for InTurn {
+    fn drop(&mut self) {
+        TURN.with_borrow_mut(|turn| *turn = None);
+    }
+}
+
+/// Returns what makes another thread, for which this one waits, count as being in this thread's turn.
+pub(crate) fn inherit_turn() -> impl FnOnce() + Send + 'static {
+    let turn = TURN.with_borrow(Clone::clone);
+    move || TURN.with_borrow_mut(|inherited| *inherited = turn)
+}
+
+/// Refuses to process queues until nothing is due, if that cannot be before the calling handler has returned: its own
+/// row is due and locked until then. If the database has one writer, every row is.
+pub(crate) fn check_reentrance<C: QueueConnection>(
+    database: &str,
+    runners: &[Box<dyn Runner<C>>],
+) -> Result<(), Error> {
+    TURN.with_borrow(|turn| {
+        let waits = turn.as_ref().filter(|(in_database, _)| **in_database == *database).and_then(|(_, queue)| {
+            runners.iter().find(|runner| C::Backend::ONE_WRITER || runner.info().queue == *queue)
+        });
+        match waits {
+            None => Ok(()),
+            Some(runner) => Err(Error::Setting {
+                setting: "run_until_idle",
+                found: format!("called for {} inside a handler whose end it would wait for", runner.info().entity),
+                expected: "a call outside of handlers; what a handler enqueues is worked when its transaction is committed",
+            }),
+        }
+    })
 }
