@@ -106,7 +106,7 @@ impl ProcessGate {
     }
 
     /// Reports that a handler is past its timeout: no worker waits for its end.
-    pub(crate) fn is_stuck(&self, number: u64) {
+    pub(crate) fn note_stuck(&self, number: u64) {
         let mut state = self.state.lock();
         if state.inside.remove(&number) {
             state.alone = false;
@@ -169,7 +169,7 @@ mod tests {
     fn nobody_waits_for_a_stuck_one_but_it_is_company() {
         let gate = &ProcessGate::new();
         let stuck = gate.enter(false, NEVER).expect("nobody gives up");
-        gate.is_stuck(stuck.number);
+        gate.note_stuck(stuck.number);
         let suspect = gate.enter(true, NEVER).expect("nobody gives up");
         assert_eq!(suspect.concurrency, Concurrency::Stuck);
         gate.leave(stuck.number);

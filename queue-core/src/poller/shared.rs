@@ -112,7 +112,7 @@ impl<C: QueueConnection> PollerShared<C> {
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
         // Nobody waits for their ends any more, and neither do the other pollers of the process.
-        slots.iter().for_each(|slot| GATE.is_stuck(slot.gate_number()));
+        slots.iter().for_each(|slot| GATE.note_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(runner, session)| Some((*runner, (*session)?))).collect();
         if !sessions.is_empty() {
             match self.sessions.open() {
@@ -142,7 +142,7 @@ impl<C: QueueConnection> PollerShared<C> {
                         while the queue ran, what was committed to the old one since its copy was made is lost";
             self.log.warn("poller", text);
             self.sessions.connections.close_idle();
-            let files = self.sessions.file_has_moved();
+            let files = self.sessions.note_moved_file();
             holder.move_to_file(files);
         }
     }
@@ -271,7 +271,7 @@ impl<C: QueueConnection> PollerSessions<C> {
     }
 
     /// Notes that another file has replaced the database's. Returns how often that has happened.
-    pub(crate) fn file_has_moved(&self) -> u64 {
+    pub(crate) fn note_moved_file(&self) -> u64 {
         self.files.fetch_add(1, Ordering::AcqRel) + 1
     }
 

@@ -60,7 +60,7 @@ fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut
     }
     let watches = slot.watches();
     let Some((runner, row)) = slot.give_up() else { return };
-    GATE.is_stuck(slot.gate_number());
+    GATE.note_stuck(slot.gate_number());
     let turn = shared.runners[runner].give_up(holder, slot, row);
     shared.board.give_up_turn(runner, turn);
     // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.

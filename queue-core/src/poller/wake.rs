@@ -82,7 +82,7 @@ impl WakeSignal {
     }
 
     /// Notes that a runner's workers found nothing more.
-    pub(crate) fn drained(&self, runner: usize) {
+    pub(crate) fn note_drained(&self, runner: usize) {
         self.state.lock().reasons.drained.push(runner);
         self.changed.notify_all();
     }

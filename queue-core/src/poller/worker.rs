@@ -49,7 +49,7 @@ impl<C: QueueConnection> Worker<C> {
             let drained = shared.board.end_turn(permit, turn);
             if drained {
                 // The scout probes when the next row is due.
-                shared.wake_signal.drained(permit.runner);
+                shared.wake_signal.note_drained(permit.runner);
             }
             if self.slot.is_replaced() {
                 break;
