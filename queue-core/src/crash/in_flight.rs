@@ -314,6 +314,10 @@ mod tests {
         assert!(!in_flight_file.clear && in_flight_file.broken, "half a record may be there");
     }
 
+    fn reported(key: &str) -> Entry {
+        Entry::new("shop.payments.status", key, Fence::new(Status::Error, 2), true)
+    }
+
     fn written(entries: &[Entry]) -> String {
         let mut text = header("shop");
         entries.iter().for_each(|entry| entry.push(&mut text));
@@ -323,26 +327,26 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written_whatever_is_in_a_key() {
         let entries: Vec<_> =
-            ["7", "", "(1, \"a\")", "a\nb\tc\r\\", "\u{e9}\0\u{2028}", &"long".repeat(10_000)].map(entry).into();
+            ["7", "", "(1, \"a\")", "a\nb\tc\r\\", "\u{e9}\0\u{2028}", &"long".repeat(10_000)].map(reported).into();
         let read = read(written(&entries).as_bytes(), "shop").expect("the test's own files");
         assert_eq!(read, entries);
-        assert!(read[3].is_about(&entry("a\nb\tc\r\\")) && read[3].is_of("shop.payments.status"));
-        assert!(!read[3].is_about(&entry("a\\nb\tc\r\\")));
+        assert!(read[3].is_about(&reported("a\nb\tc\r\\")) && read[3].is_of("shop.payments.status"));
+        assert!(!read[3].is_about(&reported("a\\nb\tc\r\\")));
     }
 
     #[test]
     fn what_has_landed_is_in_the_air_no_more() {
-        let mut text = written(&[entry("1"), entry("-")]);
+        let mut text = written(&[reported("1"), reported("-")]);
         text.push_str(ENDED);
         assert_eq!(read(text.as_bytes(), "shop"), Some(vec![]));
-        entry("2").push(&mut text);
-        assert_eq!(read(text.as_bytes(), "shop"), Some(vec![entry("2")]));
+        reported("2").push(&mut text);
+        assert_eq!(read(text.as_bytes(), "shop"), Some(vec![reported("2")]));
     }
 
     #[test]
     fn a_half_written_line_does_not_count() {
-        let text = written(&[entry("1"), entry("2")]);
-        let first = written(&[entry("1")]).len();
+        let text = written(&[reported("1"), reported("2")]);
+        let first = written(&[reported("1")]).len();
         for length in 0..text.len() {
             let read = read(&text.as_bytes()[..length], "shop");
             assert_eq!(read.map_or(0, |entries| entries.len()), usize::from(length >= first), "{length}");
