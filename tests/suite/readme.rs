@@ -1,4 +1,5 @@
-//! The README's program for this database compiles and runs as it is pasted: in a new project, with its `Cargo.toml`.
+//! The README's program compiles and runs as it is pasted: in a new project, with the packages that the README adds. For the
+//! other databases, it does so with the changes of the README's table.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,30 +19,63 @@ fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
 }
 
-/// The README's `Cargo.toml` and program for this database.
+/// The `Cargo.toml` that the README's commands make, and its program, both as they are for this database.
 fn pasted() -> (String, String) {
-    let (feature, connection) = match db::NAME {
-        "postgres" => ("postgres", "PgConnection"),
-        "mysql" => ("mysql", "MysqlConnection"),
-        _ => ("sqlite", "SqliteConnection"),
+    let column = match db::NAME {
+        "postgres" => 2,
+        "mysql" => 3,
+        _ => 1,
     };
-    let find = |language: &str, text: String| {
-        let found = blocks(language).into_iter().find(|block| block.contains(&text));
-        found.unwrap_or_else(|| panic!("the README has no block of {language} with `{text}`"))
+    let (commands, program) = (block("sh", "cargo add"), block("rust", "fn main()"));
+    let changed = |text: String, (from, to): (String, String)| {
+        assert_eq!(text.matches(&from).count(), 1, "`{from}` stands once in the commands or in the program");
+        text.replacen(&from, &to, 1)
     };
-    (find("toml", format!("features = [\"{feature}\", \"r2d2\"]")), find("rust", format!("type Db = {connection};")))
+    let (of_commands, of_program) = changes(column).into_iter().partition(|(from, _)| from.starts_with("--features"));
+    let commands = Vec::into_iter(of_commands).fold(commands, changed);
+    (manifest(&commands), Vec::into_iter(of_program).fold(program, changed))
 }
 
-/// The README's blocks of a language.
-fn blocks(language: &str) -> Vec<String> {
-    let (mut blocks, readme) = (Vec::new(), readme());
+/// What the README's table puts in the place of what: the cells in backquotes of SQLite's column and of this one.
+fn changes(column: usize) -> Vec<(String, String)> {
+    let readme = readme();
+    let rows = readme.lines().skip_while(|line| !line.starts_with("| | SQLite |")).skip(2);
+    let cell = |row: &str, column: usize| {
+        let cell = row.trim_matches('|').split('|').nth(column).expect("four cells").trim();
+        cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`')).map(str::to_owned)
+    };
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let changes: Vec<_> = rows.filter_map(|row| Some((cell(row, 1)?, cell(row, column)?))).collect();
+    assert_eq!(changes.len(), 5, "{changes:?}");
+    changes
+}
+
+/// What `cargo new` and `cargo add` write, with any version: `Cargo.lock` has the versions.
+fn manifest(commands: &str) -> String {
+    let dependency = |added: &str| {
+        let (name, features) = added.split_once(" --features ").unwrap_or((added, ""));
+        let features: Vec<_> = features.split(',').filter(|feature| !feature.is_empty()).collect();
+        format!("{name} = {{ version = \"*\", features = {features:?} }}\n")
+    };
+    let added: String = commands.lines().filter_map(|line| line.strip_prefix("cargo add ")).map(dependency).collect();
+    let package = "[package]\nname = \"payments\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n";
+    package.to_owned() + &added
+}
+
+/// The README's block of a language that contains a text.
+fn block(language: &str, text: &str) -> String {
+    let readme = readme();
     let mut lines = readme.lines();
     while let Some(line) = lines.next() {
         if line.strip_prefix("```").is_some_and(|word| word.split(',').next() == Some(language)) {
-            blocks.push(lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect());
+            let block: String =
+                lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect();
+            if block.contains(text) {
+                return block;
+            }
         }
     }
-    blocks
+    panic!("the README has no block of {language} with `{text}`")
 }
 
 /// A new project beside the others that the tests have built, so that it need not build the libraries again.
@@ -110,18 +144,6 @@ fn the_readmes_program_runs_as_it_is_pasted() {
     assert_eq!(project.run(database.url()), "charged: 1\npayments and their tries: [(1, 1), (2, 1)]\n");
     let booked = sql::<BigInt>("SELECT count(*) FROM ledger").get_result::<i64>(&mut database.connect());
     assert_eq!(booked, Ok(2));
-}
-
-#[test]
-fn the_readmes_programs_differ_in_their_first_lines_alone() {
-    let programs: Vec<_> = blocks("rust").into_iter().filter(|block| block.contains("type Db = ")).collect();
-    assert_eq!(programs.len(), 3);
-    let rest = |program: &str| {
-        let url = |line: &&str| !line.contains("env::var(\"DATABASE_URL\")");
-        let (_, rest) = program.split_once("#[derive(").expect("an entity");
-        rest.lines().filter(url).collect::<Vec<_>>().join("\n")
-    };
-    assert!(programs.iter().all(|program| rest(program) == rest(&programs[0])));
 }
 
 /// Runs, reverts and redoes the migrations that are compiled into it.
