@@ -1,5 +1,5 @@
-//! The documentation's claims: every cell of a table of guarantees names tests, every test that is named is there, and the
-//! dependencies have the licences that `deny.toml` allows.
+//! The documentation's claims: every cell of a table of guarantees names tests, every test that is named is there, links lead
+//! somewhere, numbers are those that one counts, and the dependencies have the licences that `deny.toml` allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -109,6 +109,100 @@ fn every_system_of_the_catalogue_names_what_shows_it() {
     }
     named.sort_unstable();
     assert_eq!(named, (1..=SYSTEMS).collect::<Vec<_>>(), "each system has one row");
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+        .unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The pages for readers, with the headings that links may name.
+fn pages() -> BTreeMap<PathBuf, BTreeSet<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let named = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "tests/catalogue.md",
+        "queue-derive/docs/derive.md",
+    ];
+    let pages =
+        docs.chain(named.map(|page| root.join(page))).filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let headings = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut is_code = false;
+        let prose = text.lines().filter(|line| {
+            is_code ^= line.starts_with("```");
+            !is_code
+        });
+        let heading = |line: &str| {
+            let plain = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            plain.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+        };
+        (path, prose.filter(|line| line.starts_with('#')).map(heading).collect())
+    };
+    pages.map(headings).collect()
+}
+
+#[test]
+fn every_link_to_a_file_of_the_repository_leads_somewhere() {
+    let pages = pages();
+    let mut checked = 0;
+    for page in pages.keys() {
+        let text = fs::read_to_string(page).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+        // The reference of the derive also links to pages of rustdoc.
+        for link in links.filter(|link| !link.contains("://") && !link.ends_with(".html") && !link.contains(".html#")) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let target =
+                fs::canonicalize(&target).unwrap_or_else(|error| panic!("{}: {link}: {error}", page.display()));
+            let has_heading =
+                pages.get(&target).is_none_or(|headings| heading.is_empty() || headings.contains(heading));
+            assert!(has_heading, "{}: {link}: no such heading", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked} links");
+}
+
+#[test]
+fn the_readme_is_short_and_its_numbers_are_right() {
+    const NUMBERS: [&str; 16] = [
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+        "thirteen", "fourteen", "fifteen",
+    ];
+    let readme = read("README.md");
+    assert!(readme.lines().count() <= 200, "{} lines", readme.lines().count());
+    let examples = read("docs/tour.md").lines().filter(|line| line.starts_with("| [`")).count();
+    assert!(readme.contains(&format!("{} examples", NUMBERS[examples])), "the tour has {examples} examples");
+    let comparison = read("docs/comparison.md");
+    let (_, versions) = comparison.split_once("| library | version read |\n|---|---|\n").expect("a table of versions");
+    let libraries = versions.lines().take_while(|line| line.starts_with('|')).count();
+    assert!(readme.contains(&format!("about {} of them", NUMBERS[libraries])), "{libraries} libraries are compared");
+}
+
+#[test]
+fn the_page_about_reliability_has_every_bar_and_every_planted_bug() {
+    let page = read("docs/reliability.md");
+    let bars = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("chaos/src/bars")).unwrap();
+    let mut count = 0;
+    for bar in bars {
+        let source = fs::read_to_string(bar.unwrap().path()).unwrap();
+        let Some((_, number)) = source.split_once("    number: ") else { continue };
+        let number: u32 = number.split(',').next().unwrap().parse().unwrap();
+        assert!(number == 0 || page.contains(&format!("| {number}. ")), "bar {number}");
+        count += 1;
+    }
+    assert!(count > 25, "{count} bars");
+    let bugs = read("chaos/src/planted/bugs.rs");
+    let names: Vec<_> = bugs.split("name: \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert!(page.contains(&format!("| {name} |")) || page.contains(&format!("*{name}*")), "{name}");
+    }
 }
 
 const DENY: &str = include_str!("../deny.toml");
