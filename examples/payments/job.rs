@@ -64,6 +64,11 @@ pub(crate) fn run(url: &str, options: &Options) -> Result<Report> {
         None => enqueue(&mut connection, options, new_payments)?,
     };
 
+    if options.retry_failed {
+        // Ordinary Diesel filters choose the rows, here those of one company.
+        let company = Payment::queue().filter(payments::company_id.eq(options.company));
+        company.failed().retry_now(&mut connection)?;
+    }
     let handled_here = book_all(url, &mut connection, options, &import)?;
     take_stock(&mut connection, options, import, handled_here)
 }

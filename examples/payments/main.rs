@@ -9,6 +9,9 @@
 //! `bank.rs` has the tables and the entity, `job.rs` the handler and the operations on the queue. Read these two; the
 //! others read the file (`input.rs`), print (`report.rs`), and choose the kind of database (`database.rs`).
 //!
+//! At a terminal the log goes to the file `target/payments.log`, so that the progress bar stays in its place. Elsewhere
+//! it goes to standard error.
+//!
 //! SIGTERM and Ctrl-C end it in good order: the workers claim no more payments, finish those in progress, and the
 //! report says what is left for `--resume`. A second signal ends it at once; the books stay right then too.
 //!
@@ -21,11 +24,12 @@ mod input;
 mod report;
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -59,6 +63,10 @@ struct Options {
     #[arg(long, default_value_t = 3345)]
     company: i64,
 
+    /// Sends the company's failed payments back to the queue, before the others are booked
+    #[arg(long, requires = "resume")]
+    retry_failed: bool,
+
     /// Prints one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -70,27 +78,42 @@ struct Options {
 
 impl Options {
     fn database_url(&self) -> String {
-        let default = || in_package("target/payments.sqlite").display().to_string();
+        let default = || in_workspace("target/payments.sqlite").display().to_string();
         self.database_url.clone().unwrap_or_else(default)
     }
 
     fn input(&self) -> PathBuf {
-        self.input.clone().unwrap_or_else(|| in_package("examples/data/payments.csv"))
+        self.input.clone().unwrap_or_else(|| in_workspace("examples/data/payments.csv"))
     }
 }
 
-/// A file of the package, wherever cargo is called, or of the present directory when the program runs without cargo.
-fn in_package(file: &str) -> PathBuf {
-    match (env::var_os("CARGO_MANIFEST_DIR"), env::current_dir()) {
-        (Some(package), Ok(present)) if *package != *present => Path::new(&package).join(file),
+/// A file of the workspace, wherever cargo is called, or of the present directory when the program runs without cargo.
+fn in_workspace(file: &str) -> PathBuf {
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let (Some(package), Ok(present)) = (package, env::current_dir()) else { return file.into() };
+    match package.parent() {
+        Some(workspace) if package != present && workspace != present => workspace.join(file),
         _ => file.into(),
     }
 }
 
+/// Sends the log to a file if there is a progress bar, which lines of the log would break, and returns that file.
+fn start_log() -> Result<Option<PathBuf>> {
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+    if !std::io::stderr().is_terminal() {
+        log.with_writer(std::io::stderr).init();
+        return Ok(None);
+    }
+    let path = in_workspace("target/payments.log");
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).context("cannot create the directory target")?;
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    log.with_ansi(false).with_writer(Mutex::new(file)).init();
+    Ok(Some(path))
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
-    tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).init();
-    match run(&options) {
+    match start_log().and_then(|log| run(&options, log.as_deref())) {
         Ok(report) if report.check.holds => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
@@ -100,7 +123,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<Report> {
+fn run(options: &Options, log: Option<&Path>) -> Result<Report> {
     let [terminated, interrupted] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     for (signal, own, other) in [(SIGTERM, &terminated, &interrupted), (SIGINT, &interrupted, &terminated)] {
         // The order matters: a signal finds the flag that an earlier signal has raised. If two signals come at the same
@@ -112,13 +135,13 @@ fn run(options: &Options) -> Result<Report> {
     }
     let url = options.database_url();
     if options.database_url.is_none() {
-        fs::create_dir_all(in_package("target")).context("cannot create the directory target")?;
+        fs::create_dir_all(in_workspace("target")).context("cannot create the directory target")?;
     }
     let report = database::run(&url, options)?;
     if options.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        print!("{report}");
+        print!("{report}\n\n{}", report.next_steps(options, log));
     }
     Ok(report)
 }

@@ -1,10 +1,13 @@
 //! The result of the job, for people and as JSON.
 
-use std::fmt;
+use std::env;
+use std::fmt::{self, Write};
+use std::path::Path;
 
-use queueable::{QueueState, StatusCounts, Tally};
+use queueable::{QueueState, Status, StatusCounts, Tally};
 use serde::Serialize;
 
+use crate::Options;
 use crate::bank::Payment;
 
 /// How many rows of a list are printed; JSON has all of them.
@@ -20,6 +23,45 @@ pub(crate) struct Report {
     pub(crate) check: Check,
     /// This process's share of the work; other processes may have done the rest.
     pub(crate) handled_here: Tally,
+}
+
+impl Report {
+    /// What a reader may do now: commands to paste.
+    pub(crate) fn next_steps(&self, options: &Options, log: Option<&Path>) -> String {
+        let database = options.database_url();
+        let program = match (env::current_exe(), env::current_dir()) {
+            (Ok(program), Ok(present)) => program.strip_prefix(present).map(Path::to_owned).unwrap_or(program),
+            _ => "payments".into(),
+        };
+        let run = match &options.database_url {
+            Some(url) => format!("{} --database-url {url}", program.display()),
+            None => program.display().to_string(),
+        };
+        let company = self.company.id;
+        let mut text = "try next\n".to_owned();
+        let mut step = |what: &str, command: &str| {
+            let _ = writeln!(text, "  {what}\n    {command}");
+        };
+        if options.database_url.is_none() {
+            step("kill it in the middle, and let another process go on", &format!("{run} & sleep 1; kill -9 $!"));
+        }
+        step("continue a run that was cut short", &format!("{run} --resume"));
+        step("ask for another company's payments", &format!("{run} --resume --company 3346"));
+        if !self.company.failed.is_empty() {
+            step(
+                "retry this company's failed payments (they fail again until somebody mends the amounts)",
+                &format!("{run} --resume --company {company} --retry-failed"),
+            );
+        }
+        if !database.contains("://") {
+            let query = "SELECT status, count(*) FROM payments GROUP BY status";
+            step("ask by SQL: the queue's columns are in your table", &format!("sqlite3 {database} '{query}'"));
+        }
+        if let Some(log) = log {
+            step("read the log: each failed payment is a warning", &format!("head {}", log.display()));
+        }
+        text
+    }
 }
 
 /// The rows with the same error.
@@ -75,11 +117,12 @@ pub(crate) struct Check {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} payments of {}\n\n{}", self.payments, self.file, self.statuses)?;
-        writeln!(f, "errors")?;
-        if self.errors.is_empty() {
-            writeln!(f, "  none")?;
-        }
+        let (charged, failed) = (self.statuses.of(Status::Success), self.statuses.of(Status::Failed));
+        let left = self.payments - charged - failed;
+        writeln!(f, "{charged} of {} payments of {} are charged", self.payments, self.file)?;
+        writeln!(f, "{} cents in the ledger; {failed} failed for good, {left} are left\n", self.check.ledger_cents)?;
+        writeln!(f, "{}", self.statuses)?;
+        writeln!(f, "{}", if self.errors.is_empty() { "no payment has failed" } else { "why payments failed" })?;
         for ErrorGroup { message, count } in &self.errors {
             writeln!(f, "{count:>8} x  {message}")?;
         }

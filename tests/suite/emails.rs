@@ -1,4 +1,4 @@
-//! The example of group mode, `examples/emails`, as a process on a real database.
+//! The example of group mode, `examples/services/emails`, as a process on a real database.
 
 use diesel::dsl::sql;
 use diesel::prelude::*;

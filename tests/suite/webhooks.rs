@@ -1,4 +1,4 @@
-//! The example of lease mode, `examples/webhooks`, as processes on a real database: undisturbed, frozen, killed.
+//! The example of lease mode, `examples/services/webhooks`, as processes on a real database: undisturbed, frozen, killed.
 //!
 //! The checks have SQL of their own, besides the example's own report.
 

@@ -6,7 +6,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 type Conn = MysqlConnection;
 
-const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../migrations/mysql");
 
 fn connect(url: &str) -> ConnectionResult<Conn> {
     Conn::establish(url)

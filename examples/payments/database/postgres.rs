@@ -6,7 +6,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 type Conn = PgConnection;
 
-const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../migrations/postgres");
 
 fn connect(url: &str) -> ConnectionResult<Conn> {
     Conn::establish(url)

@@ -7,7 +7,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
 type Conn = SqliteConnection;
 
-const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../migrations/sqlite");
 
 fn connect(url: &str) -> ConnectionResult<Conn> {
     let mut connection = Conn::establish(url)?;
