@@ -235,7 +235,7 @@ const ACCEPTED: &[&str] = &[
     "could not receive data from server",
     "could not send data to server",
     "Connection reset by peer",
-    "rows are locked, or were changed meanwhile, by a running attempt or another transaction",
+    "a running attempt or another transaction holds some of the rows",
     "deadlock detected",
     "canceling statement due to lock timeout",
     "could not serialize access",

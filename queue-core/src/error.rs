@@ -32,8 +32,8 @@ use crate::redact::hide_connection_secrets;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The live table or the server breaks a promise of the queue, so a poller refuses to start. Each finding says what
-    /// is wrong, and names the SQL or the setting that mends it.
+    /// The table or the server does not meet a requirement of the queue, so the poller does not start. Each finding says
+    /// what is wrong, and names the SQL or the setting that mends it.
     #[error("the queue cannot start:{}", listed(.0))]
     Unsafe(Vec<Finding>),
 
@@ -60,14 +60,12 @@ pub enum Error {
     /// Running attempts or the application held rows for as long as the operation may wait. Or, in a transaction of the
     /// caller's with a stricter isolation than READ COMMITTED, others have changed them. Nothing was changed: call
     /// again, or allow a longer wait.
-    #[error(
-        "rows are locked, or were changed meanwhile, by a running attempt or another transaction, nothing was changed: {0}"
-    )]
+    #[error("a running attempt or another transaction holds some of the rows; nothing was changed: {0}")]
     Held(#[source] diesel::result::Error),
 
     /// A call that works in batches met an error after it had done some of them. Those are committed, unless they
     /// belong to the caller's transaction. The call can be made again and goes on with the rest.
-    #[error("{rows} rows are done, then: {source}")]
+    #[error("stopped after {rows} rows: {source}")]
     Interrupted {
         /// How many rows are done.
         rows: usize,
@@ -77,7 +75,7 @@ pub enum Error {
 
     /// The database refuses to let rows go because of its other rows: some refer to them, or the archive has their key
     /// already. These rows stay as they are; all others are done.
-    #[error("{rows} rows cannot be taken out of their table: {source}")]
+    #[error("the database refused to remove {rows} rows: {source}")]
     Refused {
         /// How many rows stay.
         rows: usize,

@@ -182,7 +182,7 @@ fn a_poller_does_not_start_without_the_triggers() {
     let refused = poller().run_until_idle();
     let Err(Error::Unsafe(findings)) = refused else { panic!("{refused:?}") };
     assert_eq!(findings.len(), 3, "{findings:?}");
-    assert!(findings.iter().any(|finding| finding.problem.contains("hears of inserted rows")), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.problem.contains("do not find inserted rows")), "{findings:?}");
     findings.iter().for_each(|finding| connection.batch_execute(&finding.mend).unwrap());
     poller().run_until_idle().unwrap();
 }

@@ -219,7 +219,7 @@ fn an_optimistic_group_whose_transaction_was_ended_is_reported_and_not_run_again
             let state = bank.state(*id);
             assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::Failed, 1, None));
             let text = state.last_attempt_error_message.unwrap_or_default();
-            assert!(text.contains("may be committed: check them"), "{text}");
+            assert!(text.contains("may have been committed: check them"), "{text}");
         }
         let expected = |id| match REFUSES_COMMITS {
             true if seen.contains(id) => Status::Error,

@@ -81,7 +81,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             Conclusion::Overtaken => {
                 // The row cannot show what happened. If its handler has committed, the effects may stay.
                 let untold = remainder.failure().map(|text| format!(": {text}")).unwrap_or_default();
-                let text = format!("row {key} was changed by somebody else{untold}");
+                let text = format!("another session changed row {key}{untold}");
                 self.warn(&text);
                 watch.is_interrupted(&text);
                 Turn::Interrupted

@@ -9,9 +9,9 @@ use diesel::result::Error as DieselError;
 pub(crate) enum AttemptError {
     #[error("the row cannot be decoded")]
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the row's key cannot be decoded, which the database writes as {0}: {1}")]
+    #[error("cannot decode the primary key `{0}`: {1}")]
     UndecodableKey(String, String),
-    #[error("a statement of the handler failed and the handler went on as if it had not")]
+    #[error("the handler ignored the error of one of its statements")]
     SwallowedError(#[source] DieselError),
     #[error(
         "the handler ended the message's transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
@@ -52,13 +52,13 @@ pub(crate) enum AttemptError {
     NotLeased(#[source] DieselError),
     #[error("the commit was refused")]
     CommitRefused(#[source] DieselError),
-    #[error("the attempt was interrupted {0} times in a row, at last by: {1}")]
+    #[error("interrupted {0} times in a row; the last cause: {1}")]
     Interrupted(u32, String),
     #[error("the handler took longer than its timeout of {0:?}")]
     TimedOut(Duration),
     #[error(
         "a handler of the same group ended the transaction (by COMMIT, ROLLBACK, a statement that commits, or an error that it \
-         swallowed), and the effects of this message may be committed: check them before it is sent again"
+         swallowed), and the effects of this message may have been committed: check them before you rerun the message"
     )]
     InDoubt,
 }

@@ -18,7 +18,8 @@ use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{Change, literal, time_literal};
 
 /// Why a message is handled again: its handler was the first to change something on its session.
-const SET_SOMETHING: &str = "its handler has set something on the session, which is put back from now on";
+const SET_SOMETHING: &str =
+    "its handler changed a setting of the session; from now on the worker puts the settings back first";
 
 /// The statements of the savepoint under which a handler runs.
 pub(crate) const SAVEPOINT: &str = "SAVEPOINT queueable_handler";

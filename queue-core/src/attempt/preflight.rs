@@ -79,7 +79,7 @@ fn check_stages<K: Key, C: QueueConnection>(
     let findings = queue.unknown_stages(connection)?.into_iter().map(|stage| Finding {
         entity: queue.sql.entity.to_owned(),
         problem: format!(
-            "rows are pending in the stage `{stage}`, which is none of its stages {}: they would never be worked",
+            "rows are pending in the stage `{stage}`, which is none of its stages {}: no worker would process them",
             stages.names.join(", "),
         ),
         mend: format!(

@@ -84,7 +84,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             tracing::warn!(
                 entity = self.info.entity,
                 key = ?row.key,
-                "the database refuses to write on a row, which is tried again after pauses of up to an hour: {cause}"
+                "the database refuses to write on a row; the poller tries it again after pauses of up to an hour: {cause}"
             );
         }
         if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }

@@ -107,7 +107,8 @@ impl SettleRules {
             }
             Outcome::Delete => (Settlement::Deleted, Change { removes: true, ..recorded }),
             Outcome::Again(when) => {
-                // This is no failure, so the tries stay. A finished row that was made due again begins anew.
+                // Running again is not a failure, so the try count does not change. A finished row that is enqueued again
+                // starts at zero.
                 let status = if fence.status == Status::Error { Status::Error } else { Status::NotAttempted };
                 let next = match when {
                     When::In(delay) => Next::In(delay),
@@ -199,7 +200,7 @@ fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
     catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))
         .unwrap_or_else(|panic| {
             std::mem::forget(panic);
-            tracing::error!(tries, "the retry policy panicked, the default one is used");
+            tracing::error!(tries, "the retry policy panicked; the poller uses the default policy");
             Retry::DEFAULT.delay(tries)
         })
 }

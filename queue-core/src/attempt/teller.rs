@@ -26,7 +26,7 @@ impl Teller {
 
     /// Tells that a row's new state is committed.
     ///
-    /// A row that has become `FAILED` is logged always and at once, because nothing else will ever be done about it.
+    /// Every `FAILED` row is logged at once, because no worker will touch it again.
     pub(crate) fn settled<K>(&self, key: &RowKey<K>, settled: Settlement, change: &Change, watch: &Watch) {
         let (error, tries) = (change.error.text(), change.try_count);
         let text = error.unwrap_or_default();

@@ -47,7 +47,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         match found {
             Ok(Ok(rows)) => rows,
             Ok(Err(error)) => {
-                self.warn(&format!("a row whose key cannot be decoded cannot be set aside: {error}"));
+                self.warn(&format!("cannot set aside a row whose key cannot be decoded: {error}"));
                 None
             }
             Err(error) => {

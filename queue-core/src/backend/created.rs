@@ -29,7 +29,7 @@ pub(crate) fn check<T: LiveTable>(connection: &mut T, target: &Target) -> QueryR
     let Some(time) = T::INSERT_TIME else { return Ok(None) };
     let live = connection.live_columns(target)?;
     Ok(without_default(target, &live).map(|created| {
-        let problem = format!("the column {created} has no default, so an insert leaves no time in it");
+        let problem = format!("the column {created} has no default, so inserts leave it null");
         finding(target, problem, set_default(target, created, time))
     }))
 }

@@ -40,7 +40,7 @@ pub(crate) fn claim_in_turn<K: Key, C: QueueConnection>(
     claim_free(queue, connection, passes, limit, claim)
 }
 
-/// One in so many claims of an entity with an age looks for aged rows first.
+/// One claim in this many looks for aged rows first, if the entity sets an age.
 const AGED_ONE_IN: u8 = 8;
 
 /// Returns the age whose rows come first in this claim, if any do.

@@ -50,7 +50,7 @@ const CROWDED: Duration = Duration::from_secs(1);
 /// How many rows are remembered as taken.
 const REMEMBERED: usize = 10_000;
 
-/// How long nothing is prefetched after an error. The claim reports a row that cannot be read, when it comes to it.
+/// How long nothing is prefetched after an error. If a row cannot be read, the plain claim reports it later.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// The rows that a runner has prefetched.

@@ -36,7 +36,7 @@ const FEW: usize = 100;
 /// How much earlier than a survey its floor is: a row is committed a little later than its due time.
 const LATE: TimeDelta = TimeDelta::seconds(1);
 
-/// How long the rows that a survey has found are tried without a pause, once there was nothing else to do.
+/// For how long an idle worker tries the rows of a survey without a pause.
 const FREE: Duration = Duration::from_millis(100);
 
 /// How far a claim leaps ahead if it meets a refused row behind the floor. Each further refused row doubles it.

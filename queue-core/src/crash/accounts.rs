@@ -72,7 +72,7 @@ impl Crashes {
                 Some(reports.map_err(|error| Error::Setting {
                     setting: "crash_directory",
                     found: format!("{} ({error})", named.display()),
-                    expected: "a directory in which this process can create and lock files, and nobody else replace them; \
+                    expected: "a directory in which this process can create and lock files, and other users cannot replace them; \
                                name another one, or set crash_accounting to strict, which marks the rows instead, or to off",
                 })?)
             }
@@ -163,7 +163,7 @@ impl Crashes {
 
     /// Logs the error and goes on without a record: a full disk is no reason to stop the work.
     pub(crate) fn log_io_error<T>(&self, result: io::Result<T>) -> Option<T> {
-        result.map_err(|error| self.log.warn("poller", &format!("crashes may go uncounted: {error}"))).ok()
+        result.map_err(|error| self.log.warn("poller", &format!("cannot record crashes: {error}"))).ok()
     }
 }
 
@@ -179,7 +179,7 @@ fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> O
     let mend = "name a directory by the setting crash_directory, or set crash_accounting to strict or off";
     tracing::warn!(
         entity = "poller",
-        "crashes are not counted, there is no place for their records: {}; {mend}",
+        "cannot count crashes, because there is no directory for their records: {}; {mend}",
         troubles.join(", ")
     );
     None

@@ -68,7 +68,7 @@ impl InFlightFile {
                 }
             }
         }
-        Err(io::Error::other("every file that is created there is locked by somebody else at once"))
+        Err(io::Error::other("another process locks every file that is created there at once"))
     }
 
     fn new(file: File, path: PathBuf, directory: &CrashDirectory, database: &str, header: u64) -> Self {

@@ -79,9 +79,9 @@ impl CrashReports {
     pub(crate) fn summary(&self) -> String {
         let path = self.file.directory.path().display();
         let found = match (self.adopted, self.entries.len()) {
-            (0, _) => "there are none of earlier processes".to_owned(),
+            (0, _) => "found no records of earlier processes".to_owned(),
             (adopted, suspects) => {
-                format!("those of {adopted} ended processes were there, with {suspects} suspected rows")
+                format!("found the records of {adopted} dead processes and {suspects} suspect rows")
             }
         };
         let warning = match self.file.directory.is_temporary() {
@@ -390,7 +390,10 @@ mod tests {
         directory.die_with(&[]);
         let mut reports = directory.open(&["a"]);
         let path = directory.path().display();
-        assert_eq!(reports.summary(), format!("crash records are kept in {path}: there are none of earlier processes"));
+        assert_eq!(
+            reports.summary(),
+            format!("crash records are kept in {path}: found no records of earlier processes")
+        );
         reports.adopt_all().expect("the test's own files");
         let found = "those of 2 ended processes were there, with 1 suspected rows";
         assert_eq!(reports.summary(), format!("crash records are kept in {path}: {found}"));

@@ -123,7 +123,7 @@ pub(super) fn pass_on(queue: &EventQueue, listeners: Vec<Listener>) {
     while let Some(Batch { events, dropped, last }) = queue.take() {
         events.iter().for_each(&mut tell);
         if dropped > 0 {
-            tracing::warn!(events = dropped, "the listeners are too slow, and events are dropped");
+            tracing::warn!(events = dropped, "the listeners are too slow; the poller drops events");
             tell(&Event::EventsDropped { events: dropped });
         }
         last.iter().for_each(&mut tell);
@@ -140,7 +140,7 @@ pub(super) fn call_safely(has_panicked: &AtomicBool, call: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
     let text = panic_text(panic);
     if !has_panicked.swap(true, Ordering::Relaxed) {
-        tracing::warn!("a listener panicked, and is still called; its further panics are not logged: {text}");
+        tracing::warn!("a listener panicked; the poller still calls it, and logs no further panic of it: {text}");
     }
 }
 
@@ -152,7 +152,7 @@ impl Drop for ListenerThread {
         let Some(queue) = &self.0 else { return };
         queue.close();
         if !queue.await_end(GRACE) {
-            tracing::warn!("a listener does not return, and is left behind");
+            tracing::warn!("a listener did not return; the poller stops without it");
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) enum GroupEnd<K> {
 pub(crate) enum UndoReason {
     /// A deadlock, a lock timeout or a lost connection: groups get in each other's way.
     Conflict(String),
-    /// One of the messages is to be identified, or judged, alone.
+    /// One message has to run alone, to find out which one failed and why.
     Alone(String),
     /// A row was not as it was claimed: a handler has changed it, perhaps the one of a neighbour.
     RowsChanged(String),

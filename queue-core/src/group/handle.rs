@@ -38,7 +38,7 @@ enum GroupAnswer {
 }
 
 /// Why a group is undone whose handlers may have seen a setting that one of them has changed.
-const HAS_SET: &str = "a handler has set something on the session";
+const HAS_SET: &str = "a handler changed a setting of the session";
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.
@@ -294,8 +294,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
     }
 
-    /// Undoes the writes of a handler that has not handled all messages. An answer of `None` is no exception: its
-    /// writes would pass for the first message's.
+    /// Undoes the writes of a handler that has not handled all messages. This includes `None`: otherwise the first
+    /// message would be credited with the writes.
     fn undo_offer(&mut self, rows: &[GroupRow<K>]) -> Handled<K> {
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => {

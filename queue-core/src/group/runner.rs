@@ -124,7 +124,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 tracing::debug!(
                     entity = self.runner.queue.sql.entity,
                     cause,
-                    "a group is undone, its messages run one by one"
+                    "the worker undid a group; its messages run one by one"
                 );
             }
             GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
@@ -221,7 +221,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             if let Some(settled) = settled {
                 self.runner.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
             } else {
-                let what = "was changed by somebody else after a handler of its group had committed its effects";
+                let what = "was changed by another session after a handler of its group had committed its effects";
                 self.runner.warn(&format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
@@ -308,7 +308,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
             Ok(group) => group,
             Err(row) => return self.runner.give_up(holder, slot, row),
         };
-        // When each message runs alone, it shows which handler is the late one, and whether it had its time.
+        // The messages run alone next, which shows whose handler was late.
         self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
         self.runner.prefetched_keys.forget();
         Turn::Interrupted

@@ -107,13 +107,13 @@ impl fmt::Debug for Lease {
 #[non_exhaustive]
 pub enum LeaseLost {
     /// Somebody else has changed the row: an operator, the application, or another worker.
-    #[error("the lease is lost: somebody else has changed the row")]
+    #[error("the lease is lost: another session changed the row")]
     Overtaken,
     /// Half the lease has passed without an answer from the database. Another worker may soon claim the row.
     #[error("the lease is lost: half of it has passed without an answer from the database")]
     Unconfirmed,
     /// The handler has taken longer than it may. This is recorded as the failure of the attempt.
-    #[error("the lease is lost: the handler's time is over")]
+    #[error("the lease is lost: the handler exceeded its timeout")]
     TimedOut,
     /// The poller is shutting down and its grace is over. The worker gives the row back.
     #[error("the lease is lost: the poller shuts down")]

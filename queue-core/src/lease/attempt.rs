@@ -91,7 +91,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                self.warn("a lease was lost: the row was changed by somebody else, nothing was written");
+                self.warn("lost a lease: another process changed the row; nothing was written");
                 row.watch.ends(Ending::LeaseLost, None, None);
             }
             _ => {}
@@ -283,7 +283,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Ok(written) => return Some(written),
                 Err(error) => {
                     let cause = failure_text(&error, 500);
-                    self.warn(&format!("the end of an attempt cannot be found out yet: {cause}"));
+                    self.warn(&format!("cannot yet tell whether the commit succeeded: {cause}"));
                     if !rest(held, until, tries) {
                         break;
                     }
@@ -410,7 +410,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Standing::Holds => break,
                 Standing::Lost => return Ok(Some(Written::Overtaken)),
                 Standing::Unknown if tries == EXCLUDED_TRIES => {
-                    return Ok(Some(Written::NotYet("others look whose turn it is".to_owned())));
+                    return Ok(Some(Written::NotYet("other workers hold the queue's lock".to_owned())));
                 }
                 Standing::Unknown => thread::sleep(EXCLUDED_PAUSE),
             }

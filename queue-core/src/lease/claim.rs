@@ -83,7 +83,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let locks = claim.scope.only.is_some() || self.way.skips_locked_rows() || takes_turns || keeps_due;
         if claim.at_once {
             match self.lease_at_once(session, claim) {
-                // The rows are leased, and nobody knows which ones.
+                // The database has leased rows, but the worker could not read which.
                 Err(error @ DieselError::DeserializationError(_)) => return Err(error),
                 // One of the rows may be impossible to write, or a rule of the table may forbid such a statement.
                 Err(error) if C::classify(&error) == ErrorClass::Other => {}
@@ -170,9 +170,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 }
             }
         }
-        // The other rows are leased: an error here must not cost them their worker. The lease of such a row ends by itself.
+        // An error here must not discard the other leased rows. The undecodable row is due when its lease ends.
         batch.set_aside = self.set_leased_aside(&mut **session, &undecodable).unwrap_or_else(|error| {
-            tracing::warn!(entity = self.info.entity, %error, "a row whose key cannot be decoded cannot be set aside");
+            tracing::warn!(entity = self.info.entity, %error, "cannot set aside a row whose key cannot be decoded");
             0
         });
         Ok(batch)

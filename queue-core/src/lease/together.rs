@@ -1,7 +1,7 @@
 //! The answers of several calls, one transaction: lock each row and apply its answer, settle all rows, commit once.
 //!
-//! This saves commits, and nothing else: whatever keeps one answer from success undoes the whole transaction. Its answers
-//! are then applied one by one, see [`settle_called`](LeaseRunner::settle_called), as if they had never been together.
+//! Batching only saves commits. If one answer cannot be applied, the worker rolls the batch back and applies each answer
+//! alone, see [`settle_called`](LeaseRunner::settle_called).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct LateBatch<K, C> {
     batch: SharedBatch<K, C>,
 }
 
-/// What a worker has in its hands while it applies answers.
+/// A worker's state while it applies answers.
 struct InHand<K, C> {
     batch: SharedBatch<K, C>,
     /// What becomes of the rows whose answers are applied, in the same order.
@@ -254,7 +254,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         if !in_turn {
             if session.has_other_settings()? {
-                return Uncommitted::undone("a handler has set something on the session");
+                return Uncommitted::undone("a handler changed a setting of the session");
             }
             // So that the release does not put them back, and the short lock wait of this transaction with them.
             session.has_own_settings();

@@ -71,7 +71,7 @@ impl ColumnsInUse {
             findings.extend(entered[..i].iter().filter_map(|other| columns.conflict(other)));
             // This is only logged: a mode may be changed while an earlier poller processes its last rows.
             for finding in others.iter().filter_map(|(_, other)| columns.conflict(other)) {
-                tracing::warn!("another poller of this process works the same rows: {finding}");
+                tracing::warn!("another poller in this process serves the same rows: {finding}");
             }
         }
         if !findings.is_empty() {

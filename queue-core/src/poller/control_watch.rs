@@ -157,7 +157,7 @@ impl ControlWatch {
     /// Warns once of a row that is ignored.
     fn tell(&mut self, entity: &str, problem: String) {
         if self.told.len() < MOST_TOLD && !self.told.contains(&problem) {
-            tracing::warn!(entity, "a row of the control table is ignored: {problem}");
+            tracing::warn!(entity, "ignoring a row of the control table: {problem}");
             self.told.insert(problem);
         }
     }
@@ -199,7 +199,7 @@ impl ControlWatch {
         for (runner, pauses) in shared.runners.iter().zip(&self.pauses) {
             for Known { paused, .. } in pauses {
                 let entity = runner.info().entity;
-                tracing::warn!(entity, "due rows are left alone: {paused}");
+                tracing::warn!(entity, "left due rows alone: {paused}");
             }
         }
     }

@@ -226,7 +226,7 @@ impl<C: QueueConnection> Scout<C> {
         let shared = &*self.shared;
         if has_work {
             let probed = self.probe_low_water(holder, runner, timer);
-            return probed.map(|()| Seen::Busy).map_err(|error| format!("cannot look beside the workers: {error}"));
+            return probed.map(|()| Seen::Busy).map_err(|error| format!("the scout's probe failed: {error}"));
         }
         timer.turns_seen = shared.board.turns();
         if shared.gates[runner].is_paused() {

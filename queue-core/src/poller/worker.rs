@@ -70,7 +70,7 @@ impl<C: QueueConnection> Worker<C> {
             Ok(Err(error)) => failure_text(&error, 500),
             Err(panic) => panic_text(panic),
         };
-        self.shared.log.warn("poller", &format!("a worker has no session, and the others go on: {text}"));
+        self.shared.log.warn("poller", &format!("a worker cannot connect; the other workers continue: {text}"));
         false
     }
 

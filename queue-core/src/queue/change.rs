@@ -47,8 +47,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Stops pending rows: they are not processed until [`resume`](Queue::resume). They keep their status and tries,
     /// with one exception: a finished row that the application's own SQL has made due becomes `NOT_ATTEMPTED`, as it is
     /// enqueued anew. If a worker holds a row under a lease, its attempt runs to its end, and the row is not retried; a
-    /// row of an exclusive entity is left alone instead. A row without a failure gets the text `stopped`, so that it
-    /// can be told from one that was never enqueued.
+    /// row of an exclusive entity is left alone instead. A row without a failure gets the text `queueable: stopped`,
+    /// so that it can be told from one that was never enqueued.
     ///
     /// # Errors
     ///

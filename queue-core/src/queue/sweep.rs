@@ -118,7 +118,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
                 let keys = decoded(chunk);
                 if keys.len() < rows {
                     let rows = rows - keys.len();
-                    tracing::warn!(entity = Q::ENTITY, rows, "rows whose keys cannot be decoded are left as they are");
+                    tracing::warn!(entity = Q::ENTITY, rows, "left rows alone whose keys cannot be decoded");
                     left += rows;
                 }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {

@@ -94,7 +94,7 @@ fn an_error_in_between_says_how_far_it_was() {
     let back_fill = Payment::queue().all_rows().enqueue_existing().batch(7);
     let error = back_fill.run(&mut connection, |_| {}).unwrap_err();
     assert!(matches!(error, queueable::Error::Interrupted { rows: 14, .. }), "{error:?}");
-    assert!(error.to_string().starts_with("14 rows are done, then: "), "{error}");
+    assert!(error.to_string().starts_with("stopped after 14 rows: "), "{error}");
 }
 
 #[test]

@@ -85,6 +85,6 @@ fn nonsense_that_somebody_has_written_is_ignored_with_one_warning() {
         let tally = serve(&bank, Mode::Transaction, Note::default()).run_until_idle().unwrap();
         assert!(tally.succeeded > 0);
     }
-    assert!(is_told(&["WARN", "a row of the control table is ignored", "scope `every second`"]));
-    assert!(is_told(&["WARN", "a row of the control table is ignored", "no stage `SORTED`"]));
+    assert!(is_told(&["WARN", "ignoring a row of the control table", "scope `every second`"]));
+    assert!(is_told(&["WARN", "ignoring a row of the control table", "no stage `SORTED`"]));
 }

@@ -50,7 +50,7 @@ pub(crate) fn notify(target: &Target) -> Vec<Trigger> {
         let name = name(target, kind, &made_of);
         let body = format!("NOTIFY {}; RETURN NULL;", quoted(&target.channel()));
         let create = create(target, &name, &body, event, condition);
-        let purpose = format!("no other process hears of {kind} rows before its poll interval");
+        let purpose = format!("other processes do not find {kind} rows before their poll interval");
         Trigger { step: "notify", name, create, purpose }
     };
     vec![trigger("inserted", "AFTER INSERT", &soon), trigger("updated", "AFTER UPDATE", &enqueued)]

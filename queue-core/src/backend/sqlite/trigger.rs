@@ -110,7 +110,7 @@ fn created(target: &Target) -> Option<Trigger> {
         table.quoted(&table.name),
         update_new(target, &[format!("{column} = {NOW}")]),
     );
-    Some(Trigger { step: "created", name, create, purpose: format!("an insert leaves no time in {created}") })
+    Some(Trigger { step: "created", name, create, purpose: format!("an insert leaves {created} null") })
 }
 
 /// Updates the row that fired a trigger. Inside a trigger a table is named without its schema.

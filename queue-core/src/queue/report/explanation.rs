@@ -154,7 +154,7 @@ impl fmt::Display for Explanation {
             Explanation::OutsideWindow { opens: None } => f.write_str("outside the window, which never opens"),
             Explanation::Paused { pause } => pause.fmt(f),
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
-            Explanation::TurnHeld { session } => write!(f, "{session} holds the lock with which the queue takes turns"),
+            Explanation::TurnHeld { session } => write!(f, "{session} holds the lock of this exclusive queue"),
             Explanation::NoPlace { by: Some((column, value)), at_most: 1 } => {
                 write!(f, "another row with {column} = {value} is being processed")
             }
