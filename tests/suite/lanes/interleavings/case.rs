@@ -47,7 +47,7 @@ pub(super) enum Deed {
 }
 
 /// A case.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Case {
     pub(super) rows: Vec<Row>,
     /// Each happens when the journal has so many entries more than before the case.

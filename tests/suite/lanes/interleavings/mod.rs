@@ -77,7 +77,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let case = Mutex::new(Arc::new(Case { rows: Vec::new(), deeds: Vec::new() }));
+        let case = Mutex::default();
         Scene { journal: Journal::new(), case, attempts: AtomicI64::new(1), unlucky: Mutex::default() }
     }
 
@@ -85,6 +85,13 @@ impl Scene {
         let attempt = self.attempts.fetch_add(1, Ordering::SeqCst);
         self.journal.note(attempt, id, What::Began);
         attempt
+    }
+
+    /// `None` if the row was skipped between its claim and this call, and with that its case has ended.
+    fn begin_call(&self, id: i64, try_number: u32) -> Option<(i64, Step)> {
+        let case = self.case.lock().unwrap();
+        let step = case.row(id)?.step(try_number);
+        Some((self.begin(id), step))
     }
 
     fn step(&self, id: i64, try_number: u32) -> Step {
@@ -121,8 +128,7 @@ impl Scene {
     }
 
     fn call(&self, id: i64, lease: &Lease) -> Result<(i64, u32), Failure> {
-        let attempt = self.begin(id);
-        let step = self.step(id, lease.try_number());
+        let Some((attempt, step)) = self.begin_call(id, lease.try_number()) else { return Ok((0, lease.try_number())) };
         self.journal.take_time(step.round_trips);
         match step.answer {
             Answer::Done => Ok((attempt, lease.try_number())),
@@ -167,6 +173,7 @@ fn play_all(title: &str, rules: Rules, database: &Database, scene: &Scene, skip:
         let case = Arc::new(Case::draw(seed, played * 100, rules, NAME != "sqlite"));
         *scene.case.lock().unwrap() = case.clone();
         let stands_still = play(&case, &mut connection, scene, skip);
+        *scene.case.lock().unwrap() = Arc::default();
         let (journal, left) = (scene.journal.take(), left(&mut connection));
         let verdict = match stands_still {
             true => Err("no progress".to_owned()),
