@@ -44,6 +44,7 @@ use crate::options::{Backend, Command, Mode, Options, WorkerOptions};
 use crate::place::Servers;
 use crate::run::{Asked, Report, Run, Scale};
 use crate::session::Dialect;
+use crate::smoke::Whole;
 use crate::storm::{STORM, STORM_NUMBER};
 
 fn main() -> ExitCode {
@@ -82,8 +83,9 @@ fn harness(options: &Options) -> Result<bool> {
     if options.planted {
         return planted::find_all(options, seed);
     }
-    if options.smoke || options.full {
-        return Ok(smoke::everything(options, seed, if options.smoke { Scale::Smoke } else { Scale::Release }));
+    let wholes = [(options.brief, Whole::Brief), (options.smoke, Whole::Smoke), (options.full, Whole::Release)];
+    if let Some((_, whole)) = wholes.into_iter().find(|(is_asked, _)| *is_asked) {
+        return Ok(smoke::run(options, seed, whole));
     }
     let mut passed = true;
     if options.bar.is_empty() && options.backend == Some(Backend::Galera) {

@@ -28,14 +28,17 @@ pub(crate) struct Options {
     /// Runs this bar instead of the random schedule; may be given several times.
     #[arg(long)]
     pub(crate) bar: Vec<u8>,
-    /// Runs every bar with few repetitions: what CI does.
+    /// Runs the bars of the printed promise with few repetitions, in one mode on each database: what each change has to pass.
     #[arg(long, conflicts_with_all = ["bar", "backend", "mode"])]
+    pub(crate) brief: bool,
+    /// Runs every bar with few repetitions, which takes minutes.
+    #[arg(long, conflicts_with_all = ["brief", "bar", "backend", "mode"])]
     pub(crate) smoke: bool,
     /// Runs every bar with the counts of a release, which takes hours.
-    #[arg(long, conflicts_with_all = ["smoke", "bar"])]
+    #[arg(long, conflicts_with_all = ["brief", "smoke", "bar"])]
     pub(crate) full: bool,
     /// Builds a copy of the library with bugs planted in it, enables one at a time, and prints which run found it.
-    #[arg(long, conflicts_with_all = ["smoke", "bar", "full", "backend", "mode", "seconds", "patience"])]
+    #[arg(long, conflicts_with_all = ["brief", "smoke", "bar", "full", "backend", "mode", "seconds", "patience"])]
     pub(crate) planted: bool,
     /// Only this planted bug, by its name; may be given several times.
     #[arg(long, requires = "planted")]
