@@ -15,23 +15,24 @@ use tempfile::TempDir;
 
 use self::program::Program;
 use crate::db::{self, Conn, Database};
+use crate::suite::thorough::times;
 
 #[allow(unused, reason = "`tests/examples.rs` needs more of it")]
 #[path = "../program/mod.rs"]
 pub(crate) mod program;
 
 #[test]
-fn the_main_job_survives_20_kills_at_random_moments() {
-    const KILLS: u64 = 20;
-    const PAYMENTS: i64 = 4000;
+fn the_main_job_survives_kills_at_random_moments() {
+    let kills = times(6, 20);
+    let payments = times(1_500, 4_000);
     let mut random = Random::new();
-    let job = Job::new(PAYMENTS);
+    let job = Job::new(payments);
     let mut session = job.database.connect();
     let mut moments = Vec::new();
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let mut program = job.start(4);
         let before = booked_so_far(&mut session);
-        if kill % 4 == 0 || (kill < 8 && !is_enqueued(&mut session)) {
+        if kill % 4 == 0 || (kill < kills / 2 && !is_enqueued(&mut session)) {
             // Nothing can be seen yet: the kill hits the start, the set-up or the enqueue, or what follows.
             wait(Duration::from_millis(random.below(40 + 20 * kill.min(5))));
         } else {
@@ -45,26 +46,26 @@ fn the_main_job_survives_20_kills_at_random_moments() {
             _ => format!("{} booked", booked_so_far(&mut session) - before),
         });
         if is_set_up(&mut session) {
-            assert_eq!(half_enqueued(&mut session, PAYMENTS), 0, "after {moments:?}");
+            assert_eq!(half_enqueued(&mut session, payments), 0, "after {moments:?}");
         }
         if booked_so_far(&mut session) > 0 {
             assert_eq!(faults(&mut session), [0; 6], "after {moments:?}");
         }
     }
-    let left = PAYMENTS - booked_so_far(&mut session);
+    let left = payments - booked_so_far(&mut session);
     let report = report(&job.start(4).end().well());
     println!(
-        "{KILLS} kills after {moments:?}, {left} payments were left, the last run's tally: {}",
+        "{kills} kills after {moments:?}, {left} payments were left, the last run's tally: {}",
         report["handled_here"]
     );
     assert_eq!(faults(&mut session), [0; 6]);
-    assert_done(&mut session, &report, PAYMENTS);
+    assert_done(&mut session, &report, payments);
 }
 
 #[test]
 fn two_processes_with_eight_workers_each_handle_every_payment_once() {
     // SQLite has one writer, whatever the number of processes: fewer payments show the same.
-    let payments = if db::NAME == "sqlite" { 4_000 } else { 20_000 };
+    let payments = if db::NAME == "sqlite" { times(2_000, 4_000) } else { times(5_000, 20_000) };
     let job = Job::new(payments);
     let mut session = job.database.connect();
     let mut one = job.start(8);

@@ -68,6 +68,7 @@ mod snapshots;
 pub(crate) mod stages;
 mod states;
 mod takeover;
+pub(crate) mod thorough;
 mod timestamps;
 mod triggers;
 mod undecodable_key;

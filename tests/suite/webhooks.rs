@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::main_job::program::Program;
 use super::main_job::{count, report};
 use crate::db::{self, Conn, Database};
+use crate::suite::thorough::times;
 
 #[test]
 fn every_webhook_is_called_once_for_each_try_and_its_answer_is_written_once() {
@@ -24,7 +25,7 @@ fn every_webhook_is_called_once_for_each_try_and_its_answer_is_written_once() {
 #[test]
 fn a_process_that_was_frozen_and_one_that_was_killed_leave_every_webhook_settled_once() {
     // SQLite has one writer, whatever the number of processes: fewer webhooks show the same.
-    let webhooks = if db::NAME == "sqlite" { 2_000 } else { 5_000 };
+    let webhooks = if db::NAME == "sqlite" { 2_000 } else { times(2_000, 5_000) };
     let run = Run::new(webhooks, 4);
     let session = &mut run.database.connect();
     let mut endpoint = Program::start("webhooks", ["--only", "endpoint"]);

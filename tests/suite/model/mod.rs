@@ -2,7 +2,7 @@
 //! random order, for several kinds of work. Every disagreement is a bug in one of the two.
 //!
 //! Nothing here depends on a clock: a time is none, past, or hours away. `QUEUEABLE_SEED` repeats a run, and
-//! `QUEUEABLE_MODEL_STEPS` makes it longer.
+//! `QUEUEABLE_MODEL_STEPS` sets its length.
 
 mod rows;
 mod table;
@@ -14,12 +14,13 @@ use fastrand::Rng;
 use self::rows::{Deed, KINDS, Kind, Plan, Rows};
 use self::table::{Table, modes};
 use crate::db;
+use crate::suite::thorough::times;
 
 /// How many rows there are at most: so few that every group has neighbours that operate on each other.
 const ROWS: i64 = 12;
 
-/// How many steps the quick run takes, with all kinds of work together.
-const STEPS: usize = 10_000;
+/// How many steps a run takes, with all kinds of work together: usually, and every night.
+const STEPS: [usize; 2] = [2_000, 10_000];
 
 /// The average number of deeds between two runs of the workers.
 const DEEDS_PER_RUN: usize = 40;
@@ -31,7 +32,7 @@ fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
 #[test]
 fn random_operations_own_sql_and_workers_come_to_what_the_model_says() {
     let seed = from_environment("QUEUEABLE_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let steps = from_environment("QUEUEABLE_MODEL_STEPS").unwrap_or(STEPS);
+    let steps = from_environment("QUEUEABLE_MODEL_STEPS").unwrap_or(times(STEPS[0], STEPS[1]));
     println!("QUEUEABLE_SEED={seed}");
     let mut random = Rng::with_seed(seed);
     KINDS.into_iter().for_each(|kind| walk(kind, seed, &mut random, steps / KINDS.len()));
