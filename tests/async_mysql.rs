@@ -20,6 +20,7 @@ mod outage;
 mod stuck;
 
 /// The part of the suite that runs on these connections.
+#[allow(unused, reason = "the whole suite needs more of it")]
 mod suite {
     mod async_calls;
     pub(crate) mod attempt;
@@ -29,12 +30,9 @@ mod suite {
     mod group_end;
     pub(crate) mod health;
     pub(crate) mod lease;
-    mod migration;
     mod misconduct;
     pub(crate) mod modes;
     mod session_settings;
     mod sessions;
-    pub(crate) mod stages;
-    #[allow(unused, reason = "the suite needs more of it")]
     pub(crate) mod warnings;
 }

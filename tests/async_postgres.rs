@@ -12,20 +12,17 @@ mod ended_session;
 mod linked;
 
 /// The part of the suite that runs on these connections.
+#[allow(unused, reason = "the whole suite needs more of it")]
 mod suite {
     mod async_calls;
     pub(crate) mod attempt;
     pub(crate) mod bank;
-    pub(crate) mod events;
     pub(crate) mod group;
     mod group_end;
     pub(crate) mod lease;
-    mod migration;
     mod misconduct;
     pub(crate) mod modes;
     mod session_settings;
     mod sessions;
-    pub(crate) mod stages;
-    #[allow(unused, reason = "the suite needs more of it")]
     pub(crate) mod warnings;
 }

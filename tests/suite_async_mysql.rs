@@ -1,4 +1,4 @@
-//! The whole suite of promises on MySQL and MariaDB through diesel-async. `.ci/async` runs it.
+//! The whole suite of promises on MySQL and MariaDB through diesel-async. `.ci/nightly` runs it.
 
 #[allow(unused, reason = "the `db` modules offer the same, also where a root needs less")]
 #[path = "db/async_mysql.rs"]
