@@ -1,0 +1,126 @@
+# What `test.sh` and `.ci/nightly` share: both source this file, from the repository's root. CONTRIBUTING.md says how the
+# servers of the tests are started.
+
+# What this machine lacks, as Debian packages. Looks for the files themselves, so that other systems can satisfy it too.
+missing_packages() {
+    has() { command -v "$1" >/dev/null 2>&1 || compgen -G "$2" >/dev/null; }
+    knows() { pkg-config --exists "$1" >/dev/null 2>&1; }
+    has cc /none || echo gcc libc6-dev
+    has pkg-config /none || echo pkg-config
+    has pg_config /none || knows libpq || echo libpq-dev
+    has mariadb_config /none || has mysql_config /none || knows libmariadb || knows mysqlclient || echo libmariadb-dev
+    has faketime-library '/usr/lib/*/faketime/libfaketimeMT.so.1' || echo libfaketime
+    [ -n "${QUEUEABLE_PG_URL:-}" ] || has postgres '/usr/lib/postgresql/*/bin/postgres' || echo postgresql
+    [ -n "${QUEUEABLE_MYSQL_URL:-}" ] || has mariadbd /usr/sbin/mariadbd || echo mariadb-server
+    # With which the tests copy a database.
+    has sqlite3 /none || echo sqlite3
+    # For the cluster of the chaos harness, which only a whole smoke run starts.
+    [ "$1" = all ] || return 0
+    has galera-library '/usr/lib*/galera*/libgalera_smm.so' || echo galera-4
+    has rsync /none || echo rsync
+}
+
+install_packages() {
+    local as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+    if ! command -v apt-get >/dev/null || ! "${as_root[@]}" true 2>/dev/null; then
+        echo "Please install first (Debian's names): $*" >&2
+        return 1
+    fi
+    # RUNLEVEL=1 keeps the packages from starting servers: the tests start their own.
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get --quiet --yes)
+    "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "$@"
+}
+
+# Tells whether there is plenty of memory for the tests' databases. On a disk, half of PostgreSQL's work is to create and
+# remove their files, and most of the time of MariaDB and SQLite is spent waiting for the disk.
+has_memory_for_databases() {
+    [ -w /dev/shm ] && [ -r /proc/meminfo ] || return
+    [ "$(df --output=avail --block-size=1M /dev/shm | tail -n 1)" -ge 4096 ] || return
+    [ "$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)" -ge 8192 ]
+}
+
+# Runs a step: one line when it ends, and what it has printed if it has failed. Later steps run although one has failed: a
+# promise that breaks on one database only is worth knowing as such.
+failed=()
+step() {
+    local title=$1 log="$logs/step-$((++steps))" start=$SECONDS status=0
+    shift
+    "$@" >"$log" 2>&1 || status=$?
+    [ $status = 0 ] || { failed+=("$title"); cat "$log"; }
+    printf '%5d s  %s%s\n' $((SECONDS - start)) "$title" "$([ $status = 0 ] || echo ': FAILED')"
+}
+steps=0
+
+# What stops the whole run if it fails.
+required_step() {
+    step "$@"
+    [ ${#failed[@]} = 0 ] || exit 1
+}
+
+prepare() {
+    local tool
+    for tool in cargo 'cargo fmt' 'cargo clippy'; do
+        $tool --version >/dev/null || { echo "Please install first: $tool, see https://rustup.rs" >&2; exit 1; }
+    done
+    logs=$(mktemp -d)
+    databases=${TMPDIR:-/tmp}
+    trap 'rm -rf "$logs"' EXIT
+    if [ -z "${TMPDIR:-}" ] && has_memory_for_databases; then
+        databases=$(mktemp -d /dev/shm/queueable-XXXXXX)
+        trap 'rm -rf "$logs" "$databases"' EXIT
+        # The servers have accounts of their own.
+        chmod 755 "$databases"
+    fi
+    target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+    # What cargo keeps for the next incremental build takes three times as much room as everything else, so the first build of
+    # all goes without.
+    [ -d "$target/debug/incremental" ] || export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+    local missing
+    read -r -d '' -a missing < <(missing_packages "$1") || true
+    [ ${#missing[@]} = 0 ] || required_step "install ${missing[*]}" install_packages "${missing[@]}"
+}
+
+# Builds test programs, and lists them in the file `programs`: the target, the package's directory, the program.
+build_programs() {
+    cargo test --all-features --no-run --message-format json-render-diagnostics "$@" >"$logs/built" || return
+    sed -n '/"reason":"compiler-artifact"/!d; s/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"name":"\([^"]*\)".*"test":true},.*"executable":"\([^"]*\)".*/\2 \1 \3/p' \
+        "$logs/built" >"$logs/programs"
+    [ -s "$logs/programs" ]
+}
+
+# Runs one test program as cargo does, from its package's directory. `--report-time` shows how long each test takes; the standard
+# library's test runner has it behind this variable.
+run_program() {
+    local name=$1 directory=$2 program=$3 status=0
+    cd "$directory"
+    RUSTC_BOOTSTRAP=1 RUST_TEST_THREADS=$threads TMPDIR=$databases CARGO_MANIFEST_DIR=$directory \
+        "$program" -Zunstable-options --report-time $skipped >"$logs/test-$name" 2>&1 || status=$?
+    [ $status = 0 ] || touch "$logs/failed-$name"
+}
+export -f run_program
+
+# Two programs at a time, the longest first. Their tests mostly wait, for servers and for pollers, so each has twice as many
+# threads as there are processors.
+run_programs() {
+    export logs databases skipped=$*
+    export threads=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} LD_LIBRARY_PATH
+    LD_LIBRARY_PATH=$(rustc --print sysroot)/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    local first='suite_|postgres|mysql|sqlite|ui|async_|examples'
+    { grep -E "^($first)" "$logs/programs" || true; grep -vE "^($first)" "$logs/programs" || true; } |
+        xargs -P 2 -L 1 bash -c 'run_program "$@"' run
+    ! compgen -G "$logs/failed-*" >/dev/null || { cat $(compgen -G "$logs/failed-*" | sed 's/failed-/test-/'); return 1; }
+}
+
+# Prints the twenty tests that took longest, and how many there were.
+conclude() {
+    printf '\nThe slowest tests, in seconds:\n'
+    for log in "$logs"/test-*; do
+        sed -nE "s/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 ${log##*/test-} \1/p" "$log"
+    done | sort -rn | head -n 20
+    [ ${#failed[@]} = 0 ] || printf '\nfailed: %s\n' "${failed[*]}"
+    printf '\n%d s in all\n' "$SECONDS"
+    awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+        END { printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored }' "$logs"/test-* "$logs"/step-*
+    [ ${#failed[@]} = 0 ]
+}
