@@ -11,8 +11,18 @@ use anyhow::{Context, Result, ensure};
 use super::bugs::{BUGS, SHORTCUTS};
 
 /// What cargo needs of the workspace.
-const NEEDED: &[&str] =
-    &["Cargo.toml", "Cargo.lock", "README.md", "chaos", "docs", "queue-core", "queue-derive", "src", "tests"];
+const NEEDED: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "README.md",
+    "chaos",
+    "docs",
+    "examples",
+    "queue-core",
+    "queue-derive",
+    "src",
+    "tests",
+];
 
 const CORE: &str = "queue-core/src";
 
