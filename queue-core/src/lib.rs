@@ -113,16 +113,17 @@ pub mod internals {
     /// The statements.
     pub mod statement {
         pub use crate::statement::{
-            AheadDue, AheadKey, And, AnotherIsLeased, Archive, Change, ChangeAll, Claim, ClaimFloor, ClaimFrom,
-            ClaimId, ClaimKey, ClaimKeys, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType, Condition,
-            CopyRows, Count, CountByStatus, CountByValue, CountFinished, CountPending, CountRow, CountRowType, DueKeys,
-            DueLanes, EndPause, EnqueueIfNewer, ErasedQueue, ErrorTextRow, ErrorTexts, Finish, FinishBlock,
-            FinishedRow, FinishedRowType, FromLane, Head, IfAny, Inspect, InspectedRow, InspectedRowType, IsArchived,
-            IsSame, KeyRow, KeyTextRow, KeyTexts, Keys, LanesOf, LeaseDue, LeaseDueRow, LeasedAtOnce, LeasedIn, Load,
-            LockLeased, LockVersion, Next, NextLanes, OldestDue, PassOn, PauseEnd, PendingRow, PendingRowType, Pick,
-            PrefetchRows, Present, ProbeDue, QueueOn, ReadDetails, ReadPauses, Recall, RemoveAll, Retake, Row,
-            RowVersion, Sample, SampleRow, Scope, SetAside, SetPause, SetPriority, Settle, StateCondition, Take, Taken,
-            TextsAfter, TypedLeaseDueRow, TypedRow, UndecodableRow, UnknownStages, WithTexts,
+            And, Archive, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
+            Condition, CountRow, CountRowType, ErasedQueue, ErrorTextRow, FinishedRow, FinishedRowType, FromLane,
+            IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow, LeasedAtOnce, Next, PauseEnd,
+            PendingRow, PendingRowType, Pick, QueueOn, Recall, Row, RowVersion, SampleRow, Scope, SetPause, Settle,
+            StateCondition, Take, TypedLeaseDueRow, TypedRow, UndecodableRow, WithTexts, ahead_due, ahead_key,
+            another_is_leased, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, count_by_value,
+            count_finished, count_pending, due_keys, due_lanes, end_pause, enqueue_if_newer, error_texts, finish,
+            finish_block, head, inspect, is_archived, is_same, key_texts, lane_of, lease_due, leased_in, load_rows,
+            lock_keys, lock_leased, lock_version, next_lanes, oldest_due, pass_on, prefetch_rows, present, probe_due,
+            read_details, read_keys, read_pauses, remove_all, retake, sample, set_aside, set_priority, taken,
+            texts_after, unknown_stages,
         };
     }
 }

@@ -6,7 +6,7 @@ use diesel::connection::SimpleConnection;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use queueable::internals::backend::Sql;
-use queueable::internals::statement::{Claim, Finish, LockLeased, LockVersion, PrefetchRows};
+use queueable::internals::statement::{Claim, finish, lock_leased, lock_version, prefetch_rows};
 use queueable::{Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;
@@ -130,13 +130,11 @@ fn a_table_altered_while_workers_run_costs_no_try() {
 
 #[test]
 fn the_sql_of_what_is_prepared_to_travel_with_other_statements() {
-    let finish =
-        diesel::debug_query::<Pg, _>(&Sql::new(&Finish { queue: queue::<Payment>(), leased: false })).to_string();
-    let finish_lease =
-        diesel::debug_query::<Pg, _>(&Sql::new(&Finish { queue: queue::<Payment>(), leased: true })).to_string();
-    let hold = diesel::debug_query::<Pg, _>(&Sql::new(&LockLeased(queue::<Payment>()))).to_string();
-    let lock = diesel::debug_query::<Pg, _>(&Sql::new(&LockVersion(queue::<Payment>()))).to_string();
-    let read = diesel::debug_query::<Pg, _>(&Sql::new(&PrefetchRows(Claim::new::<Payment>(), 16))).to_string();
+    let finish = diesel::debug_query::<Pg, _>(&Sql::new(&finish(queue::<Payment>(), false))).to_string();
+    let finish_lease = diesel::debug_query::<Pg, _>(&Sql::new(&finish(queue::<Payment>(), true))).to_string();
+    let hold = diesel::debug_query::<Pg, _>(&Sql::new(&lock_leased(queue::<Payment>()))).to_string();
+    let lock = diesel::debug_query::<Pg, _>(&Sql::new(&lock_version(queue::<Payment>()))).to_string();
+    let read = diesel::debug_query::<Pg, _>(&Sql::new(&prefetch_rows(Claim::new::<Payment>(), 16))).to_string();
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("postgres_at_once", [finish, finish_lease, hold, lock, read].join("\n\n"));
     });

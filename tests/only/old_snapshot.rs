@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 use queueable::Instant;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, ProbeDue};
+use queueable::internals::statement::{Claim, Claimable, probe_due};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};
@@ -55,7 +55,7 @@ fn a_claim_from_the_mark_does_not_walk_over_what_was_settled_while_an_old_snapsh
         .unwrap();
     let begin = "2026-01-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap();
     let mark = begin + TimeDelta::seconds(SETTLED - 10);
-    let look = |floor| ProbeDue(Claimable::new(queue::<Payment>(), None).not_below(floor));
+    let look = |floor| probe_due(Claimable::new(queue::<Payment>(), None).not_below(floor));
     let claim = Claim::<Backend>::new::<Payment>;
     let at = Instant::from(mark);
     let plain = [pages(&mut connection, &look(None), mark), pages(&mut connection, &claim(), mark)];

@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, ProbeDue};
+use queueable::internals::statement::{Claim, Claimable, probe_due};
 
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment};
@@ -47,7 +47,7 @@ fn claim_and_look_walk_the_queues_index() {
     for (name, plan) in [
         ("claim", plan_of(&mut connection, &Claim::<Backend>::new::<Payment>())),
         ("claim of many", plan_of(&mut connection, &Claim::<Backend>::new::<Payment>().some(50, Vec::new()))),
-        ("look", plan_of(&mut connection, &ProbeDue(Claimable::new(queue::<Payment>(), None)))),
+        ("look", plan_of(&mut connection, &probe_due(Claimable::new(queue::<Payment>(), None)))),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");

@@ -7,10 +7,10 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queueable::internals::backend::{Schema, Sql, Statement};
 use queueable::internals::statement::{
-    And, Archive, Change, ChangeAll, Claim, ClaimKey, ClaimKeys, Claimable, Condition, CopyRows, Count, CountByStatus,
-    DueKeys, EndPause, FinishBlock, KeyTexts, Keys, LeaseDue, Load, Next, OldestDue, PauseEnd, Present, ProbeDue,
-    ReadDetails, ReadPauses, Recall, RemoveAll, Retake, Sample, SetAside, SetPause, Settle, StateCondition, Take,
-    Taken, UndecodableRow, UnknownStages,
+    And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, Recall, SetPause, Settle, StateCondition, Take,
+    UndecodableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_pause,
+    finish_block, key_texts, lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_details, read_keys,
+    read_pauses, remove_all, retake, sample, set_aside, taken, unknown_stages,
 };
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
@@ -70,21 +70,21 @@ fn the_sql_of_an_attempt() {
     let again =
         Change { next: Some(Next::At(Instant::from(DateTime::UNIX_EPOCH))), error: ErrorText::Keep, ..failure() };
     let mut listing = Listing::default();
-    listing.add("look", &ProbeDue(Claimable::new(queue::<Payment>(), None)));
+    listing.add("look", &probe_due(Claimable::new(queue::<Payment>(), None)));
     listing.add("claim", &Claim::<Backend>::new::<Payment>());
     let mark = Instant::from(DateTime::UNIX_EPOCH);
     let fence = Fence { due: Some(mark), ..FENCE };
-    listing.add("look from the mark", &ProbeDue(Claimable::new(queue::<Payment>(), None).not_below(Some(mark))));
+    listing.add("look from the mark", &probe_due(Claimable::new(queue::<Payment>(), None).not_below(Some(mark))));
     listing.add("claim from the mark", &Claim::<Backend>::new::<Payment>().not_below(Some(mark)));
     let some = Claim::<Backend>::new::<Payment>().some(50, Vec::new());
     listing.add("claim some from the mark", &some.not_below(Some(mark)));
     listing.add("claim another", &Claim::<Backend>::new::<Payment>().some(1, rows::<Payment>(&[7, 8])));
-    listing.add("read keys ahead", &DueKeys(Claimable::new(queue::<Payment>(), None), 16));
-    listing.add("claim by a key", &ClaimKey(Claim::new::<Payment>(), row::<Payment>(&7)));
-    let by_keys = |limit| ClaimKeys { claim: Claim::new::<Payment>(), keys: rows::<Payment>(&[7, 8]), limit };
+    listing.add("read keys ahead", &due_keys(Claimable::new(queue::<Payment>(), None), 16));
+    listing.add("claim by a key", &claim_key(Claim::new::<Payment>(), row::<Payment>(&7)));
+    let by_keys = |limit| claim_keys(Claim::new::<Payment>(), rows::<Payment>(&[7, 8]), limit);
     listing.add("claim by keys", &by_keys(None));
     listing.add("claim one of some keys", &by_keys(Some(1)));
-    listing.add("end in a block", &FinishBlock { row: row::<Payment>(&7), fence, tries: 3 });
+    listing.add("end in a block", &finish_block(row::<Payment>(&7), fence, 3));
     listing.add("settle a success", &Settle::new(row::<Payment>(&7), fence, &success));
     listing.add("settle a failure", &Settle::new(row::<Payment>(&7), fence, &failure()));
     listing.add("settle for a later time", &Settle::new(row::<Payment>(&7), fence, &again));
@@ -97,10 +97,10 @@ fn the_sql_of_an_attempt() {
 #[test]
 fn the_sql_of_a_pollers_health() {
     let mut listing = Listing::default();
-    listing.add("the oldest due row", &OldestDue(Claimable::new(queue::<Payment>(), None)));
+    listing.add("the oldest due row", &oldest_due(Claimable::new(queue::<Payment>(), None)));
     listing.add(
         "the oldest due row in some stages",
-        &OldestDue(Claimable::new(queue::<Invoice>(), Some(&["RENDER", "SEND"]))),
+        &oldest_due(Claimable::new(queue::<Invoice>(), Some(&["RENDER", "SEND"]))),
     );
     listing.matches("health");
 }
@@ -117,10 +117,10 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
     };
     let row = UndecodableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, why: "odd".into() };
     let mut listing = Listing::default();
-    let texts = |leased| KeyTexts { due: Claimable::new(queue::<Payment>(), None), leased, limit: 1_000 };
+    let texts = |leased| key_texts(Claimable::new(queue::<Payment>(), None), leased, 1_000);
     listing.add("those that a claim finds first", &texts(None));
     listing.add("those that were leased", &texts(Some(began)));
-    listing.add("set aside", &SetAside::new(queue::<Payment>(), &row, &set_aside));
+    listing.add("set aside", &set_aside(queue::<Payment>(), &row, &set_aside));
     listing.matches("undecodable");
 }
 
@@ -140,17 +140,17 @@ fn the_sql_of_a_lease() {
     let mut listing = Listing::default();
     listing.add("claim", &Claim::<Backend>::new::<Payment>().some(10, Vec::new()));
     let due = || Claim::<Backend>::new::<Payment>().some(10, rows::<Payment>(&[7])).not_below(Some(began));
-    listing.add("at once, where the database can", &LeaseDue(due(), Duration::from_secs(60)));
+    listing.add("at once, where the database can", &lease_due(due(), Duration::from_secs(60)));
     listing.add("lease", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
     let held = fenced.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
     listing.add("extend", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
     listing.add("recall in a state", &Recall::new(row::<Payment>(&7)).in_state(held[0].1));
-    listing.add("the present", &Present);
+    listing.add("the present", &present());
     listing.add(
         "without SKIP LOCKED: take",
         &Take::new(queue::<Payment>(), None, (began, token), 10, rows::<Payment>(&[7])),
     );
-    listing.add("without SKIP LOCKED: taken", &Taken(Claim::new::<Payment>(), token));
+    listing.add("without SKIP LOCKED: taken", &taken(Claim::new::<Payment>(), token));
     listing.matches("lease");
 }
 
@@ -189,10 +189,7 @@ fn the_sql_of_strict_crash_accounts() {
     };
     let mut listing = Listing::default();
     listing.add("mark", &Settle::new(row::<Payment>(&7), FENCE, &mark));
-    listing.add(
-        "retake",
-        &Retake { claim: Claim::new::<Payment>(), row: row::<Payment>(&7), fence: FENCE, judges: false },
-    );
+    listing.add("retake", &retake(Claim::new::<Payment>(), row::<Payment>(&7), FENCE, false));
     listing.matches("strict");
 }
 
@@ -203,13 +200,13 @@ fn the_sql_of_stages() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let advanced = Change { next: Some(Next::InStage("SEND")), try_count: Some(0), ..Change::default() };
     let mut listing = Listing::default();
-    listing.add("look", &ProbeDue(Claimable::new(queue::<Invoice>(), None)));
+    listing.add("look", &probe_due(Claimable::new(queue::<Invoice>(), None)));
     listing.add("claim", &Claim::<Backend>::new::<Invoice>());
     listing.add("claim in some stages", &Claim::<Backend>::new::<Invoice>().in_stages(served));
     listing.add("take in some stages", &Take::new(queue::<Invoice>(), served, (began, token), 10, Vec::new()));
-    listing.add("read the details", &ReadDetails(row::<Invoice>(&7)));
+    listing.add("read the details", &read_details(row::<Invoice>(&7)));
     listing.add("settle for the next stage", &Settle::new(row::<Invoice>(&7), FENCE, &advanced));
-    listing.add("find unknown stages", &UnknownStages(queue::<Invoice>()));
+    listing.add("find unknown stages", &unknown_stages(queue::<Invoice>()));
     listing.matches("stages");
 }
 
@@ -219,7 +216,7 @@ fn the_sql_of_schedules() {
         (Instant::from(DateTime::UNIX_EPOCH), Instant::from(DateTime::UNIX_EPOCH + TimeDelta::minutes(1)));
     let scheduled = Change { next: Some(Next::Scheduled(token)), ..failure() };
     let mut listing = Listing::default();
-    listing.add("read the details", &ReadDetails(row::<Periodic>(&7)));
+    listing.add("read the details", &read_details(row::<Periodic>(&7)));
     listing.add("settle for the next run", &Settle::new(row::<Periodic>(&7), FENCE, &scheduled));
     listing.add("settle for another try", &Settle::new(row::<Periodic>(&7), FENCE, &failure()));
     listing.add("take", &Take::new(queue::<Periodic>(), None, (began, token), 10, Vec::new()));
@@ -230,12 +227,12 @@ fn the_sql_of_schedules() {
 fn the_sql_of_pauses() {
     let mut listing = Listing::default();
     let of = |end| SetPause { queue: "payments.status", scope: "stage SEND", by: "ops", reason: "bank down", end };
-    listing.add("read the pauses", &ReadPauses(None));
-    listing.add("read the pauses of a queue", &ReadPauses(Some("payments.status")));
+    listing.add("read the pauses", &read_pauses(None));
+    listing.add("read the pauses of a queue", &read_pauses(Some("payments.status")));
     listing.add("pause", &of(PauseEnd::Never));
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
-    listing.add("resume", &EndPause { queue: "payments.status", scope: "" });
+    listing.add("resume", &end_pause("payments.status", ""));
     let step = Conn::control_step();
     listing.text("add the control table", &step.up.join(";\n"));
     listing.text("remove the control table", &step.down.join(";\n"));
@@ -258,17 +255,17 @@ fn the_sql_of_operations() {
     ];
     let now = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
     let mut listing = Listing::default();
-    listing.add("count", &Count(Condition::new(queue::<Payment>(), filter, &states)));
-    listing.add("count by status", &CountByStatus(Condition::new(queue::<Payment>(), filter, &[])));
-    listing.add("load", &Load::new::<Payment>(Condition::new(queue::<Payment>(), filter, &[]), None));
-    listing.add("load some", &Load::new::<Payment>(Condition::new(queue::<Payment>(), filter, &[]), Some(10)));
+    listing.add("count", &count(Condition::new(queue::<Payment>(), filter, &states)));
+    listing.add("count by status", &count_by_status(Condition::new(queue::<Payment>(), filter, &[])));
+    listing.add("load", &load_rows::<Payment, _>(Condition::new(queue::<Payment>(), filter, &[]), None));
+    listing.add("load some", &load_rows::<Payment, _>(Condition::new(queue::<Payment>(), filter, &[]), Some(10)));
     let change = |keep_off_index| {
         let condition = Condition::new(queue::<Payment>(), filter, &states[..1]);
-        ChangeAll { condition, change: &now, keep_off_index }
+        change_all(condition, &now, keep_off_index)
     };
     listing.add("change", &change(true));
     listing.add("change in the caller's transaction", &change(false));
-    listing.add("remove", &RemoveAll(Condition::new(queue::<Payment>(), filter, &states[..1])));
+    listing.add("remove", &remove_all(Condition::new(queue::<Payment>(), filter, &states[..1])));
     listing.matches("operations");
 }
 
@@ -286,24 +283,21 @@ fn the_sql_of_batches_and_archives() {
     let picked = Condition::new(queue::<Payment>(), filter, &states);
     let archived = Condition::new(queue::<Payment>(), filter, &[]).within(Some(&archive));
     let mut listing = Listing::default();
-    listing.add("count for a preview", &Count(of_kinds));
-    listing.add("rows for a preview", &Sample { row: Claim::new::<Payment>(), condition: of_kinds, limit: 5 });
-    listing.add("read keys", &Keys::some(picked, 10_000, 3));
+    listing.add("count for a preview", &count(of_kinds));
+    listing.add("rows for a preview", &sample(Claim::new::<Payment>(), of_kinds, 5));
+    listing.add("read keys", &read_keys(picked, 10_000, 3));
     let keys = rows::<Payment>(&[7, 8]);
     let (among, of_keys) = (picked.among(&keys), Condition::of_keys(queue::<Payment>(), &keys));
-    listing.add("lock rows, passing over others", &Keys::lock(among, true));
-    listing.add("lock rows", &Keys::lock(among, false));
-    listing.add("count the rows that were left", &Count(among));
-    listing.add("change rows", &ChangeAll { condition: of_keys, change: &due, keep_off_index: false });
-    listing.add("remove rows", &RemoveAll(of_keys));
+    listing.add("lock rows, passing over others", &lock_keys(among, true));
+    listing.add("lock rows", &lock_keys(among, false));
+    listing.add("count the rows that were left", &count(among));
+    listing.add("change rows", &change_all(of_keys, &due, false));
+    listing.add("remove rows", &remove_all(of_keys));
     listing.add("remove if due", &Settle::remove(row::<Payment>(&7), FENCE).if_due(true));
-    listing.add("copy to the archive", &CopyRows { condition: of_keys, to: Some(archive.table()), columns: &columns });
-    listing.add("read archived keys", &Keys::some(archived, 10_000, 0));
-    listing.add(
-        "copy from the archive",
-        &CopyRows { condition: of_keys.within(Some(&archive)), to: None, columns: &columns },
-    );
-    listing.add("remove from the archive", &RemoveAll(of_keys.within(Some(&archive))));
+    listing.add("copy to the archive", &copy_rows(of_keys, Some(archive.table()), &columns));
+    listing.add("read archived keys", &read_keys(archived, 10_000, 0));
+    listing.add("copy from the archive", &copy_rows(of_keys.within(Some(&archive)), None, &columns));
+    listing.add("remove from the archive", &remove_all(of_keys.within(Some(&archive))));
     let target = erased::<Moved>().target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "archive") {
         listing.text("create archives, up", &step.up.join(";\n"));

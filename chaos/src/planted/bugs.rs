@@ -24,8 +24,8 @@ const LEASES: &[(Backend, Mode)] = &[(Postgres, Lease), (Mariadb, Lease), (Sqlit
 /// What does several steps in one round trip, and so would pass by the bugs in them: the copy has it switched off.
 pub(crate) const SHORTCUTS: &[Edit] = &[
     before("attempt/end.rs", "let Fence { status, try_count, began, due, change_count: None }", "return None;"),
-    before("statement/settles.rs", "let is_one_update = ", "return None;"),
-    before("statement/leases.rs", "C::Backend::LEASES_AT_ONCE", "return false;"),
+    before("statement/finish.rs", "let is_one_update = ", "return None;"),
+    before("statement/lease.rs", "C::Backend::LEASES_AT_ONCE", "return false;"),
     before("lease/attempt.rs", "let Fence { status, try_count, began: Some(began), ", "return Ok(None);"),
 ];
 
@@ -266,7 +266,7 @@ pub(crate) const BUGS: &[Bug] = &[
         count: 100,
         on: EVERYWHERE,
         edits: &[instead_of(
-            "statement/details.rs",
+            "statement/claimed.rs",
             "self.with_details(connection, rows)",
             "Ok(self.with_details(connection, rows)?.into_iter().filter(|row| row.message.is_ok()).collect())",
         )],
@@ -276,7 +276,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 22,
         count: 150,
         on: LEASES,
-        edits: &[NO_FENCE, instead_of("statement/recalls.rs", "row.is_some()", "true")],
+        edits: &[NO_FENCE, instead_of("statement/recall.rs", "row.is_some()", "true")],
     },
     Bug {
         name: "a fence of the status alone",

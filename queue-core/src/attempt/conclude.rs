@@ -91,7 +91,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 Conclusion::Settled(settled)
             }
             Some(now) if now.reads_as(fence) => Conclusion::Interrupted,
-            // The row was to leave the table, and could not: see `statement/on_finish.rs`.
+            // The row was to leave the table, and could not: see `statement/settle.rs`.
             Some(now) if reached.is_none() && settled == Settlement::Failed && now.status == Status::Failed => {
                 Conclusion::Settled(settled)
             }

@@ -214,7 +214,7 @@ pub trait RoundTrips {
     /// Whether a message can end in one round trip.
     const FINISHES_AT_ONCE: bool = true;
 
-    /// Whether it does so by a [`FinishBlock`](crate::statement::FinishBlock), and not by
+    /// Whether it does so by a [`finish_block`](crate::statement::finish_block), and not by
     /// [`OneRoundTrip::finish`](super::one_round_trip::OneRoundTrip::finish).
     const FINISHES_IN_A_BLOCK: bool = false;
 

@@ -13,7 +13,7 @@ use crate::backend::{QueueBackend, QueueConnection, TableName, execute, load_fir
 use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::Error;
 use crate::row::{Instant, MAX_DELAY, Stage, TimestampUtc, queue_name};
-use crate::statement::{EndPause, PauseEnd, Present, SetPause};
+use crate::statement::{PauseEnd, SetPause, end_pause, present};
 
 /// The longest name of somebody who pauses a queue, and the longest reason, in characters.
 const LONGEST_BY: usize = 255;
@@ -90,7 +90,7 @@ impl<Q> Pause<Q> {
     /// Refuses an end that has come, or that a database cannot store.
     fn check_end<C: QueueConnection>(&self, connection: &mut C) -> Result<(), Error> {
         let PauseEnd::At(Instant(until)) = self.end else { return Ok(()) };
-        let now = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Present)?.flatten();
+        let now = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten();
         // Pollers read the table once a second, and SQLite stores milliseconds.
         let is_future = now.is_none_or(|Instant(now)| until >= now + SHORTEST);
         if is_future && until.year() < 10_000 {
@@ -153,7 +153,7 @@ where
 {
     expect_control(connection)?;
     let (queue, scope) = (name_of(Q::SQL)?, scope_of(stage));
-    Ok(execute(connection, &EndPause { queue: &queue, scope: &scope })? > 0)
+    Ok(execute(connection, &end_pause(&queue, &scope))? > 0)
 }
 
 /// Returns the queue's name in the control table.

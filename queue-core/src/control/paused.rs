@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{AsQueueConnection, CONTROL_TABLE, ErrorClass, QueueConnection, load};
 use crate::error::{Error, Finding};
 use crate::row::{PauseRow, PauseType, failure_text};
-use crate::statement::ReadPauses;
+use crate::statement::read_pauses;
 
 /// What stands before a stage in the scope of a pause.
 const STAGE: &str = "stage ";
@@ -110,12 +110,12 @@ pub(super) fn scope_of(stage: Option<&str>) -> String {
 pub(crate) fn standing_pauses<C: QueueConnection>(
     connection: &mut C,
 ) -> QueryResult<Vec<Result<StandingPause, Nonsense>>> {
-    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses(None))?;
+    let rows = load::<PauseType, PauseRow, _>(connection, &read_pauses(None))?;
     Ok(rows.into_iter().filter_map(|row| read(row).transpose()).collect())
 }
 
 fn paused_now<C: QueueConnection>(connection: &mut C, queue: Option<&str>) -> QueryResult<Vec<Paused>> {
-    let rows = load::<PauseType, PauseRow, _>(connection, &ReadPauses(queue))?;
+    let rows = load::<PauseType, PauseRow, _>(connection, &read_pauses(queue))?;
     Ok(rows.into_iter().filter_map(|row| Some(read(row).ok()??.paused)).collect())
 }
 

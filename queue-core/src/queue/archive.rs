@@ -16,7 +16,7 @@ use crate::entity::{Entity, HasArchive, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::OnFinish;
-use crate::statement::{Archive, ChangeAll, Condition, CopyRows, RemoveAll};
+use crate::statement::{Archive, Condition, change_all, copy_rows, remove_all};
 
 /// The result of [`Queue::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,8 +72,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal), columns };
         let move_away = |connection: &mut C::Connection, keys: &[_], columns: &[String], archive: &&str| {
             let (archive, condition) = (live.beside(archive), Condition::of_keys(queue, keys));
-            execute_on_each(connection, keys, &CopyRows { condition, to: Some(&archive), columns })?;
-            execute_on_each(connection, keys, &RemoveAll(condition))
+            execute_on_each(connection, keys, &copy_rows(condition, Some(&archive), columns))?;
+            execute_on_each(connection, keys, &remove_all(condition))
         };
         self.sweep(connection, &operation::archive(&Q::Queue::OPTIONS), &sweep, move_away, |_| {})?.unless_refused()
     }
@@ -173,7 +173,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let sweep = Sweep { archive: None, batch, once: false, is_refusal: Some(is_refusal), columns: &no_columns };
         let queue = self.condition(&[]).queue;
         let remove = |connection: &mut C::Connection, keys: &[_], _: &[String], _: &_| {
-            execute_on_each(connection, keys, &RemoveAll(Condition::of_keys(queue, keys)))
+            execute_on_each(connection, keys, &remove_all(Condition::of_keys(queue, keys)))
         };
         let connection = connection.as_queue_connection();
         self.sweep(connection, &operation::purge(older_than), &sweep, remove, |_| {})?.unless_refused()
@@ -198,9 +198,9 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let move_back = |connection: &mut C, keys: &[_], columns: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
             let archived_rows = condition.within(Some(&archive));
-            execute_on_each(connection, keys, &CopyRows { condition: archived_rows, to: None, columns })?;
-            execute_on_each(connection, keys, &ChangeAll { condition, change, keep_off_index: false })?;
-            execute_on_each(connection, keys, &RemoveAll(archived_rows))
+            execute_on_each(connection, keys, &copy_rows(archived_rows, None, columns))?;
+            execute_on_each(connection, keys, &change_all(condition, change, false))?;
+            execute_on_each(connection, keys, &remove_all(archived_rows))
         };
         let swept =
             self.sweep(connection, &operation::redrive(side == Side::Succeeded), &sweep, move_back, |moment| {

@@ -13,7 +13,7 @@ use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
 use crate::entity::{Entity, HasPriority, QueueTable, jittered};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{Change, ChangeAll, Condition, RemoveAll, SetPriority};
+use crate::statement::{Change, Condition, change_all, remove_all, set_priority};
 
 impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
@@ -123,7 +123,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let operation = operation::delete(&Q::Queue::OPTIONS);
         self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, _, _| {
-            execute(connection, &RemoveAll(condition))
+            execute(connection, &remove_all(condition))
         })
     }
 
@@ -163,7 +163,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let operation = operation::set_priority(priority);
         self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, priority, alone| {
-            execute(connection, &SetPriority { condition, priority: *priority, keep_off_index: alone })
+            execute(connection, &set_priority(condition, *priority, alone))
         })
     }
 
@@ -173,7 +173,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let rows =
             self.each_kind(connection.as_queue_connection(), operation, |connection, condition, change, alone| {
-                execute(connection, &ChangeAll { condition, change, keep_off_index: alone })
+                execute(connection, &change_all(condition, change, alone))
             })?;
         wake::announce::<Q::Queue>();
         Ok(rows)

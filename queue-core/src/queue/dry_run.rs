@@ -14,7 +14,7 @@ use super::read::{EntityOf, LoadOn, ReadOn};
 use crate::backend::{AsQueueConnection, QueueConnection, load};
 use crate::entity::{Entity, HasArchive, HasPriority, QueueTable};
 use crate::error::Error;
-use crate::statement::{Claim, Condition, Count, Sample, SampleRow};
+use crate::statement::{Claim, Condition, SampleRow, count, sample};
 
 /// How many rows a preview shows.
 const SHOWN: usize = 5;
@@ -155,8 +155,8 @@ pub(super) fn preview_of<S: LoadOn<C>, C: QueueConnection>(
     connection: &mut C,
     condition: Condition<'_, C::Backend>,
 ) -> QueryResult<Preview<EntityOf<S, C>>> {
-    let counts = load::<BigInt, i64, _>(connection, &Count(condition))?;
-    let rows = S::load_samples(connection, &Sample { row: Claim::new::<EntityOf<S, C>>(), condition, limit: SHOWN })?;
+    let counts = load::<BigInt, i64, _>(connection, &count(condition))?;
+    let rows = S::load_samples(connection, &sample(Claim::new::<EntityOf<S, C>>(), condition, SHOWN))?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

@@ -18,7 +18,7 @@ use crate::backend::{AsQueueConnection, QueueConnection, execute};
 use crate::entity::{Entity, HasVersion, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{ChangeAll, Condition, EnqueueIfNewer};
+use crate::statement::{Condition, change_all, enqueue_if_newer};
 
 /// The default number of rows in one transaction.
 const DEFAULT_BATCH: u32 = 100;
@@ -126,7 +126,7 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         let queue = self.queue.condition(&[]).queue;
         let enqueue = |connection: &mut C::Connection, keys: &[_], _: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
-            execute_on_each(connection, keys, &ChangeAll { condition, change, keep_off_index: false })
+            execute_on_each(connection, keys, &change_all(condition, change, false))
         };
         let swept = self.queue.sweep(connection, &operation, &sweep, enqueue, |moment| match moment {
             Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
@@ -182,7 +182,7 @@ where
     C: QueueConnection,
 {
     fn enqueue_version(connection: &mut C, key: &Q::Key, version: V) -> QueryResult<usize> {
-        execute(connection, &EnqueueIfNewer(Q::row(key), version.as_expression()))
+        execute(connection, &enqueue_if_newer(Q::row(key), version.as_expression()))
     }
 }
 

@@ -16,9 +16,9 @@ use crate::entity::{Entity, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{
-    Condition, Count, CountByStatus, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow,
-    FinishedRowType, KeyRow, KeyRowType, Load, LoadedRowType, PendingRow, PendingRowType, SampleRow, SampleRowType,
-    StateCondition,
+    Condition, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType, KeyRow,
+    KeyRowType, LoadedRowType, PendingRow, PendingRowType, SampleRow, SampleRowType, StateCondition, count,
+    count_by_status, load_rows,
 };
 
 /// The number of rows of each status.
@@ -88,7 +88,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Self: ReadOn<C::Connection>,
     {
         let mut counts = StatusCounts::default();
-        let statement = CountByStatus(self.condition(&self.states));
+        let statement = count_by_status(self.condition(&self.states));
         for (status, rows) in load::<(Text, BigInt), (String, i64), _>(connection.as_queue_connection(), &statement)? {
             match status.parse() {
                 Ok(status) => _ = counts.known.insert(status, rows),
@@ -131,7 +131,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Self: ReadOn<C>,
     {
         let states = self.states_and(states);
-        Ok(load::<BigInt, i64, _>(connection, &Count(self.condition(&states)))?.into_iter().sum())
+        Ok(load::<BigInt, i64, _>(connection, &count(self.condition(&states)))?.into_iter().sum())
     }
 
     fn read_rows<C: QueueConnection>(
@@ -142,7 +142,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     where
         Self: LoadOn<C>,
     {
-        let statement = Load::new::<EntityOf<Self, C>>(self.condition(&self.states), limit);
+        let statement = load_rows::<EntityOf<Self, C>, _>(self.condition(&self.states), limit);
         Ok(Self::load_rows(connection, &statement)?)
     }
 }

@@ -15,7 +15,7 @@ use super::read::{EntityOf, KeyOf, LoadOn, ReadOn};
 use crate::backend::{LockSql, QueueConnection, Statement, execute, load};
 use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Condition, Count, KeyRow, Keys, StateCondition};
+use crate::statement::{Archive, Condition, KeyRow, StateCondition, count, lock_keys, read_keys};
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
 /// the memory.
@@ -112,7 +112,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
             let (mut pass, mut left) = (Swept::default(), 0);
             loop {
                 // The rows that stay come first in the next chunk, so the next read skips as many.
-                let chunk = Self::load_keys(connection, &Keys::some(condition, CHUNK, left));
+                let chunk = Self::load_keys(connection, &read_keys(condition, CHUNK, left));
                 let chunk = held_on_conflict::<C, _>(chunk)?;
                 let rows = chunk.len();
                 let keys = decoded(chunk);
@@ -158,13 +158,13 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let condition = condition.among(&among);
         // The result of the last try alone: one that was rolled back before has done nothing.
         let done = in_transaction(connection, self.wait, |connection, _| {
-            let locked = decoded(Self::load_keys(connection, &Keys::lock(condition, passes_over))?);
+            let locked = decoded(Self::load_keys(connection, &lock_keys(condition, passes_over))?);
             sweep.work_on(connection, &EntityOf::<Self, C>::rows(&locked), work)
         })?;
         if done.rows == batch.len() {
             return Ok((done, 0));
         }
-        let stay = held_on_conflict::<C, _>(load::<BigInt, i64, _>(connection, &Count(condition)))?;
+        let stay = held_on_conflict::<C, _>(load::<BigInt, i64, _>(connection, &count(condition)))?;
         Ok((done, stay.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum()))
     }
 }

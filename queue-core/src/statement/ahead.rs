@@ -1,39 +1,61 @@
-//! Finds the row that holds a strictly serial lane back: it has failed and waits for its retry, or its lease has ended.
+//! The row that holds others back. In a strictly serial lane it has failed and waits for its retry, or its lease has ended.
+//! In an exclusive queue it is the first pending row, due or not.
 
-use diesel::query_builder::AstPass;
+use std::time::Duration;
+
 use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
 
-use super::condition::StateCondition;
+use super::condition::{StateCondition, push_claimable, push_exceptions};
 use super::key_text::push_select_key;
 use super::lane::push_lane;
-use super::probe_due::push_microseconds_until;
-use super::walk::{Walk, push_hint};
-use super::writer::Writer;
-use crate::backend::{QueueBackend, Statement, strict_index_of};
-use crate::entity::QueueSql;
-use crate::row::{Lane, Status};
+use super::queue::ErasedQueue;
+use super::walk::{Claimable, Walk, push_hint, push_index_hint, push_order_columns, push_pending_flag};
+use super::writer::{Writer, statement};
+use crate::backend::{QueueBackend, QueueConnection, Statement, load_first, ordered_index_of, strict_index_of};
+use crate::entity::{IsKey, Key, QueueSql};
+use crate::row::{Lane, RowKey, Status};
 
 /// Reads when the row of a lane that holds the others back is due, in microseconds from now: 0 or less if it is due
 /// already.
-pub struct AheadDue<DB: QueueBackend>(pub &'static QueueSql<DB>, pub Lane);
-
-/// Reads the key of that row, and the key's text.
-pub struct AheadKey<DB: QueueBackend>(pub &'static QueueSql<DB>, pub Lane);
-
-impl<DB: QueueBackend> Statement<DB> for AheadDue<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0, out);
-        push_microseconds_until(&mut sql, "{next_attempt_time}")?;
-        push_ahead(&mut sql, &self.1)
-    }
+pub fn ahead_due<DB: QueueBackend>(queue: &'static QueueSql<DB>, lane: Lane) -> impl Statement<DB> {
+    statement(queue, lane, |lane, sql| {
+        sql.push_microseconds_until("{next_attempt_time}")?;
+        push_ahead(sql, lane)
+    })
 }
 
-impl<DB: QueueBackend> Statement<DB> for AheadKey<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0, out);
-        push_select_key(&mut sql)?;
-        push_ahead(&mut sql, &self.1)
-    }
+/// Reads the key of that row, and the key's text.
+pub fn ahead_key<DB: QueueBackend>(queue: &'static QueueSql<DB>, lane: Lane) -> impl Statement<DB> {
+    statement(queue, lane, |lane, sql| {
+        push_select_key(sql)?;
+        push_ahead(sql, lane)
+    })
+}
+
+/// Reads the primary key, and its text, of the first pending row by its order, then by its key. It passes over a
+/// row whose condition is false, because that row is not work now.
+pub fn head<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
+    statement(due.queue, due, |due, sql| {
+        push_select_key(sql)?;
+        push_head(due, sql)
+    })
+}
+
+/// Reads the status of a row that a worker holds under a lease, but not of the one with this key.
+pub fn another_is_leased<DB: QueueBackend>(
+    queue: &'static QueueSql<DB>,
+    except: Option<IsKey<DB>>,
+) -> impl Statement<DB> {
+    statement(queue, except, |except, sql| {
+        sql.push("SELECT {.status} FROM {table}")?;
+        push_index_hint(sql, DB::INDEX_HINT)?;
+        // However far away the end of the lease is: another version of the application may have longer leases.
+        sql.push(" WHERE {.next_attempt_time} > {statement_time} AND ")?;
+        StateCondition::In(&[Status::InProgress]).push(sql)?;
+        push_exceptions(sql, except.as_slice())?;
+        sql.push(" LIMIT 1")
+    })
 }
 
 /// Writes ` FROM table WHERE status IN (..) AND column = value ORDER BY next_attempt_time LIMIT 1`.
@@ -46,4 +68,62 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
     StateCondition::In(&[Status::Error, Status::InProgress]).push(sql)?;
     push_lane(sql, lane)?;
     Walk::OLDEST.push_order(sql, &1)
+}
+
+/// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
+fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+    sql.push(" FROM {table}")?;
+    push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of)?;
+    sql.push(" WHERE ")?;
+    push_pending_flag(sql)?;
+    sql.push("{.next_attempt_time} IS NOT NULL AND ")?;
+    push_claimable(sql)?;
+    due.push_stages(sql)?;
+    due.push_condition(sql)?;
+    sql.push(" ORDER BY ")?;
+    push_order_columns(sql, sql.queue.options.order)?;
+    sql.push("{key} LIMIT 1")
+}
+
+/// Writes ` FROM (SELECT next_attempt_time ..) AS queueable_head WHERE next_attempt_time <= until`.
+pub(crate) fn push_due_head<'b, DB: QueueBackend>(
+    due: &'b Claimable<DB>,
+    sql: &mut Writer<'_, 'b, DB>,
+    until: &str,
+) -> QueryResult<()> {
+    sql.push(" FROM (SELECT {.next_attempt_time}")?;
+    push_head(due, sql)?;
+    sql.push(") AS queueable_head WHERE {next_attempt_time} <= ")?;
+    sql.out.push_sql(until);
+    Ok(())
+}
+
+/// Returns a time that was read in microseconds.
+pub(crate) fn time_until(microseconds: i64) -> Duration {
+    Duration::from_micros(microseconds.max(0).unsigned_abs())
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Reads in how long the row that holds a strictly serial lane back is due; zero if it is due already. `None`: there
+    /// is none.
+    pub fn ahead_due(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Duration>> {
+        let due = load_first::<BigInt, i64, _>(connection, &ahead_due(self.sql, lane.clone()))?;
+        Ok(due.map(time_until))
+    }
+
+    /// Reads the key of that row.
+    pub fn ahead(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<RowKey<K>>> {
+        Ok(self.read_keys(connection, &ahead_key(self.sql, lane.clone()))?.pop())
+    }
+
+    /// Reads, without a lock, the key of the first pending row of an exclusive entity, in its order.
+    pub fn head(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<RowKey<K>>> {
+        Ok(self.read_keys(connection, &head(Claimable::new(self.sql, stages)))?.pop())
+    }
+
+    /// Tells whether a row other than the one with this key is under a lease.
+    pub fn another_is_leased(&self, connection: &mut C, key: Option<&K>) -> QueryResult<bool> {
+        let leased = another_is_leased(self.sql, key.map(|key| self.row(key).is_key));
+        Ok(load_first::<Text, String, _>(connection, &leased)?.is_some())
+    }
 }

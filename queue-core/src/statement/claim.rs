@@ -1,24 +1,21 @@
-//! Claims the row that has been due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`.
+//! Claims the row that has been due longest: `SELECT .. FOR NO KEY UPDATE SKIP LOCKED`. Also several rows, those of a lane,
+//! and rows whose keys were read before; then the claim checks the condition again under the lock.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::ahead::push_ahead;
-use super::condition::{push_any_key, push_exceptions};
-use super::due::{Claimable, until};
-use super::key_text::{occasion_of, push_occasion_text};
+use super::condition::{push_any_key, push_exceptions, push_keys};
+use super::key_text::{push_occasion_text, push_select_key};
 use super::lane::{push_claimed_lane, push_place};
-use super::limit::{keep_if_few, padded};
-use super::rows::ClaimedRow;
-use super::walk::Walk;
-use super::writer::Writer;
-use crate::backend::{Captured, Place, QueueBackend, Statement};
-use crate::entity::{IsKey, Key, QueueSql, QueueTable, SelectedIn};
-use crate::erased_entity::ErasedEntity;
-use crate::row::{Details, Fence, Instant, Lane, QueueState, RowKey};
+use super::queue::ErasedQueue;
+use super::walk::{Claimable, Scope, Walk, push_index_hint, until};
+use super::writer::{Writer, padded, statement};
+use crate::backend::{Place, QueueBackend, QueueConnection, Statement};
+use crate::entity::{IsKey, Key, KeyedRow, QueueSql, SelectedIn};
+use crate::row::{Instant, Lane, RowKey};
 
 /// Claims one row of a queue.
 pub struct Claim<DB: QueueBackend> {
@@ -55,21 +52,6 @@ impl<DB: QueueBackend> Claim<DB> {
     pub fn not_below(self, floor: Option<Instant>) -> Self {
         Claim { due: self.due.not_below(floor), ..self }
     }
-}
-
-/// Marks the statement of a [`Claim`] that is not below the low-water mark. Like the other it is prepared once.
-pub struct ClaimFrom;
-
-/// Finds the prepared statement of the claim `Of`, of the entity `Q`: its text is the same each time.
-pub struct ClaimId<Q, DB, Of>(PhantomData<fn() -> Q>, PhantomData<fn() -> (DB, Of)>);
-
-impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for ClaimId<Q, DB, Of> {
-    type QueryId = Self;
-
-    // The user writes the condition, which may be another one each time. A poller may serve other stages. The condition
-    // on a key is of one shape for all keys.
-    const HAS_STATIC_QUERY_ID: bool =
-        Q::SELECTION_IS_STATIC && !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
 }
 
 /// Claims several rows, except some that are known by their keys. It is a statement of its own, because the
@@ -143,44 +125,6 @@ impl<DB: QueueBackend> ClaimSome<DB> {
     }
 }
 
-/// A claimed row.
-pub struct Claimed<K> {
-    /// The primary key.
-    pub key: RowKey<K>,
-    /// The state in which it was claimed.
-    pub fence: Fence,
-    /// The entity and its queue state, or why they cannot be decoded.
-    pub message: Result<(ErasedEntity, QueueState), Box<dyn std::error::Error + Send + Sync>>,
-    /// The optional columns, if the entity asks for them.
-    pub details: Details,
-}
-
-impl<K: Key> Claimed<K> {
-    /// Reads a row as this database returned it.
-    pub(crate) fn read<DB: QueueBackend>(queue: &QueueSql<DB>, row: ClaimedRow<K>) -> Self {
-        let (key, text, status, try_count, Captured(rest)) = row;
-        let (text, details) = occasion_of(queue, &key, &text);
-        let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
-        let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
-        let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
-            let state = QueueState {
-                status,
-                next_attempt_time: next_attempt_time.map(Into::into),
-                try_count,
-                last_attempt_time: last_attempt_time.map(Into::into),
-                last_attempt_error_message,
-            };
-            (entity, state)
-        });
-        // SQLite stores values of any type. A row whose occasion cannot be read has no idempotency key of its own.
-        let message = match details.occasion {
-            None if queue.options.occasion.is_some() => Err("its occasion is no whole number".into()),
-            _ => message,
-        };
-        Claimed { key: RowKey::new(key, text), fence, message, details }
-    }
-}
-
 impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.due.queue, out);
@@ -205,7 +149,7 @@ impl<DB: QueueBackend> Claim<DB> {
 impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.queue(), out);
-        keep_if_few(&mut sql.out, self.only.len() + self.excepted.len());
+        sql.keep_if_few(self.only.len() + self.excepted.len());
         let picks_one = |lane: &&FromLane| match lane.pick {
             Pick::Any => false,
             Pick::First => self.only.is_empty(),
@@ -259,5 +203,56 @@ impl<DB: QueueBackend> ClaimSome<DB> {
             push_exceptions(sql, &self.excepted)?;
         }
         walk.push_order(sql, &1)
+    }
+}
+
+/// Reads the keys of the rows that have been due longest, each with its text: at most so many.
+pub fn due_keys<DB: QueueBackend>(due: Claimable<DB>, limit: i64) -> impl Statement<DB> {
+    statement(due.queue, (due, limit), |(due, limit), sql| {
+        push_select_key(sql)?;
+        due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, limit)
+    })
+}
+
+/// Claims one row by its key, if it is still due. The statement is prepared once and for all.
+pub fn claim_key<DB: QueueBackend>(claim: Claim<DB>, row: KeyedRow<DB>) -> impl Statement<DB> {
+    statement(row.queue, (claim, row), |(claim, row), sql| {
+        claim.push_columns(sql)?;
+        sql.push_is_key(" FROM {table} WHERE ", &row.is_key)?;
+        sql.push(" AND ")?;
+        claim.due.push_due(sql, DB::STATEMENT_TIME)?;
+        sql.push("{claim_lock}")
+    })
+}
+
+/// Claims several rows by their keys, those of them that are still due, in no order. `limit`: the largest number of rows that
+/// are claimed, if not all. The others stay unlocked.
+pub fn claim_keys<DB: QueueBackend>(claim: Claim<DB>, keys: Vec<IsKey<DB>>, limit: Option<i64>) -> impl Statement<DB> {
+    statement(claim.due.queue, (claim, keys, limit), |(claim, keys, limit), sql| {
+        claim.push_columns(sql)?;
+        sql.push(" FROM {table}")?;
+        // MySQL would rather walk the index, and lock every row on the way. It would do the same for an order.
+        push_index_hint(sql, DB::IGNORE_INDEX)?;
+        sql.push(" WHERE ")?;
+        push_keys(sql, keys)?;
+        sql.push(" AND ")?;
+        claim.due.push_due(sql, DB::STATEMENT_TIME)?;
+        if let Some(limit) = limit {
+            sql.push_limit(limit)?;
+        }
+        sql.push("{claim_lock}")
+    })
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Returns the claim of any row that may be claimed.
+    pub(crate) fn claim_all(&self) -> Claim<C::Backend> {
+        Claim { selection: (self.selection)(), due: Claimable::new(self.sql, None) }
+    }
+
+    /// Returns the claim of up to `limit` rows of this scope.
+    pub(crate) fn claim_of(&self, scope: Scope<'_, K>, limit: u32) -> ClaimSome<C::Backend> {
+        let excepted = self.rows(RowKey::values(scope.except));
+        self.claim_all().in_stages(scope.stages).some(limit, excepted).not_below(scope.floor())
     }
 }

@@ -1,64 +1,110 @@
-//! Settles a message by prepared statements that a text runs. The text can contain other statements too, so the end of
-//! a message is one round trip. So is the beginning of the transaction that applies a lease's answer.
+//! Settles a message together with the statements before and after it, so that the end of a message is one round trip: by
+//! prepared statements that a text runs, which can contain other statements too, or by one prepared statement that is a
+//! block. MariaDB has such blocks. The beginning of the transaction that applies a lease's answer is such a text too.
 
 use std::any::Any;
 
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+use diesel::query_builder::{QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::push_is_due_at;
-use super::literal::has_literals;
-use super::writer::Writer;
-use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement};
-use crate::entity::QueueSql;
-use crate::row::Options;
+use super::change::{Change, hangs_on_content};
+use super::condition::{push_fence, push_is_due_at};
+use super::key_text::has_literals;
+use super::queue::ErasedQueue;
+use super::settle::Settle;
+use super::writer::{Writer, statement};
+use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement, Unfinished, execute};
+use crate::entity::{Key, KeyedRow, QueueSql};
+use crate::row::{Fence, OnFinish, Options};
 
-/// The update that settles a success. `$1` is the key, `$2` the new status and `$3` the new number of tries, `$4` and
-/// `$5` the status and the tries as claimed. `$6` is when the row was due, or under a lease when the attempt began. It
-/// returns the rows that it has changed.
-pub struct Finish<DB: QueueBackend> {
-    /// The queue.
-    pub queue: &'static QueueSql<DB>,
-    /// Whether it is the update of a row under a lease.
-    pub leased: bool,
+/// The server's message if a [`finish_block`] finds not exactly one row in the fence's state.
+const FINISHED_NOT_ONE: &str = "queueable: the row is not as it was claimed";
+
+/// The text in the error of a settlement that has not changed exactly one row.
+pub(crate) const PASSED_NOT_ONE: &str = "queueable: not one row was changed";
+
+/// The update that settles a success, of a row under a lease if it is `leased`. `$1` is the key, `$2` the new status and `$3`
+/// the new number of tries, `$4` and `$5` the status and the tries as claimed. `$6` is when the row was due, or under a
+/// lease when the attempt began. It returns the rows that it has changed.
+pub fn finish<DB: QueueBackend>(queue: &'static QueueSql<DB>, leased: bool) -> impl Statement<DB> {
+    statement(queue, leased, |leased, sql| {
+        sql.push("UPDATE {table} SET {status} = $2, {next_attempt_time} = NULL, {try_count} = $3")?;
+        push_end(sql)?;
+        sql.push("{key} = $1 AND {.status} = $4 AND {.try_count} = $5 AND ")?;
+        if *leased {
+            sql.push("{.last_attempt_time} = ")?;
+        } else {
+            push_is_due_at(sql)?;
+        }
+        sql.push("$6 RETURNING 1")
+    })
 }
 
 /// Locks a row that is under a lease, and waits for another session that holds its lock. `$1` is the key, `$2` and `$3`
 /// the status and the tries as claimed, `$4` when the attempt began. It returns one row for each that it has locked.
-pub struct LockLeased<DB: QueueBackend>(pub &'static QueueSql<DB>);
-
-impl<DB: QueueBackend> Statement<DB> for Finish<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.queue, out);
-        sql.push("UPDATE {table} SET {status} = $2, {next_attempt_time} = NULL, {try_count} = $3")?;
-        push_end(&mut sql)?;
-        sql.push("{key} = $1 AND {.status} = $4 AND {.try_count} = $5 AND ")?;
-        if self.leased {
-            sql.push("{.last_attempt_time} = ")?;
-        } else {
-            push_is_due_at(&mut sql)?;
-        }
-        sql.push("$6 RETURNING 1")
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for LockLeased<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0, out);
+pub fn lock_leased<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl Statement<DB> {
+    statement(queue, (), |(), sql| {
         sql.push("SELECT 1 FROM {table} WHERE {key} = $1 AND {.status} = $2 AND {.try_count} = $3")?;
         sql.push(" AND {.last_attempt_time} = $4{row_lock}")
-    }
+    })
+}
+
+/// `RELEASE`, the update of [`finish`], `COMMIT`. It ends at the first statement that fails: then nothing is committed, and
+/// the transaction is still open. The fence must have no lease, and must contain when the row was due. `tries`: the new
+/// number of tries.
+pub fn finish_block<DB: QueueBackend>(row: KeyedRow<DB>, fence: Fence, tries: i32) -> impl Statement<DB> {
+    statement(row.queue, (row, fence, tries), |(row, fence, tries), sql| {
+        sql.push("BEGIN NOT ATOMIC ")?;
+        push_settings_check(sql)?;
+        sql.push("RELEASE SAVEPOINT queueable_handler; UPDATE {table} SET {status} = 'SUCCESS'")?;
+        sql.push(", {next_attempt_time} = NULL, {try_count} = ")?;
+        DB::bind_integer(&mut sql.out, tries)?;
+        push_end(sql)?;
+        sql.push_is_key("", &row.is_key)?;
+        push_fence(sql, fence)?;
+        push_unless_one_row(sql, FINISHED_NOT_ONE)?;
+        sql.push("COMMIT; END")
+    })
+}
+
+/// The step from one message of a group to the next: it releases the sentinel, settles, and sets the sentinel anew.
+pub fn pass_on<DB: QueueBackend>(settle: Settle<'_, DB>) -> impl Statement<DB> {
+    statement(settle.queue, settle, |settle, sql| {
+        sql.push("BEGIN NOT ATOMIC ")?;
+        push_settings_check(sql)?;
+        sql.push("RELEASE SAVEPOINT queueable_handler; ")?;
+        settle.walk_ast(sql.out.reborrow())?;
+        push_unless_one_row(sql, PASSED_NOT_ONE)?;
+        sql.push("SAVEPOINT queueable_handler; END")
+    })
 }
 
 /// Writes `, last_attempt_time = .., occasion = occasion + 1, last_attempt_error_message = NULL WHERE `. The occasion, if
 /// the entity counts them, ends with the success.
-pub(crate) fn push_end<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+fn push_end<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     sql.push(", {last_attempt_time} = {now}, ")?;
     if let Some(occasion) = sql.queue.options.occasion {
         sql.push_with("{} = {} + 1, ", &[occasion])?;
     }
     sql.push("{last_attempt_error_message} = NULL WHERE ")
+}
+
+/// Writes the statement that ends a block before it has done anything, if the session's settings have changed.
+fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    let Some((settings, says)) = DB::OTHER_SETTINGS else { return Ok(()) };
+    sql.within(("IF NOT (", " <=> @queueable_settings) "), |sql| sql.push(settings))?;
+    push_error(sql, says)
+}
+
+/// Writes the statement that ends a block after an update that has not changed exactly one row.
+fn push_unless_one_row<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+    sql.push("; IF ROW_COUNT() <> 1 ")?;
+    push_error(sql, says)
+}
+
+fn push_error<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+    sql.within(("THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", "'; END IF; "), |sql| sql.push(says))
 }
 
 /// Tells whether a text that contains other statements too can settle a success of this entity.
@@ -71,4 +117,38 @@ pub(crate) fn text_of<C: QueueConnection>(statement: &dyn Statement<C::Backend>)
     let mut builder = <C::Backend as Backend>::QueryBuilder::default();
     Sql::new(statement).to_sql(&mut builder, &C::Backend::default())?;
     Ok(builder.finish())
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Releases the sentinel of a message, settles its row and sets the sentinel of the next message, if that can be
+    /// one round trip. `None`: it cannot, and nothing is done. A row that is not as it was claimed is an error.
+    pub fn pass_on(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
+        let is_one_update = change.on_finish(self.sql.options) == OnFinish::Keep && !hangs_on_content(change, fence);
+        if !is_one_update || !C::has_compounds(None) {
+            return None;
+        }
+        match execute(connection, &pass_on(Settle::new(self.row(key), fence, change))) {
+            // The server did not understand the text, so it did nothing of it.
+            Err(error) if !C::has_compounds(Some(&error)) => None,
+            passed => Some(passed.map(drop)),
+        }
+    }
+
+    /// Writes the text that prepares [`finish`], if a message can end by it: `None` if its end needs more.
+    pub fn finish(&self) -> QueryResult<Option<String>> {
+        ends_at_once::<K, C>(self.sql.options).then(|| text_of::<C>(&finish(self.sql, false))).transpose()
+    }
+
+    /// Releases the handler's savepoint, settles a success and commits, in one statement.
+    pub fn finish_in_a_block(&self, connection: &mut C, key: &K, fence: Fence, tries: i32) -> Result<(), Unfinished> {
+        let finished = (self.finish_block)(connection, &finish_block(self.row(key), fence, tries));
+        finished.map(drop).map_err(|error| C::unfinished(error, FINISHED_NOT_ONE))
+    }
+
+    /// Writes the texts that prepare [`lock_leased`] and [`finish`], if they can write an answer of this entity.
+    pub fn finish_lease(&self) -> QueryResult<Option<(String, String)>> {
+        let texts = || Ok((text_of::<C>(&lock_leased(self.sql))?, text_of::<C>(&finish(self.sql, true))?));
+        let by_text = ends_at_once::<K, C>(self.sql.options) && !C::Backend::FINISHES_IN_A_BLOCK;
+        by_text.then(texts).transpose()
+    }
 }

@@ -1,18 +1,12 @@
 //! Reads everything that decides whether one row runs, without a lock.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
-use super::writer::Writer;
+use super::writer::{Writer, statement};
 use crate::backend::{DatabaseText, QueueBackend, Statement, TableName};
-use crate::entity::{ClaimCondition, IsKey, KeyedRow};
-
-/// Reads the state of the row with one key. Of a row whose columns cannot all be decoded it reads what it can.
-pub struct Inspect<DB: QueueBackend> {
-    row: KeyedRow<DB>,
-    claim_if: Option<ClaimCondition<DB>>,
-}
+use crate::entity::{IsKey, KeyedRow};
 
 /// The row as it is loaded: the status, the tries, the text of the last failure; whether it is pending, due, and its
 /// condition true; the times of its next and its last attempt and the current time, in microseconds since 1970; its
@@ -38,20 +32,14 @@ pub type InspectedRowType = (
     (Nullable<Text>, Nullable<Text>),
 );
 
-impl<DB: QueueBackend> Inspect<DB> {
-    /// Inspects the row with this key.
-    pub fn new(row: KeyedRow<DB>) -> Self {
-        Inspect { claim_if: (row.queue.claim_condition)(), row }
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for Inspect<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.row.queue, out);
+/// Reads the state of the row with one key. Of a row whose columns cannot all be decoded it reads what it can.
+pub fn inspect<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
+    let claim_if = (row.queue.claim_condition)();
+    statement(row.queue, (row, claim_if), |(row, claim_if), sql| {
         sql.push("SELECT {.status}, {.try_count}, {.last_attempt_error_message}")?;
-        push_whether(&mut sql, |sql| sql.push("{.next_attempt_time} IS NOT NULL"))?;
-        push_whether(&mut sql, |sql| sql.push("{.next_attempt_time} <= {statement_time}"))?;
-        push_whether(&mut sql, |sql| match &self.claim_if {
+        push_whether(sql, |sql| sql.push("{.next_attempt_time} IS NOT NULL"))?;
+        push_whether(sql, |sql| sql.push("{.next_attempt_time} <= {statement_time}"))?;
+        push_whether(sql, |sql| match claim_if {
             Some(claim_if) => claim_if.walk_ast(sql.out.reborrow()),
             None => sql.push("1 = 1"),
         })?;
@@ -68,8 +56,8 @@ impl<DB: QueueBackend> Statement<DB> for Inspect<DB> {
             sql.push(", ")?;
             sql.push_odd_text(time)?;
         }
-        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)
-    }
+        sql.push_is_key(" FROM {table} WHERE ", &row.is_key)
+    })
 }
 
 /// Writes `, 1` if a condition holds, and `, 0` if it does not.
@@ -82,27 +70,20 @@ fn push_whether<'a, 'b, DB: QueueBackend>(
 }
 
 /// Counts the rows that have both keys: one if the database takes them for the same.
-pub struct IsSame<DB: QueueBackend>(pub KeyedRow<DB>, pub IsKey<DB>);
-
-impl<DB: QueueBackend> Statement<DB> for IsSame<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0.queue, out);
-        sql.push_is_key("SELECT COUNT(*) FROM {table} WHERE (", &self.0.is_key)?;
-        sql.push_is_key(") AND (", &self.1)?;
+pub fn is_same<DB: QueueBackend>(row: KeyedRow<DB>, is_other: IsKey<DB>) -> impl Statement<DB> {
+    statement(row.queue, (row, is_other), |(row, is_other), sql| {
+        sql.push_is_key("SELECT COUNT(*) FROM {table} WHERE (", &row.is_key)?;
+        sql.push_is_key(") AND (", is_other)?;
         sql.push(")")
-    }
+    })
 }
 
 /// Counts the rows with one key in an archive table.
-pub struct IsArchived<DB: QueueBackend>(pub KeyedRow<DB>, pub &'static str);
-
-impl<DB: QueueBackend> Statement<DB> for IsArchived<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let IsArchived(row, archive) = self;
-        let mut sql = Writer::new(row.queue, out);
+pub fn is_archived<DB: QueueBackend>(row: KeyedRow<DB>, archive: &'static str) -> impl Statement<DB> {
+    statement(row.queue, (row, archive), |(row, archive), sql| {
         // The key's condition names the live table, so the archive gets that name as its alias.
-        let live = TableName::of(row.queue.table, sql.out.backend())?;
+        let live = TableName::of(sql.queue.table, sql.out.backend())?;
         sql.push_with("SELECT COUNT(*) FROM {} AS {} WHERE ", &[archive, &live.name])?;
         sql.push_is_key("", &row.is_key)
-    }
+    })
 }

@@ -5,71 +5,145 @@ use std::time::Duration;
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
+use diesel::sql_types::{Nullable, Text};
 
 use super::condition::{StateCondition, push_exceptions, statement_time_plus};
-use super::due::Claimable;
-use super::walk::Walk;
-use super::writer::Writer;
-use crate::backend::{Place, QueueBackend, Statement};
-use crate::entity::{IsKey, KeyedRow, QueueSql};
-use crate::row::{BoundValue, Lane, LaneValues, Lanes, Status, ValueKind, microseconds};
+use super::queue::ErasedQueue;
+use super::walk::{Claimable, Scope, Walk};
+use super::writer::{Writer, statement};
+use crate::backend::{
+    LaneSql, LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
+};
+use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
+use crate::row::{BoundValue, Lane, LaneValue, LaneValues, Lanes, Options, RowKey, Status, ValueKind, microseconds};
+
+/// How many lanes a walk along their index reads at once.
+const LANES_AHEAD: u32 = 32;
 
 /// Reads the values of the rows that have been due longest, one for each row: at most so many.
-pub struct DueLanes<DB: QueueBackend>(pub Claimable<DB>, pub i64);
+pub fn due_lanes<DB: QueueBackend>(due: Claimable<DB>, limit: i64) -> impl Statement<DB> {
+    statement(due.queue, (due, limit), |(due, limit), sql| {
+        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
+        push_value_text(sql, lanes)?;
+        due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, limit)
+    })
+}
 
 /// Reads the lane of the row with this key.
-pub struct LanesOf<DB: QueueBackend>(pub KeyedRow<DB>);
-
-/// Reads the statuses of the rows in a lane that workers hold under leases that have not ended, up to a number of them.
-pub struct LeasedIn<DB: QueueBackend> {
-    /// The queue.
-    pub queue: &'static QueueSql<DB>,
-    /// The lane.
-    pub lane: Lane,
-    /// The key of a row that does not count.
-    pub except: Option<IsKey<DB>>,
-    /// The largest number of rows.
-    pub limit: i64,
-    /// Leases that end later than this are not searched for.
-    pub longest: Duration,
-}
-
-impl<DB: QueueBackend> Statement<DB> for DueLanes<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0.queue, out);
+pub fn lane_of<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
+    statement(row.queue, row, |row, sql| {
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
-        push_value_text(&mut sql, lanes)?;
-        self.0.push_rows(&mut sql, Walk::OLDEST, DB::STATEMENT_TIME, &self.1)
-    }
+        push_value_text(sql, lanes)?;
+        sql.push_is_key(" FROM {table} WHERE ", &row.is_key)
+    })
 }
 
-impl<DB: QueueBackend> Statement<DB> for LanesOf<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0.queue, out);
-        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
-        push_value_text(&mut sql, lanes)?;
-        sql.push_is_key(" FROM {table} WHERE ", &self.0.is_key)
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for LeasedIn<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.queue, out);
+/// Reads the statuses of the rows in a lane that workers hold under leases that have not ended, up to a `limit`, without the
+/// row with the key `except`. Leases that end later than `longest` are not searched for.
+pub fn leased_in<DB: QueueBackend>(
+    queue: &'static QueueSql<DB>,
+    lane: Lane,
+    except: Option<IsKey<DB>>,
+    limit: i64,
+    longest: Duration,
+) -> impl Statement<DB> {
+    statement(queue, (lane, except, limit, longest), |(lane, except, limit, longest), sql| {
         sql.push("SELECT {.status}")?;
-        let walk = if matches!(self.lane, Lane::Queue) { Walk::OLDEST } else { Walk::IN_LANE };
-        walk.push_from(&mut sql)?;
+        let walk = if matches!(lane, Lane::Queue) { Walk::OLDEST } else { Walk::IN_LANE };
+        walk.push_from(sql)?;
         sql.push("{.next_attempt_time} > {statement_time} AND {.next_attempt_time} <= ")?;
-        sql.out.push_sql(&statement_time_plus::<DB>(microseconds(self.longest)));
-        push_lane(&mut sql, &self.lane)?;
+        sql.out.push_sql(&statement_time_plus::<DB>(microseconds(*longest)));
+        push_lane(sql, lane)?;
         sql.push(" AND ")?;
-        StateCondition::In(&[Status::InProgress]).push(&mut sql)?;
-        push_exceptions(&mut sql, self.except.as_slice())?;
-        sql.push_limit(&self.limit)
+        StateCondition::In(&[Status::InProgress]).push(sql)?;
+        push_exceptions(sql, except.as_slice())?;
+        sql.push_limit(limit)
+    })
+}
+
+/// Reads the first values, after another one or from the lowest on, that have due rows: at most so many. It walks along the
+/// index of lanes, and passes over the backlogs of other lanes.
+pub fn next_lanes<DB: QueueBackend>(due: Claimable<DB>, after: Option<LaneValue>, limit: u32) -> impl Statement<DB> {
+    statement(due.queue, NextLanes { due, after, limit }, |next, sql| {
+        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
+        match lane_walk(&next.due).filter(|_| next.limit > 1) {
+            Some(LaneWalk::Recursive) => next.push_recursive(sql, lanes),
+            Some(LaneWalk::Grouped) => next.push_grouped(sql, lanes),
+            None => {
+                push_value_text(sql, lanes)?;
+                next.push_after(sql, lanes)?;
+                next.push_first(sql, lanes)
+            }
+        }
+    })
+}
+
+struct NextLanes<DB: QueueBackend> {
+    due: Claimable<DB>,
+    after: Option<LaneValue>,
+    limit: u32,
+}
+
+impl<DB: QueueBackend> NextLanes<DB> {
+    /// Writes ` FROM table WHERE column > after`.
+    fn push_after<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
+        Walk::IN_LANE.push_from(sql)?;
+        match &self.after {
+            None => sql.push_with("{.} IS NOT NULL", &[lanes.column]),
+            Some(value) => {
+                sql.push_with("{.} > ", &[lanes.column])?;
+                push_bound(sql, lanes.of.kind, &value.bound)
+            }
+        }
+    }
+
+    /// Writes the end of a search for the first lane after another one.
+    fn push_first<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
+        sql.push(" AND ")?;
+        self.due.push_due(sql, DB::STATEMENT_TIME)?;
+        sql.push_with(" ORDER BY {.} LIMIT 1", &[lanes.column])
+    }
+
+    /// Writes one lane after the other: each jumps over the rows of the one before.
+    fn push_recursive<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
+        sql.push_with("WITH RECURSIVE queueable_lanes (lane, place) AS (SELECT (SELECT {.}", &[lanes.column])?;
+        self.push_after(sql, lanes)?;
+        self.push_first(sql, lanes)?;
+        sql.push_with("), 1 UNION ALL SELECT (SELECT {.}", &[lanes.column])?;
+        Walk::IN_LANE.push_from(sql)?;
+        sql.push_with("{.} > queueable_lanes.lane", &[lanes.column])?;
+        self.push_first(sql, lanes)?;
+        sql.push("), queueable_lanes.place + 1 FROM queueable_lanes WHERE queueable_lanes.lane IS NOT NULL")?;
+        sql.push(&format!(" AND queueable_lanes.place < {}) SELECT ", self.limit))?;
+        sql.push_around(DB::value_text(lanes.of.kind), "queueable_lanes.lane", &[])?;
+        sql.push(" FROM queueable_lanes WHERE queueable_lanes.lane IS NOT NULL ORDER BY queueable_lanes.place")
+    }
+
+    /// Writes the lanes whose earliest row is due: the index tells the earliest time of each. Only groups by all columns
+    /// with which the index begins are found by jumps.
+    fn push_grouped<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
+        push_value_text(sql, lanes)?;
+        self.push_after(sql, lanes)?;
+        let flag = pending_flag_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names);
+        let group = [flag.as_str(), lanes.column];
+        sql.push_with(" GROUP BY {.}, {.} HAVING MIN({.next_attempt_time}) <= {statement_time}", &group)?;
+        sql.push_with(&format!(" ORDER BY {{.}}, {{.}} LIMIT {}", self.limit), &group)
+    }
+}
+
+/// Returns how the database finds more than one lane in one statement, if it does.
+fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
+    let Options { order, conditional, .. } = due.queue.options;
+    match DB::LANE_WALK {
+        LaneWalk::Recursive => Some(LaneWalk::Recursive),
+        // It looks only at the earliest time of a lane, which may be that of a row that no claim takes.
+        LaneWalk::Grouped if order.is_none() && !conditional && due.stages.is_none() => Some(LaneWalk::Grouped),
+        LaneWalk::Grouped => None,
     }
 }
 
 /// Writes `SELECT`, and the value as text.
-pub(crate) fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
+fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
     sql.push("SELECT ")?;
     sql.push_around(DB::value_text(lanes.of.kind), "{.}", &[lanes.column])
 }
@@ -127,7 +201,7 @@ pub(crate) fn push_place<'b, DB: QueueBackend>(
     Ok(())
 }
 
-pub(crate) fn push_bound<'b, DB: QueueBackend>(
+fn push_bound<'b, DB: QueueBackend>(
     sql: &mut Writer<'_, 'b, DB>,
     kind: ValueKind,
     value: &'b BoundValue,
@@ -137,4 +211,69 @@ pub(crate) fn push_bound<'b, DB: QueueBackend>(
         BoundValue::Text(text) => DB::bind_text(&mut sql.out, text),
         BoundValue::Binary(bytes) => DB::bind_bytes(&mut sql.out, bytes),
     })
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    fn lane_due_rows(&self, scope: Scope<'_, K>) -> Claimable<C::Backend> {
+        let floor = scope.floor().filter(|_| self.sql.options.order.is_none());
+        Claimable::new(self.sql, scope.stages).not_below(floor).except(self.rows(RowKey::values(scope.except)))
+    }
+
+    /// Reads a lane as the statements select it.
+    fn read_lane(&self, text: Option<String>) -> Lane {
+        match (text, self.sql.options.lanes) {
+            (Some(text), Some(lanes)) => {
+                Lane::Value(LaneValue::read(lanes.of.kind, text, C::Backend::TEXT_HAS_IDENTITY))
+            }
+            _ => Lane::NoValue,
+        }
+    }
+
+    /// Reads the lanes of up to `limit` rows that have been due longest, one for each row, without a lock.
+    pub fn due_lanes(&self, connection: &mut C, scope: Scope<'_, K>, limit: u32) -> QueryResult<Vec<Lane>> {
+        let due = due_lanes(self.lane_due_rows(scope), limit.into());
+        let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
+        Ok(texts.into_iter().map(|text| self.read_lane(text)).collect())
+    }
+
+    /// Returns how many lanes [`next_lanes`](Self::next_lanes) can read at once.
+    pub fn lanes_ahead(&self, scope: Scope<'_, K>) -> u32 {
+        if lane_walk(&self.lane_due_rows(scope)).is_some() { LANES_AHEAD } else { 1 }
+    }
+
+    /// Reads the first lanes after this value that have due rows, up to `limit`, without a lock. Fewer lanes are the last
+    /// ones.
+    pub fn next_lanes(
+        &self,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        after: Option<LaneValue>,
+        limit: u32,
+    ) -> QueryResult<Vec<LaneValue>> {
+        let next = next_lanes(self.lane_due_rows(scope), after, limit);
+        let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
+        Ok(texts.into_iter().filter_map(|text| self.read_lane(text).value().cloned()).collect())
+    }
+
+    /// Reads the lane of the row with this key. `None`: there is no such row.
+    pub fn lane_of(&self, connection: &mut C, key: &K) -> QueryResult<Option<Lane>> {
+        let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &lane_of(self.row(key)))?;
+        Ok(text.map(|text| self.read_lane(text)))
+    }
+
+    /// Counts the rows of a lane, up to `limit`, that are under leases which have not ended, without the row with this
+    /// key.
+    pub fn leased_in(
+        &self,
+        connection: &mut C,
+        lane: &Lane,
+        except: Option<&K>,
+        limit: u32,
+        longest: Duration,
+    ) -> QueryResult<u32> {
+        let except = except.map(|key| self.row(key).is_key);
+        let leased = leased_in(self.sql, lane.clone(), except, limit.into(), longest);
+        let leased = load::<Text, String, _>(connection, &leased)?;
+        Ok(u32::try_from(leased.len()).unwrap_or(u32::MAX))
+    }
 }

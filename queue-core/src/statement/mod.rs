@@ -1,90 +1,62 @@
-//! The queue's statements, one file each, and [`ErasedQueue`], which runs them.
+//! The queue's statements, and [`ErasedQueue`], which runs them.
 //!
-//! Every statement is a query node of the queue's own, generic over the backend. It writes identifiers
-//! and binds, and never puts text around a value. The SQL for each backend is a snapshot in the tests.
+//! A statement is a function that writes it (`writer.rs`): identifiers and binds, and never text around a value. It is
+//! generic over the backend alone. The SQL for each backend is a snapshot in the tests.
 
 mod ahead;
-mod archive;
-mod archive_table;
-mod backlog;
-mod blocks;
-mod by_key;
 mod change;
 mod claim;
-mod claims;
+mod claimed;
 mod condition;
-mod details;
-mod due;
-mod erased;
-mod error_texts;
+mod control;
 mod finish;
-mod head;
 mod inspect;
 mod key_text;
 mod lane;
-mod lanes;
-mod lease_due;
-mod leases;
-mod limit;
-mod literal;
+mod lease;
 mod newer;
-mod next_lanes;
-mod on_finish;
-mod pauses;
-mod prefetch_rows;
-mod probe_due;
-mod probes;
+mod operation;
+mod prefetch;
+mod probe;
+mod queue;
 mod recall;
-mod recalls;
-mod rows;
-mod scope;
-mod select;
+mod report;
 mod settle;
-mod settles;
-mod split;
 mod statistics;
-mod take;
 mod undecodable;
-mod unknown_stages;
 mod walk;
 mod writer;
 
-pub use self::ahead::{AheadDue, AheadKey};
-pub use self::archive::CopyRows;
-pub use self::archive_table::Archive;
-pub use self::backlog::{CountByValue, CountPending, CountRow, CountRowType, PendingRow, PendingRowType};
-pub use self::blocks::{FinishBlock, PassOn};
-pub use self::by_key::{ClaimKey, ClaimKeys, DueKeys};
+pub use self::ahead::{ahead_due, ahead_key, another_is_leased, head};
 pub use self::change::{Change, Next};
-pub use self::claim::{Claim, ClaimFrom, ClaimId, ClaimSome, Claimed, FromLane, Pick};
-pub use self::condition::{And, Condition, IfAny, StateCondition};
-pub use self::details::ReadDetails;
-pub use self::due::Claimable;
-pub use self::erased::{ErasedQueue, QueueOn};
-pub use self::error_texts::{ErrorTexts, TextsAfter, WithTexts};
-pub use self::finish::{Finish, LockLeased};
-pub use self::head::{AnotherIsLeased, Head};
-pub use self::inspect::{Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame};
-pub use self::lane::{DueLanes, LanesOf, LeasedIn};
-pub use self::lease_due::{LeaseDue, LeasedAtOnce};
-pub use self::newer::EnqueueIfNewer;
-pub use self::next_lanes::NextLanes;
-pub use self::pauses::{EndPause, PauseEnd, ReadPauses, SetPause};
-pub use self::prefetch_rows::{LockVersion, PrefetchRows, RowVersion};
-pub use self::probe_due::{OldestDue, ProbeDue};
-pub use self::recall::{Recall, Retake};
-pub use self::rows::{
-    ClaimedRow, ClaimedRowType, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, Row, SampleRow, TypedLeaseDueRow,
-    TypedRow,
+pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, due_keys};
+pub use self::claimed::{Claimed, read_details};
+pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
+pub use self::control::{PauseEnd, SetPause, end_pause, read_pauses};
+pub use self::finish::{finish, finish_block, lock_leased, pass_on};
+pub use self::inspect::{InspectedRow, InspectedRowType, inspect, is_archived, is_same};
+pub use self::lane::{due_lanes, lane_of, leased_in, next_lanes};
+pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
+pub use self::newer::enqueue_if_newer;
+pub use self::operation::{
+    change_all, copy_rows, count, count_by_status, load_rows, lock_keys, read_keys, remove_all, sample, set_priority,
 };
-pub use self::scope::{ClaimFloor, Scope};
-pub use self::select::{Count, CountByStatus, Keys, Load, Sample};
-pub use self::settle::{ChangeAll, RemoveAll, SetPriority, Settle};
-pub use self::statistics::{CountFinished, FinishedRow, FinishedRowType};
-pub use self::take::{Present, Take, Taken};
-pub use self::undecodable::{KeyTexts, SetAside, UndecodableRow};
-pub use self::unknown_stages::UnknownStages;
+pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
+pub use self::probe::{oldest_due, probe_due, unknown_stages};
+pub use self::queue::{
+    ClaimedRow, ClaimedRowType, ErasedQueue, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, QueueOn, Row, SampleRow,
+    TypedLeaseDueRow, TypedRow,
+};
+pub use self::recall::{Recall, retake};
+pub use self::report::{
+    CountRow, CountRowType, PendingRow, PendingRowType, WithTexts, count_by_value, count_pending, error_texts,
+    texts_after,
+};
+pub use self::settle::Settle;
+pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
+pub use self::undecodable::{UndecodableRow, key_texts, set_aside};
+pub use self::walk::{ClaimFloor, Claimable, Scope};
 
-pub(crate) use self::blocks::PASSED_NOT_ONE;
-pub(crate) use self::literal::{literal, time_literal};
-pub(crate) use self::rows::{ErrorTextRowType, KeyRowType, LoadedRowType, SampleRowType};
+pub(crate) use self::finish::PASSED_NOT_ONE;
+pub(crate) use self::key_text::{literal, time_literal};
+pub(crate) use self::queue::{ErrorTextRowType, KeyRowType, LoadedRowType, SampleRowType};

@@ -1,11 +1,11 @@
 //! Enqueues a row for a version, unless it is already queued for that version or a newer one.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::change::push_schedule;
 use super::condition::StateCondition;
-use super::writer::Writer;
+use super::writer::{Writer, statement};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::KeyedRow;
 use crate::error::refused;
@@ -19,30 +19,25 @@ const STOPPED: [StateCondition; 3] = [
     StateCondition::In(&[Status::NotAttempted, Status::InProgress, Status::Error, Status::Success]),
 ];
 
-/// The update. It sets the version and makes the row due if the stored version is older, or null. A stopped row stays
-/// stopped.
-pub struct EnqueueIfNewer<DB: QueueBackend, V>(pub KeyedRow<DB>, pub V);
-
-impl<V: QueryFragment<DB>, DB: QueueBackend> Statement<DB> for EnqueueIfNewer<DB, V> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let EnqueueIfNewer(row, version) = self;
-        let mut sql = Writer::new(row.queue, out);
+/// Sets the version, and makes the row due, if the stored version is older, or null. A stopped row stays stopped.
+pub fn enqueue_if_newer<DB: QueueBackend>(row: KeyedRow<DB>, version: impl QueryFragment<DB>) -> impl Statement<DB> {
+    statement(row.queue, (row, version), |(row, version), sql| {
         let column = sql.queue.options.version.ok_or_else(|| refused("the queue has no version".to_owned()))?;
         sql.push_with("UPDATE {table} SET {} = ", &[column])?;
         version.walk_ast(sql.out.reborrow())?;
         sql.push(", ")?;
         // Assignments that read other columns come before those columns, because MySQL assigns from left to right and
         // reads what it has assigned.
-        push_schedule(&mut sql)?;
-        push_next_attempt_time(&mut sql)?;
-        push_status(&mut sql)?;
-        push_fresh_start(&mut sql)?;
+        push_schedule(sql)?;
+        push_next_attempt_time(sql)?;
+        push_status(sql)?;
+        push_fresh_start(sql)?;
         sql.push_is_key(" WHERE ", &row.is_key)?;
         sql.push_with(" AND ({.} IS NULL OR {.} < ", &[column])?;
         version.walk_ast(sql.out.reborrow())?;
         sql.push(") AND ")?;
-        StateCondition::NotIn(&[Status::Skipped]).push(&mut sql)
-    }
+        StateCondition::NotIn(&[Status::Skipped]).push(sql)
+    })
 }
 
 /// Makes the row due now, unless it is stopped or leased.

@@ -1,15 +1,18 @@
-//! Reads a row again, under its lock: some columns, which show what happened if a COMMIT's answer was lost, or all of it,
-//! in the state in which it was claimed.
+//! Reads a claimed row again, under its lock: some columns, which show what happened if a COMMIT's answer was lost, or all of
+//! it, in the state in which it was claimed.
 
 use diesel::query_builder::AstPass;
-use diesel::result::QueryResult;
+use diesel::result::{Error, QueryResult};
+use diesel::sql_types::{Integer, Nullable, Text};
 
 use super::claim::Claim;
+use super::claimed::Claimed;
 use super::condition::push_fence;
-use super::writer::Writer;
-use crate::backend::{QueueBackend, Statement};
-use crate::entity::KeyedRow;
-use crate::row::Fence;
+use super::queue::ErasedQueue;
+use super::writer::{Writer, statement};
+use crate::backend::{QueueBackend, QueueConnection, Statement, load_first};
+use crate::entity::{Key, KeyedRow};
+use crate::row::{Fence, Instant, TimestampUtc};
 
 /// Reads columns of the row with one key.
 pub struct Recall<DB: QueueBackend> {
@@ -61,27 +64,68 @@ impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
 }
 
 /// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
-/// that holds the row.
-pub struct Retake<DB: QueueBackend> {
-    /// What is read of the row.
-    pub claim: Claim<DB>,
-    /// The row.
-    pub row: KeyedRow<DB>,
-    /// Its state.
-    pub fence: Fence,
-    /// Whether the condition of its claim must still hold.
-    pub judges: bool,
-}
-
-impl<DB: QueueBackend> Statement<DB> for Retake<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.row.queue, out);
-        self.claim.push_columns(&mut sql)?;
-        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)?;
-        push_fence(&mut sql, &self.fence)?;
-        if self.judges {
-            self.claim.due.push_condition(&mut sql)?;
+/// that holds the row. If it `judges`, the condition of its claim must still hold.
+pub fn retake<DB: QueueBackend>(claim: Claim<DB>, row: KeyedRow<DB>, fence: Fence, judges: bool) -> impl Statement<DB> {
+    statement(row.queue, (claim, row, fence, judges), |(claim, row, fence, judges), sql| {
+        claim.push_columns(sql)?;
+        sql.push_is_key(" FROM {table} WHERE ", &row.is_key)?;
+        push_fence(sql, fence)?;
+        if *judges {
+            claim.due.push_condition(sql)?;
         }
         sql.push("{row_lock}")
+    })
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Reads the row's state under its lock, and waits for another session that holds it.
+    pub fn recall(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
+        state_of(connection, &Recall::new(self.row(key)))
     }
+
+    /// Reads the row's state under its lock, unless another session holds it.
+    pub fn recall_unless_locked(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
+        state_of(connection, &Recall::new(self.row(key)).unless_locked())
+    }
+
+    /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
+    pub fn recall_reservation(&self, connection: &mut C, key: &K) -> QueryResult<Option<String>> {
+        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &Recall::reservation(self.row(key)))?;
+        Ok(text.flatten())
+    }
+
+    /// Returns when the row's last attempt ended, or began under a lease. `None` also if the time is odd.
+    pub fn last_attempt(&self, connection: &mut C, key: &K) -> QueryResult<Option<Instant>> {
+        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Recall::last_attempt(self.row(key)))
+        {
+            Ok(time) => Ok(time.flatten()),
+            Err(Error::DeserializationError(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Locks the row, waiting for another session that holds it, and tells whether it is exactly in this state.
+    pub fn is_still(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<bool> {
+        let row = state_of(connection, &Recall::new(self.row(key)).in_state(fence))?;
+        Ok(row.is_some())
+    }
+
+    /// Locks and reads again a row that is still as it was claimed, due or not. It waits for another session that holds
+    /// the row.
+    pub fn retake(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
+        let rows = (self.load_claimed)(connection, &retake(self.claim_all(), self.row(key), fence, false))?;
+        Ok(self.with_details(connection, rows)?.pop())
+    }
+
+    /// Does the same only if the condition of the row's claim still holds.
+    pub fn retake_if_claimable(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
+        let rows = (self.load_claimed)(connection, &retake(self.claim_all(), self.row(key), fence, true))?;
+        Ok(self.with_details(connection, rows)?.pop())
+    }
+}
+
+/// Reads the state of a row, if it is a known one.
+fn state_of<C: QueueConnection>(connection: &mut C, recall: &Recall<C::Backend>) -> QueryResult<Option<Fence>> {
+    let row = load_first::<(Text, Integer), (String, i32), _>(connection, recall)?;
+    Ok(row.and_then(|(status, try_count)| Some(Fence::new(status.parse().ok()?, try_count))))
 }

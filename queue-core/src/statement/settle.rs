@@ -1,17 +1,19 @@
-//! Writes the result of a row: `UPDATE .. WHERE key AND status AND try_count`, and the same for many rows by a filter.
+//! Writes the results of rows: `UPDATE .. WHERE key AND status AND try_count`. In the transaction that settles them, rows
+//! whose work has ended stay, are removed, or move to an archive.
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::change::Change;
+use super::change::{Change, Next, hangs_on_content};
 use super::condition::{Condition, push_fence, push_same_content};
-use super::limit::{keep_if_few, padded};
-use super::walk::{push_hint, push_index_hint};
-use super::writer::Writer;
-use crate::backend::{QueueBackend, Statement, ordered_index_of};
-use crate::entity::{IsKey, KeyedRow, QueueSql};
+use super::operation::{change_all, copy_rows, remove_all};
+use super::queue::ErasedQueue;
+use super::writer::{Writer, padded};
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Statement, TableName, execute};
+use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::error::refused;
-use crate::row::Fence;
+use crate::redact::redacted;
+use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
 
 /// Changes or removes rows, fenced.
 pub struct Settle<'a, DB: QueueBackend> {
@@ -53,7 +55,7 @@ impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
             }
             None => sql.push("DELETE FROM {table}")?,
         }
-        keep_if_few(&mut sql.out, self.rows.len());
+        sql.keep_if_few(self.rows.len());
         let (before, after) = if self.rows.len() == 1 { (" WHERE ", "") } else { (" WHERE (", ")") };
         sql.push(before)?;
         sql.each(&self.rows, ") OR (", |sql, (is_key, fence)| {
@@ -67,65 +69,180 @@ impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
     }
 }
 
-/// Changes all rows that a condition picks.
-pub struct ChangeAll<'a, DB: QueueBackend> {
-    /// The condition.
-    pub condition: Condition<'a, DB>,
-    /// The change.
-    pub change: &'a Change,
-    /// Whether the statement avoids the queue's index. That is right in a transaction of its own at READ COMMITTED; at
-    /// REPEATABLE READ it would lock the whole table without the index.
-    pub keep_off_index: bool,
-}
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Changes the row if it is still as it was claimed, and returns the number of rows changed. If the change is
+    /// [`of_content`](Change::of_content) and the content has changed, the row is made due instead. A row whose work
+    /// has ended leaves the table if the entity or the change says so, here and in the other methods that settle rows.
+    pub fn settle(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> QueryResult<usize> {
+        settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, false)
+    }
 
-impl<DB: QueueBackend> Statement<DB> for ChangeAll<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.condition.queue, out);
-        sql.push("UPDATE {table}")?;
-        push_index_hint(&mut sql, DB::IGNORE_INDEX.filter(|_| self.keep_off_index))?;
-        self.change.push_set(&mut sql)?;
-        self.condition.push(&mut sql)
+    /// Changes those of the rows that are still as they were claimed, and returns the number of rows changed.
+    pub fn settle_many(&self, connection: &mut C, rows: &[(&K, Fence)], change: &Change) -> QueryResult<usize> {
+        let rows: Vec<_> = rows.iter().map(|(key, fence)| (self.row(key).is_key, *fence)).collect();
+        settle(connection, self.sql, &rows, change, false)
+    }
+
+    /// Settles one row in another transaction than the claim's. The row is no longer locked, so it must still be due:
+    /// another worker or an operator may have run or stopped it meanwhile and left its status and tries as they were.
+    pub fn settle_anew(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> QueryResult<usize> {
+        settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, true)
     }
 }
 
-/// Removes all rows that a condition picks, from the queue's table or from an archive.
-pub struct RemoveAll<'a, DB: QueueBackend>(pub Condition<'a, DB>);
+/// How many bytes of the reason why a row could not be moved are written on it.
+const REASON_BYTES: usize = 500;
 
-impl<DB: QueueBackend> Statement<DB> for RemoveAll<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.0.queue, out);
-        sql.push("DELETE")?;
-        if let Some(archive) = self.0.archive.filter(|_| DB::DELETE_NAMES_ALIAS) {
-            sql.push_with(" {}", &[&archive.alias])?;
+impl Change {
+    /// Returns what happens to a row with this change.
+    pub(crate) fn on_finish(&self, options: &Options) -> OnFinish {
+        if self.stays {
+            return OnFinish::Keep;
         }
-        self.0.push_from(&mut sql)?;
-        self.0.push(&mut sql)
+        match (self.status, self.next) {
+            _ if self.removes => OnFinish::Delete,
+            (Some(Status::Success), Some(Next::Never)) => options.on_success,
+            (Some(Status::Failed), Some(Next::Never)) => options.on_failure,
+            _ => OnFinish::Keep,
+        }
+    }
+
+    /// Returns the state of a settled row, by which a later check recognizes it; `None` if the row is gone.
+    pub(crate) fn reached(&self, before: Fence, options: &Options) -> Option<Fence> {
+        (self.on_finish(options) == OnFinish::Keep)
+            .then(|| Fence::new(self.status.unwrap_or(before.status), self.try_count.unwrap_or(before.try_count)))
     }
 }
 
-/// Changes the priority of many rows, and nothing else: an attempt's fence does not contain it.
-pub struct SetPriority<'a, DB: QueueBackend> {
-    /// The condition.
-    pub condition: Condition<'a, DB>,
-    /// The priority.
-    pub priority: i32,
-    /// As for [`ChangeAll`].
-    pub keep_off_index: bool,
+/// Changes rows that are still as they were claimed, and moves or removes them if their work has ended.
+fn settle<C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    rows: &[(IsKey<C::Backend>, Fence)],
+    change: &Change,
+    if_due: bool,
+) -> QueryResult<usize> {
+    if let (true, [(is_key, fence)]) = (change.removes, rows) {
+        return remove(connection, &queue.row(is_key), *fence);
+    }
+    let on_finish = change.on_finish(queue.options);
+    if on_finish == OnFinish::Keep {
+        return write(connection, queue, rows, change, if_due);
+    }
+    if let (OnFinish::Delete, Some(Status::Success), [(is_key, fence)]) = (on_finish, change.status, rows) {
+        return execute(connection, &Settle::remove(queue.row(is_key), *fence).if_due(if_due));
+    }
+    let written = write(connection, queue, rows, change, if_due)?;
+    if written == 0 || written != rows.len() {
+        return Ok(written);
+    }
+    let keys: Vec<_> = rows.iter().map(|(is_key, _)| is_key.clone()).collect();
+    if change.status == Some(Status::Success) {
+        return let_go(connection, queue, &keys, on_finish).map(|()| written);
+    }
+    // A failure must be recorded whatever happens to its archive: the row stays, and its text says why.
+    connection.batch_execute("SAVEPOINT queueable_fate")?;
+    match let_go(connection, queue, &keys, on_finish) {
+        Ok(()) => connection.batch_execute("RELEASE SAVEPOINT queueable_fate")?,
+        Err(error) if C::classify(&error) == ErrorClass::Other => {
+            connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_fate; RELEASE SAVEPOINT queueable_fate")?;
+            let reason = redacted(&failure_text(&error, REASON_BYTES), change.redact.as_ref());
+            tracing::error!(entity = queue.entity, reason, "a row that has failed cannot leave the table");
+            let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
+            let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
+            let note = Change { error: ErrorText::Set(text.trim_start().to_owned()), ..Change::default() };
+            let condition = Condition::of_keys(queue, &keys);
+            execute(connection, &change_all(condition, &note, false))?;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(written)
 }
 
-impl<DB: QueueBackend> Statement<DB> for SetPriority<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.condition.queue, out);
-        let Some(column) = sql.queue.options.priority else {
-            return Err(refused("the queue has no priority: add #[queue(priority)] to the entity".to_owned()));
-        };
-        sql.push("UPDATE {table}")?;
-        let ignore = DB::IGNORE_INDEX.filter(|_| self.keep_off_index);
-        push_index_hint(&mut sql, ignore)?;
-        push_hint(&mut sql, ignore, ordered_index_of)?;
-        sql.push_with(" SET {} = ", &[column])?;
-        DB::bind_integer(&mut sql.out, &self.priority)?;
-        sql.push_updated()?;
-        self.condition.push(&mut sql)
+/// Changes rows that are still as they were claimed.
+fn write<C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    rows: &[(IsKey<C::Backend>, Fence)],
+    change: &Change,
+    if_due: bool,
+) -> QueryResult<usize> {
+    let mut write_as = |change: &Change| match rows {
+        [] => Ok(0),
+        rows => execute(connection, &Settle::many(queue, rows, change).if_due(if_due)),
+    };
+    let written = write_as(change)?;
+    if written >= rows.len() || !rows.iter().all(|(_, fence)| hangs_on_content(change, *fence)) {
+        return Ok(written);
+    }
+    // Two statements, and not one with a CASE in every column: the row is locked, or the second statement is right in
+    // any case. Rows that the first has settled are in another state now.
+    Ok(written + write_as(&change.after_new_content())?)
+}
+
+/// Removes a row that is still as it was claimed. If its content has changed, the row is made due instead.
+fn remove<C: QueueConnection>(connection: &mut C, row: &KeyedRow<C::Backend>, fence: Fence) -> QueryResult<usize> {
+    let removed = execute(connection, &Settle::remove(row.clone(), fence))?;
+    if removed > 0 || fence.change_count.is_none() {
+        return Ok(removed);
+    }
+    let attempted = Change {
+        next_occasion: true,
+        attempted: true,
+        error: ErrorText::Clear,
+        unless_stopped: fence.began.is_some(),
+        ..Change::default()
+    };
+    execute(connection, &Settle::new(row.clone(), fence, &attempted.after_new_content()))
+}
+
+/// Removes settled rows from the table, after it has copied each to its archive.
+fn let_go<C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    keys: &[IsKey<C::Backend>],
+    on_finish: OnFinish,
+) -> QueryResult<()> {
+    let condition = Condition::of_keys(queue, keys);
+    if let OnFinish::Archive(name) = on_finish {
+        let live = TableName::of(queue.table, &C::Backend::default())?;
+        // Read each time, because the application may add a column while its pollers run. It cannot do so while this
+        // transaction holds a row of the table.
+        let columns = connection.copied_columns(&live)?;
+        let archive = live.beside(name);
+        let copied = execute(connection, &copy_rows(condition, Some(&archive), &columns))?;
+        if copied != keys.len() {
+            return Err(refused(format!("{copied} of {} rows were copied to {archive}", keys.len())));
+        }
+    }
+    let removed = execute(connection, &remove_all(condition))?;
+    match removed == keys.len() {
+        true => Ok(()),
+        false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_gone_that_has_ended_and_leaves_and_no_other() {
+        let options = Options::NONE.on_success(OnFinish::Delete).on_failure(OnFinish::Archive("failed"));
+        let change = |status, next| Change { status: Some(status), next: Some(next), ..Change::default() };
+        let never = |status| change(status, Next::Never);
+        assert_eq!(never(Status::Success).on_finish(&options), OnFinish::Delete);
+        assert_eq!(never(Status::Failed).on_finish(&options), OnFinish::Archive("failed"));
+        assert_eq!(never(Status::Skipped).on_finish(&options), OnFinish::Keep);
+        assert_eq!(never(Status::Success).on_finish(&Options::NONE), OnFinish::Keep);
+        let again = change(Status::Success, Next::In(std::time::Duration::ZERO));
+        assert_eq!(again.on_finish(&options), OnFinish::Keep, "a schedule goes on");
+        assert_eq!(Change { next: Some(Next::Never), ..Change::default() }.on_finish(&options), OnFinish::Keep);
+
+        let before = Fence::new(Status::Error, 2);
+        assert_eq!(never(Status::Success).reached(before, &options), None);
+        assert_eq!(never(Status::Success).reached(before, &Options::NONE), Some(Fence::new(Status::Success, 2)));
+        let retried = Change { try_count: Some(3), ..change(Status::Error, Next::Never) };
+        assert_eq!(retried.reached(before, &options), Some(Fence::new(Status::Error, 3)));
     }
 }

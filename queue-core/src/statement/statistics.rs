@@ -1,27 +1,11 @@
 //! Counts finished rows by the hour or the day in which they ended, and measures how long their attempts took.
 
-use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::Condition;
-use super::writer::Writer;
+use super::writer::{Split, Writer, statement};
 use crate::backend::{DatabaseText, QueueBackend, Statement};
-
-/// Counts the rows of each period: how many succeeded and failed, and the durations of their last attempts by nearest
-/// rank.
-///
-/// It needs window functions, which MySQL has from version 8.
-pub struct CountFinished<'a, DB: QueueBackend> {
-    /// The condition. It must pick finished rows.
-    pub condition: Condition<'a, DB>,
-    /// The column by whose values the rows are split.
-    pub split: Option<&'a dyn QueryFragment<DB>>,
-    /// The length of a period.
-    pub seconds: u32,
-    /// If there are more periods, it counts the latest.
-    pub limit: u32,
-}
 
 /// A period as it is loaded: its start in microseconds since 1970 and the value of the split; the rows with `SUCCESS`
 /// and with `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; and the number
@@ -37,7 +21,71 @@ pub type FinishedRowType = (
     (BigInt, Nullable<Text>),
 );
 
-impl<DB: QueueBackend> CountFinished<'_, DB> {
+/// Counts the rows of each period of so many seconds: how many succeeded and failed, and the durations of their last attempts
+/// by nearest rank. The condition must pick finished rows. If there are more than `limit` periods, it counts the latest.
+///
+/// It needs window functions, which MySQL has from version 8.
+pub fn count_finished<'a, DB: QueueBackend>(
+    condition: Condition<'a, DB>,
+    split: Split<'a, DB>,
+    seconds: u32,
+    limit: u32,
+) -> impl Statement<DB> {
+    statement(condition.queue, Finished { condition, split, seconds, limit }, |finished, sql| {
+        let has_durations = finished.times().is_some();
+        sql.push("SELECT ")?;
+        finished.push_start(sql)?;
+        sql.push(", MIN(queueable_value), COUNT(CASE WHEN queueable_status = 'SUCCESS' THEN 1 END)")?;
+        sql.push(", COUNT(CASE WHEN queueable_status = 'FAILED' THEN 1 END)")?;
+        if has_durations {
+            // Not the sum, because the sum of odd times does not fit into 64 bits.
+            sql.push(", ")?;
+            sql.push_within(DB::AS_INTEGER, "AVG(queueable_duration)")?;
+            // The nearest rank: the first place at or below which this percentage of all places lies.
+            for percent in ["50", "95"] {
+                sql.push(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ")?;
+                sql.push(percent)?;
+                sql.push(" THEN queueable_duration END)")?;
+            }
+        } else {
+            for _ in 0..3 {
+                sql.push(", ")?;
+                sql.push_within(DB::AS_INTEGER, "NULL")?;
+            }
+        }
+        sql.push(", COUNT(*) OVER (), MIN(queueable_odd_end) FROM (")?;
+        if has_durations {
+            sql.push("SELECT queueable_end, queueable_odd_end, queueable_value, queueable_status, queueable_duration")?;
+            sql.push(", COUNT(queueable_duration) OVER (PARTITION BY ")?;
+            finished.push_group(sql)?;
+            sql.push(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ")?;
+            finished.push_group(sql)?;
+            // This puts nulls last on every database.
+            sql.push(" ORDER BY CASE WHEN queueable_duration IS NULL THEN 1 ELSE 0 END, queueable_duration)")?;
+            sql.push(" AS queueable_place FROM (")?;
+            finished.push_rows(sql)?;
+            sql.push(") AS queueable_rows")?;
+        } else {
+            finished.push_rows(sql)?;
+        }
+        // A row that was never attempted belongs to no period.
+        sql.push(") AS queueable_finished WHERE queueable_end IS NOT NULL OR queueable_odd_end IS NOT NULL GROUP BY ")?;
+        finished.push_group(sql)?;
+        // The odd ones first, so that the limit cuts none of them.
+        sql.push(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ")?;
+        finished.push_start(sql)?;
+        sql.push(&format!(" DESC, MIN(queueable_value) LIMIT {}", finished.limit))
+    })
+}
+
+struct Finished<'a, DB: QueueBackend> {
+    condition: Condition<'a, DB>,
+    split: Split<'a, DB>,
+    seconds: u32,
+    limit: u32,
+}
+
+impl<DB: QueueBackend> Finished<'_, DB> {
     /// Writes the finished rows, each with the end of its last attempt, its value of the split, its status, and the
     /// duration of its last attempt if the entity stores its times: null if one of the times is missing.
     fn push_rows<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
@@ -77,54 +125,5 @@ impl<DB: QueueBackend> CountFinished<'_, DB> {
 
     fn push_start(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         sql.push(&format!("queueable_end - queueable_end % {}", u64::from(self.seconds) * 1_000_000))
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for CountFinished<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.condition.queue, out);
-        let has_durations = self.times().is_some();
-        sql.push("SELECT ")?;
-        self.push_start(&mut sql)?;
-        sql.push(", MIN(queueable_value), COUNT(CASE WHEN queueable_status = 'SUCCESS' THEN 1 END)")?;
-        sql.push(", COUNT(CASE WHEN queueable_status = 'FAILED' THEN 1 END)")?;
-        if has_durations {
-            // Not the sum, because the sum of odd times does not fit into 64 bits.
-            sql.push(", ")?;
-            sql.push_within(DB::AS_INTEGER, "AVG(queueable_duration)")?;
-            // The nearest rank: the first place at or below which this percentage of all places lies.
-            for percent in ["50", "95"] {
-                sql.push(", MIN(CASE WHEN queueable_place * 100 >= queueable_durations * ")?;
-                sql.push(percent)?;
-                sql.push(" THEN queueable_duration END)")?;
-            }
-        } else {
-            for _ in 0..3 {
-                sql.push(", ")?;
-                sql.push_within(DB::AS_INTEGER, "NULL")?;
-            }
-        }
-        sql.push(", COUNT(*) OVER (), MIN(queueable_odd_end) FROM (")?;
-        if has_durations {
-            sql.push("SELECT queueable_end, queueable_odd_end, queueable_value, queueable_status, queueable_duration")?;
-            sql.push(", COUNT(queueable_duration) OVER (PARTITION BY ")?;
-            self.push_group(&mut sql)?;
-            sql.push(") AS queueable_durations, ROW_NUMBER() OVER (PARTITION BY ")?;
-            self.push_group(&mut sql)?;
-            // This puts nulls last on every database.
-            sql.push(" ORDER BY CASE WHEN queueable_duration IS NULL THEN 1 ELSE 0 END, queueable_duration)")?;
-            sql.push(" AS queueable_place FROM (")?;
-            self.push_rows(&mut sql)?;
-            sql.push(") AS queueable_rows")?;
-        } else {
-            self.push_rows(&mut sql)?;
-        }
-        // A row that was never attempted belongs to no period.
-        sql.push(") AS queueable_finished WHERE queueable_end IS NOT NULL OR queueable_odd_end IS NOT NULL GROUP BY ")?;
-        self.push_group(&mut sql)?;
-        // The odd ones first, so that the limit cuts none of them.
-        sql.push(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ")?;
-        self.push_start(&mut sql)?;
-        sql.push(&format!(" DESC, MIN(queueable_value) LIMIT {}", self.limit))
     }
 }

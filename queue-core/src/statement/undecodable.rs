@@ -1,29 +1,17 @@
 //! Rows whose keys cannot be decoded: finds them, and writes on them. The database's texts of their keys identify them.
 
-use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
 use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_fence};
-use super::due::Claimable;
 use super::key_text::push_key_text;
-use super::rows::KeyTextRow;
-use super::walk::Walk;
-use super::writer::Writer;
-use crate::backend::{QueueBackend, Statement, column_names};
-use crate::entity::QueueSql;
+use super::queue::{ErasedQueue, KeyTextRow};
+use super::walk::{Claimable, Walk};
+use super::writer::statement;
+use crate::backend::{QueueBackend, QueueConnection, Statement, column_names, execute};
+use crate::entity::{Key, QueueSql};
+use crate::error::refused;
 use crate::row::{Fence, Instant, Status, TextForm, bytes_of};
-
-/// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
-/// whose lease began at a given time.
-pub struct KeyTexts<DB: QueueBackend> {
-    /// The rows that a claim finds.
-    pub due: Claimable<DB>,
-    /// When the lease began, instead.
-    pub leased: Option<Instant>,
-    /// The largest number of rows.
-    pub limit: i64,
-}
 
 /// A row whose key cannot be decoded.
 pub struct UndecodableRow {
@@ -61,63 +49,53 @@ fn text_of(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of(hex)?).ok()
 }
 
-impl<DB: QueueBackend> Statement<DB> for KeyTexts<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.queue, out);
+/// Reads the keys of pending rows, each with the database's text of it: of those that a claim finds first, or of those
+/// whose lease began at the time `leased`. At most so many.
+pub fn key_texts<DB: QueueBackend>(due: Claimable<DB>, leased: Option<Instant>, limit: i64) -> impl Statement<DB> {
+    statement(due.queue, (due, leased, limit), |(due, leased, limit), sql| {
         sql.push("SELECT ")?;
-        push_key_text(&mut sql)?;
+        push_key_text(sql)?;
         sql.push(", {.status}, {.try_count}, {.next_attempt_time}, {key}")?;
-        match &self.leased {
+        match leased {
             None if !sql.queue.options.exclusive => {
                 let walk = Walk::of(sql.queue.options);
-                return self.due.push_rows(&mut sql, walk, DB::STATEMENT_TIME, &self.limit);
+                return due.push_rows(sql, walk, DB::STATEMENT_TIME, limit);
             }
             // The head of an exclusive queue need not be due.
             None => {
                 sql.push(" FROM {table} WHERE {.next_attempt_time} IS NOT NULL AND ")?;
-                push_claimable(&mut sql)?;
+                push_claimable(sql)?;
             }
             Some(began) => {
                 sql.push(" FROM {table} WHERE ")?;
-                StateCondition::In(&[Status::InProgress]).push(&mut sql)?;
+                StateCondition::In(&[Status::InProgress]).push(sql)?;
                 sql.push(" AND {.last_attempt_time} = ")?;
                 DB::bind_time(&mut sql.out, began)?;
             }
         }
         sql.push(" ORDER BY {key}")?;
-        sql.push_limit(&self.limit)
-    }
+        sql.push_limit(limit)
+    })
 }
 
 /// Changes a row whose key cannot be decoded, if it is still as it was found.
-pub struct SetAside<'a, DB: QueueBackend> {
+pub fn set_aside<DB: QueueBackend>(
     queue: &'static QueueSql<DB>,
-    row: &'a UndecodableRow,
-    /// The text of each column of the key, or its hexadecimal digits if it is not UTF-8. Databases that can compare
-    /// columns of any type with a text find the row by it.
-    columns: Vec<Result<String, &'a str>>,
-    change: &'a Change,
-}
-
-impl<'a, DB: QueueBackend> SetAside<'a, DB> {
-    /// Changes this row.
-    pub fn new(queue: &'static QueueSql<DB>, row: &'a UndecodableRow, change: &'a Change) -> Self {
-        let columns = row.identity.split(',').map(|hex| text_of(hex).ok_or(hex)).collect();
-        SetAside { queue, row, columns, change }
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for SetAside<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.queue, out);
+    row: &UndecodableRow,
+    change: &Change,
+) -> impl Statement<DB> {
+    // The text of each column of the key, or its hexadecimal digits if it is not UTF-8. Databases that can compare columns
+    // of any type with a text find the row by it.
+    let columns: Vec<_> = row.identity.split(',').map(|hex| text_of(hex).ok_or(hex)).collect();
+    statement(queue, (row, columns, change), |(row, columns, change), sql| {
         sql.push("UPDATE {table}")?;
-        self.change.push_set(&mut sql)?;
+        change.push_set(sql)?;
         sql.push(" WHERE ")?;
-        push_key_text(&mut sql)?;
+        push_key_text(sql)?;
         sql.push(" = ")?;
-        DB::bind_text(&mut sql.out, &self.row.identity)?;
-        push_fence(&mut sql, &self.row.fence)?;
-        match &self.row.due {
+        DB::bind_text(&mut sql.out, &row.identity)?;
+        push_fence(sql, &row.fence)?;
+        match &row.due {
             // Only if each time has one text. The queue's index leads to the row.
             Some(due) if !DB::ONE_WRITER && !DB::FINDS_KEY_BY_TEXT => {
                 sql.push(" AND {.next_attempt_time} = ")?;
@@ -130,7 +108,7 @@ impl<DB: QueueBackend> Statement<DB> for SetAside<'_, DB> {
         }
         // By its key the row is locked alone. On any other path the statement would wait for sessions that hold other
         // rows.
-        for (name, column) in column_names(self.queue.key_columns, sql.out.backend())?.iter().zip(&self.columns) {
+        for (name, column) in column_names(sql.queue.key_columns, sql.out.backend())?.iter().zip(columns) {
             sql.push_with(" AND {.} = ", &[name])?;
             match column {
                 Ok(text) => DB::bind_text(&mut sql.out, text)?,
@@ -138,6 +116,35 @@ impl<DB: QueueBackend> Statement<DB> for SetAside<'_, DB> {
             }
         }
         Ok(())
+    })
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Reads the rows whose keys cannot be decoded, without a lock: among the first `limit` that a claim would find, or
+    /// among those whose lease began at `leased`. Also returns whether those were all.
+    pub fn undecodable(
+        &self,
+        connection: &mut C,
+        leased: Option<Instant>,
+        limit: u32,
+    ) -> QueryResult<(Vec<UndecodableRow>, bool)> {
+        let texts = key_texts(Claimable::new(self.sql, None), leased, limit.into());
+        let rows = (self.load_key_texts)(connection, &texts)?;
+        let are_all = rows.len() < limit as usize;
+        Ok((rows.into_iter().filter_map(UndecodableRow::of).collect(), are_all))
+    }
+
+    /// Changes a row whose key cannot be decoded, if it is still as it was found, and returns the number of rows
+    /// changed.
+    ///
+    /// # Errors
+    ///
+    /// Also if it would change several rows: then the key's text does not distinguish one key from another.
+    pub fn set_aside(&self, connection: &mut C, row: &UndecodableRow, change: &Change) -> QueryResult<usize> {
+        match execute(connection, &set_aside(self.sql, row, change))? {
+            rows @ (0 | 1) => Ok(rows),
+            rows => Err(refused(format!("{rows} rows have the key {}", row.key::<C::Backend>()))),
+        }
     }
 }
 

@@ -1,10 +1,186 @@
-//! The order in which a claim finds the due rows, and the index along which it walks to them.
+//! Which rows are due, which of them a worker claims, in which order a claim finds them, and the index along which it
+//! walks to them.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
-use super::writer::Writer;
+use super::condition::{push_claimable, push_exceptions, statement_time_plus};
+use super::writer::{Writer, padded};
 use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
-use crate::row::{ColumnNames, Options, Order};
+use crate::entity::{ClaimCondition, IsKey, QueueSql};
+use crate::row::{ColumnNames, Instant, Options, Order, RowKey, Stages, microseconds};
+
+/// Where a claim begins, and the receiver of its results.
+pub trait ClaimFloor: std::fmt::Debug {
+    /// Returns the earliest due time that the claim takes.
+    fn floor(&self) -> Option<Instant>;
+
+    /// Tells whether claims begin at a mark, even if this one begins below it.
+    fn keeps_to_mark(&self) -> bool;
+
+    /// Notes that the database has answered the claim.
+    fn is_answered(&self);
+
+    /// Notes that rows were claimed, with the due times of the earliest and the latest.
+    fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>);
+}
+
+/// Which of the due rows a worker claims: none with these keys, or only those with these, only those in these stages,
+/// and none below the low-water mark.
+#[derive(Debug)]
+pub struct Scope<'a, K> {
+    /// The keys of rows that the claim leaves alone.
+    pub except: &'a [RowKey<K>],
+    /// The keys of the only rows to claim, if they are known.
+    pub only: Option<&'a [RowKey<K>]>,
+    /// The texts of the stages, if not all of the entity's.
+    pub stages: Option<&'a [&'static str]>,
+    /// Where the claim begins, and the receiver of its results.
+    pub claim_floor: Option<&'a dyn ClaimFloor>,
+}
+
+impl<K> Scope<'_, K> {
+    /// All rows.
+    pub const ALL: Self = Scope { except: &[], only: None, stages: None, claim_floor: None };
+
+    /// Returns the earliest due time that is claimed.
+    pub(crate) fn floor(&self) -> Option<Instant> {
+        self.claim_floor.and_then(|claim_floor| claim_floor.floor())
+    }
+
+    /// Tells whether claims begin at the mark, even if this one begins below it.
+    pub(crate) fn keeps_to_mark(&self) -> bool {
+        self.claim_floor.is_some_and(|claim_floor| claim_floor.keeps_to_mark())
+    }
+
+    /// Tells whether the one statement that is prepared once and for all always finds the next row.
+    pub(crate) fn is_plain<DB: QueueBackend>(&self, options: &Options) -> bool {
+        let Options { order, exclusive, .. } = *options;
+        !exclusive
+            && !options.is_scheduled()
+            && order.is_none_or(|order| order.age.is_none())
+            && !self.locks_what_it_passes::<DB>(options)
+    }
+
+    /// Tells whether the due time alone decides which row is next.
+    pub(crate) fn due_time_alone_decides(&self, options: &Options) -> bool {
+        let Options { order, conditional, exclusive, .. } = *options;
+        let is_plain = order.is_none() && !conditional && !exclusive && !options.is_scheduled();
+        is_plain && self.stages.is_none() && self.only.is_none()
+    }
+
+    /// Tells whether a claim may pass rows that it does not take, and would keep their locks.
+    pub(crate) fn locks_what_it_passes<DB: QueueBackend>(&self, options: &Options) -> bool {
+        let Options { order, conditional, .. } = *options;
+        let may_pass = conditional || order.is_some() || self.stages.is_some();
+        DB::LOCKS_WHAT_IT_PASSES && may_pass
+    }
+}
+
+impl<K> Clone for Scope<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Scope<'_, K> {}
+
+/// The rows of a queue that may be claimed: those in some stages, if the entity has stages, for which the condition of
+/// `claim_if` holds, that are not below the low-water mark, and that are not excepted.
+pub struct Claimable<DB: QueueBackend> {
+    pub(crate) queue: &'static QueueSql<DB>,
+    claim_if: Option<ClaimCondition<DB>>,
+    pub(crate) stages: Option<Vec<&'static str>>,
+    floor: Option<Instant>,
+    excepted: Vec<IsKey<DB>>,
+}
+
+impl<DB: QueueBackend> Claimable<DB> {
+    /// Returns the rows in these stages, or in all of the entity's.
+    pub fn new(queue: &'static QueueSql<DB>, stages: Option<&[&'static str]>) -> Self {
+        let (claim_if, stages) = ((queue.claim_condition)(), stages.map(<[_]>::to_vec));
+        Claimable { queue, claim_if, stages, floor: None, excepted: Vec::new() }
+    }
+
+    /// Leaves out rows that are due earlier than this.
+    pub fn not_below(self, floor: Option<Instant>) -> Self {
+        Claimable { floor, ..self }
+    }
+
+    /// Leaves out the rows with these keys.
+    pub fn except(self, keys: Vec<IsKey<DB>>) -> Self {
+        Claimable { excepted: padded(keys), ..self }
+    }
+
+    /// Writes ` FROM table WHERE .. ORDER BY .. LIMIT ..`: the rows that are due until then, along a walk.
+    pub(crate) fn push_rows<'b>(
+        &'b self,
+        sql: &mut Writer<'_, 'b, DB>,
+        walk: Walk,
+        until: &str,
+        limit: &'b i64,
+    ) -> QueryResult<()> {
+        walk.push_from(sql)?;
+        self.push_due(sql, until)?;
+        walk.push_order(sql, limit)
+    }
+
+    /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition, the floor and the exceptions.
+    pub(crate) fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        sql.keep_if_few(self.excepted.len());
+        self.push_due_from_any(sql, until)?;
+        if let Some(floor) = &self.floor {
+            sql.push(" AND {.next_attempt_time} >= ")?;
+            DB::bind_time(&mut sql.out, floor)?;
+        }
+        push_exceptions(sql, &self.excepted)
+    }
+
+    /// Writes the same without the floor and the exceptions.
+    pub(crate) fn push_due_from_any<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        sql.push("{.next_attempt_time} <= ")?;
+        sql.out.push_sql(until);
+        sql.push(" AND ")?;
+        push_claimable(sql)?;
+        self.push_stages(sql)?;
+        self.push_condition(sql)
+    }
+
+    /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never
+    /// claimed.
+    pub(crate) fn push_stages<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(known) = self.queue.options.stages else { return Ok(()) };
+        sql.push(" AND ")?;
+        push_stage_in(sql, known, " IN (", self.stages.as_deref().unwrap_or(known.names))
+    }
+
+    /// Writes ` AND (claim_if)`, if there is one.
+    pub(crate) fn push_condition<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        let Some(claim_if) = &self.claim_if else { return Ok(()) };
+        sql.within((" AND (", ")"), |sql| claim_if.walk_ast(sql.out.reborrow()))
+    }
+}
+
+/// Writes `stage IN (..)`.
+pub(crate) fn push_stage_in<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    Stages { column, .. }: Stages,
+    is: &str,
+    stages: &'b [&'static str],
+) -> QueryResult<()> {
+    sql.within(DB::EXACTLY, |sql| sql.push_with("{.}", &[column]))?;
+    sql.push(is)?;
+    sql.each(stages, ", ", |sql, stage| DB::bind_text(&mut sql.out, stage))?;
+    sql.push(")")
+}
+
+/// Returns the time up to which rows are due: now, or so long ago.
+pub(crate) fn until<DB: QueueBackend>(age: Option<Duration>) -> Cow<'static, str> {
+    age.map_or(DB::STATEMENT_TIME.into(), |age| statement_time_plus::<DB>(-microseconds(age)).into())
+}
 
 /// The order in which due rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

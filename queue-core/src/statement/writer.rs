@@ -3,10 +3,47 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use crate::backend::QueueBackend;
+use crate::backend::{QueueBackend, Statement};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
 use crate::row::ColumnNames;
+
+/// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
+/// parts, because Diesel runs it after it was written.
+pub(crate) fn statement<DB: QueueBackend, T>(
+    queue: &'static QueueSql<DB>,
+    parts: T,
+    write: for<'b> fn(&'b T, &mut Writer<'_, 'b, DB>) -> QueryResult<()>,
+) -> impl Statement<DB> {
+    statement_on_no_queue((queue, parts, write), |(queue, parts, write), out| {
+        write(parts, &mut Writer::new(queue, out))
+    })
+}
+
+/// Returns a statement that is not about a queue.
+pub(crate) fn statement_on_no_queue<DB: QueueBackend, T>(parts: T, write: Write<DB, T>) -> impl Statement<DB> {
+    Written { parts, write }
+}
+
+type Write<DB, T> = for<'b> fn(&'b T, AstPass<'_, 'b, DB>) -> QueryResult<()>;
+
+struct Written<DB: QueueBackend, T> {
+    parts: T,
+    write: Write<DB, T>,
+}
+
+impl<DB: QueueBackend, T> Statement<DB> for Written<DB, T> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        (self.write)(&self.parts, out)
+    }
+}
+
+/// A column by whose values a report is split, or none.
+pub(crate) type Split<'a, DB> = Option<&'a dyn QueryFragment<DB>>;
+
+/// The largest number of keys for which a statement is kept prepared. With more keys it is prepared each time: that
+/// costs one round trip, beside the work on so many rows.
+const MOST_KEYS_KEPT: usize = 128;
 
 /// Writes a statement about a queue.
 ///
@@ -120,10 +157,60 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         self.push(" END")
     }
 
+    /// Writes `SELECT`, and the time left until this column's time.
+    pub(crate) fn push_microseconds_until(&mut self, time: &str) -> QueryResult<()> {
+        self.push("SELECT ")?;
+        self.push_within(DB::MICROSECONDS_UNTIL, time)
+    }
+
+    /// Writes ` LIMIT rows`. The number is bound, except for one row. One row is the most frequent case, and written out
+    /// it lets PostgreSQL plan the statement once and for all.
+    pub(crate) fn push_limit(&mut self, rows: &'b i64) -> QueryResult<()> {
+        if *rows == 1 {
+            return self.push(" LIMIT 1");
+        }
+        self.push(" LIMIT ")?;
+        DB::bind_big_integer(&mut self.out, rows)
+    }
+
+    /// Keeps the statement prepared only if it has few keys: the session and its server keep every text that they have
+    /// prepared.
+    pub(crate) fn keep_if_few(&mut self, keys: usize) {
+        if keys > MOST_KEYS_KEPT {
+            self.out.unsafe_to_cache_prepared();
+        }
+    }
+
+    /// Writes the value of a split as text; null without a split.
+    pub(crate) fn push_split(&mut self, split: Split<'b, DB>) -> QueryResult<()> {
+        self.within(DB::AS_TEXT, |sql| match split {
+            Some(column) => sql.push_fragment(column),
+            None => sql.push("NULL"),
+        })
+    }
+
+    /// Writes the expression that distinguishes two values, after `before`; nothing without a split.
+    pub(crate) fn push_group(&mut self, before: &str, split: Split<'b, DB>) -> QueryResult<()> {
+        if split.is_none() {
+            return Ok(());
+        }
+        self.push(before)?;
+        self.within(DB::EXACTLY, |sql| sql.push_split(split))
+    }
+
     /// Writes `, updated = now` if the entity stores when a row was written.
     pub(crate) fn push_updated(&mut self) -> QueryResult<()> {
         self.queue.options.timestamps.updated.map_or(Ok(()), |updated| self.push_with(", {} = {now}", &[updated]))
     }
+}
+
+/// Repeats the last item, so that the number of items is a power of two. Otherwise each number of keys would make another
+/// statement.
+pub(crate) fn padded<T: Clone>(mut items: Vec<T>) -> Vec<T> {
+    if let Some(last) = items.last().cloned().filter(|_| items.len() <= MOST_KEYS_KEPT) {
+        items.resize(items.len().next_power_of_two(), last);
+    }
+    items
 }
 
 /// Writes a text in which each name in braces stands for itself.
@@ -160,5 +247,19 @@ fn column_called(names: ColumnNames, name: &str) -> Option<&'static str> {
         "last_attempt_time" => Some(names.last_attempt_time),
         "last_attempt_error_message" => Some(names.last_attempt_error_message),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_as_long_as_a_power_of_two() {
+        assert!(padded(Vec::<u8>::new()).is_empty());
+        assert_eq!(padded(vec![1]), [1]);
+        assert_eq!(padded(vec![1, 2, 3]), [1, 2, 3, 3]);
+        assert_eq!(padded(vec![7; 65]).len(), 128);
+        assert_eq!(padded(vec![7; 129]).len(), 129);
     }
 }

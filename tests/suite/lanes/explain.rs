@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{AheadDue, Claim, Claimable, FromLane, LeasedIn, NextLanes, Pick};
+use queueable::internals::statement::{Claim, Claimable, FromLane, Pick, ahead_due, leased_in, next_lanes};
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
@@ -65,10 +65,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
     let plans = [
         (
             "the next lane",
-            plan_of(
-                &mut connection,
-                &NextLanes { due: Claimable::new(queue::<Serial>(), None), after: Some(seven()), limit: 1 },
-            ),
+            plan_of(&mut connection, &next_lanes(Claimable::new(queue::<Serial>(), None), Some(seven()), 1)),
         ),
         ("a claim in a lane", plan_of(&mut connection, &in_seven())),
         ("a claim of the first row in a lane", plan_of(&mut connection, &first_of_seven)),
@@ -77,13 +74,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
             "the leased rows of a lane",
             plan_of(
                 &mut connection,
-                &LeasedIn {
-                    queue: queue::<Serial>(),
-                    lane: Lane::Value(seven()),
-                    except: None,
-                    limit: 1,
-                    longest: super::Duration::from_secs(60),
-                },
+                &leased_in(queue::<Serial>(), Lane::Value(seven()), None, 1, super::Duration::from_secs(60)),
             ),
         ),
     ];
@@ -97,7 +88,7 @@ fn what_holds_a_lane_back_is_found_by_its_index() {
     let database = a_backlog(jobs_of::<Strict>());
     let an_error_of_seven = "UPDATE jobs SET status = 'ERROR' WHERE id = 500";
     database.connect().batch_execute(an_error_of_seven).unwrap();
-    let plan = plan_of(&mut database.connect(), &AheadDue(queue::<Strict>(), Lane::Value(seven())));
+    let plan = plan_of(&mut database.connect(), &ahead_due(queue::<Strict>(), Lane::Value(seven())));
     assert!(plan.contains("queueable_strict_jobs_"), "{plan}");
     let claim = Claim::<Backend>::new::<Strict>().some(1, Vec::new()).in_lane(from_seven(Pick::Ahead));
     let plan = plan_of(&mut database.connect(), &claim);
@@ -110,11 +101,11 @@ fn the_next_lanes_are_found_by_jumps() {
     let database = a_backlog(jobs_of::<Serial>());
     let plan = plan_of(
         &mut database.connect(),
-        &NextLanes {
-            due: Claimable::new(queue::<Serial>(), None),
-            after: Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
-            limit: 32,
-        },
+        &next_lanes(
+            Claimable::new(queue::<Serial>(), None),
+            Some(LaneValue { identity: "1".into(), bound: BoundValue::Integer(1) }),
+            32,
+        ),
     );
     assert!(plan.contains("queueable_lane_jobs_"), "{plan}");
     assert!(!["Seq Scan", "SCAN jobs", "type ALL"].iter().any(|no| plan.contains(no)), "{plan}");

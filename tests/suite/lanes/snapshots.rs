@@ -5,7 +5,7 @@ use std::time::Duration;
 use queueable::QueueOn;
 use queueable::internals::backend::{Place, Schema, Sql, Statement};
 use queueable::internals::statement::{
-    AheadDue, AheadKey, Claim, Claimable, DueLanes, FromLane, LanesOf, LeasedIn, NextLanes, Pick,
+    Claim, Claimable, FromLane, Pick, ahead_due, ahead_key, due_lanes, lane_of, leased_in, next_lanes,
 };
 use queueable::internals::{BoundValue, Lane, LaneValue};
 
@@ -36,12 +36,12 @@ fn the_sql_of_lanes() {
     let value = || LaneValue { identity: "7".into(), bound: BoundValue::Integer(7) };
     let lane = || Lane::Value(value());
     let from = |lane, pick| FromLane { lane, place: None, pick };
-    add(&mut sql, "lanes of the due rows", &DueLanes(Claimable::new(queue::<Serial>(), None), 128));
-    let next = |after, limit| NextLanes { due: Claimable::new(queue::<Serial>(), None), after, limit };
+    add(&mut sql, "lanes of the due rows", &due_lanes(Claimable::new(queue::<Serial>(), None), 128));
+    let next = |after, limit| next_lanes(Claimable::new(queue::<Serial>(), None), after, limit);
     add(&mut sql, "first lane", &next(None, 1));
     add(&mut sql, "next lane", &next(Some(value()), 1));
     add(&mut sql, "next lanes", &next(Some(value()), 32));
-    add(&mut sql, "lane of a row", &LanesOf(row::<Serial>(&1)));
+    add(&mut sql, "lane of a row", &lane_of(row::<Serial>(&1)));
     let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
     add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), Pick::First)));
@@ -58,11 +58,11 @@ fn the_sql_of_lanes() {
         &Claim::<Backend>::new::<Ranked>().some(2, Vec::new()).in_lane(from(lane(), Pick::Any)),
     );
     let longest = Duration::from_secs(60);
-    let leased = |lane, except, limit| LeasedIn { queue: queue::<Serial>(), lane, except, limit, longest };
+    let leased = |lane, except, limit| leased_in(queue::<Serial>(), lane, except, limit, longest);
     add(&mut sql, "leased rows of a lane", &leased(lane(), Some(row::<Serial>(&1).is_key), 1));
     add(&mut sql, "leased rows of the queue", &leased(Lane::Queue, None, 3));
-    add(&mut sql, "when what holds a lane back is due", &AheadDue(queue::<Strict>(), lane()));
-    add(&mut sql, "what holds a lane back", &AheadKey(queue::<Strict>(), lane()));
+    add(&mut sql, "when what holds a lane back is due", &ahead_due(queue::<Strict>(), lane()));
+    add(&mut sql, "what holds a lane back", &ahead_key(queue::<Strict>(), lane()));
     let strict = |pick| Claim::<Backend>::new::<Strict>().some(1, rows::<Strict>(&[5])).in_lane(from(lane(), pick));
     add(&mut sql, "claim of what holds a lane back", &strict(Pick::Ahead));
     add(&mut sql, "claim of the very first row", &strict(Pick::FirstOfAll));

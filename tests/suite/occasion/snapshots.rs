@@ -4,7 +4,9 @@ use chrono::DateTime;
 use queueable::Instant;
 use queueable::Status;
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, Claim, Claimable, DueKeys, EnqueueIfNewer, FinishBlock, Next, Settle};
+use queueable::internals::statement::{
+    Change, Claim, Claimable, Next, Settle, due_keys, enqueue_if_newer, finish_block,
+};
 use queueable::internals::{ErrorText, Fence};
 
 use super::kinds::Whole;
@@ -32,11 +34,11 @@ fn the_sql_of_occasions() {
     };
     add(&mut sql, "claim", &Claim::<Backend>::new::<Whole>());
     add(&mut sql, "claim by a key of two columns", &Claim::<Backend>::new::<Line>());
-    add(&mut sql, "read keys of two columns", &DueKeys(Claimable::new(queue::<Line>(), None), 16));
+    add(&mut sql, "read keys of two columns", &due_keys(Claimable::new(queue::<Line>(), None), 16));
     add(&mut sql, "settle", &Settle::new(row::<Whole>(&7), fence, &ended));
-    add(&mut sql, "end in a block", &FinishBlock { row: row::<Whole>(&7), fence, tries: 1 });
+    add(&mut sql, "end in a block", &finish_block(row::<Whole>(&7), fence, 1));
     let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
-    add(&mut sql, "enqueue a newer version", &EnqueueIfNewer(row::<Whole>(&7), version));
+    add(&mut sql, "enqueue a newer version", &enqueue_if_newer(row::<Whole>(&7), version));
     let target = erased::<Whole>().target().unwrap();
     for step in Conn::steps(&target).iter().filter(|step| step.name == "round") {
         sql += &format!(

@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use queueable::StoredIn;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, Head, ProbeDue, Take};
+use queueable::internals::statement::{Claim, Claimable, Take, head, probe_due};
 
 use super::{Backend, bank_of, entity, sql};
 use crate::db::{self, Conn};
@@ -81,7 +81,7 @@ fn aged_claims_and_probes_walk_the_index_of_due_times() {
     let age = std::time::Duration::from_secs(3600);
     for (name, plan) in [
         ("aged claim", plan_of(&mut connection, &Claim::<Backend>::new::<Urgent>().some(1, Vec::new()).aged(age))),
-        ("look", plan_of(&mut connection, &ProbeDue(Claimable::new(queue::<Urgent>(), None)))),
+        ("look", plan_of(&mut connection, &probe_due(Claimable::new(queue::<Urgent>(), None)))),
     ] {
         assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
         assert!(db::walks_the_index(&plan), "{name}:\n{plan}");
@@ -93,17 +93,17 @@ fn the_first_pending_row_is_found_without_a_scan() {
     let bank = a_history::<Alone>();
     let mut connection = bank.connect();
     for (name, plan) in [
-        ("head", plan_of(&mut connection, &Head(Claimable::new(queue::<Alone>(), None)))),
+        ("head", plan_of(&mut connection, &head(Claimable::new(queue::<Alone>(), None)))),
         // MySQL shows the one row of the subquery as a table.
         (
             "look",
-            plan_of(&mut connection, &ProbeDue(Claimable::new(queue::<Alone>(), None))).replacen("type ALL", "", 1),
+            plan_of(&mut connection, &probe_due(Claimable::new(queue::<Alone>(), None))).replacen("type ALL", "", 1),
         ),
     ] {
         assert!(walks_in_order(&plan), "{name}:\n{plan}");
     }
     let bank = a_history::<AloneByAmount>();
-    let plan = plan_of(&mut bank.connect(), &Head(Claimable::new(queue::<AloneByAmount>(), None)));
+    let plan = plan_of(&mut bank.connect(), &head(Claimable::new(queue::<AloneByAmount>(), None)));
     assert!(walks_in_order(&plan), "{plan}");
 }
 

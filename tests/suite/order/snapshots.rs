@@ -8,7 +8,7 @@ use queueable::Instant;
 use queueable::QueueOn;
 use queueable::internals::backend::{Schema, Sql, Statement};
 use queueable::internals::statement::{
-    AnotherIsLeased, Claim, Claimable, Condition, Head, ProbeDue, SetPriority, Take,
+    Claim, Claimable, Condition, Take, another_is_leased, head, probe_due, set_priority,
 };
 
 use super::{Backend, entity};
@@ -49,10 +49,10 @@ fn the_sql_of_an_order() {
     add(&mut sql, "take aged rows", &Take::new(queue::<Urgent>(), None, (began, token), 10, Vec::new()).aged(age));
     let filter = Some(&payments::company_id.eq(3345)).copied();
     let condition = Condition::new(queue::<Urgent>(), filter.as_ref().map(|filter| filter as _), &[]);
-    add(&mut sql, "set the priority", &SetPriority { condition, priority: 5, keep_off_index: true });
-    add(&mut sql, "whose turn it is", &Head(Claimable::new(queue::<Alone>(), None)));
-    add(&mut sql, "look whose turn it is", &ProbeDue(Claimable::new(queue::<Alone>(), None)));
-    add(&mut sql, "whether another row is leased", &AnotherIsLeased(queue::<Alone>(), Some(row::<Alone>(&7).is_key)));
+    add(&mut sql, "set the priority", &set_priority(condition, 5, true));
+    add(&mut sql, "whose turn it is", &head(Claimable::new(queue::<Alone>(), None)));
+    add(&mut sql, "look whose turn it is", &probe_due(Claimable::new(queue::<Alone>(), None)));
+    add(&mut sql, "whether another row is leased", &another_is_leased(queue::<Alone>(), Some(row::<Alone>(&7).is_key)));
     add(&mut sql, "claim in a descending order", &Claim::<Backend>::new::<Largest>());
     steps::<Urgent>(&mut sql);
     steps::<Largest>(&mut sql);

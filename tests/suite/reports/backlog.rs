@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::Utc;
 use diesel::prelude::*;
 use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Condition, CountPending, StateCondition};
+use queueable::internals::statement::{Condition, StateCondition, count_pending};
 use queueable::{Backlog, Queueable, Status};
 
 use super::{Invoice, NUMBERS, Order, Parcel, Shop, orders};
@@ -150,9 +150,9 @@ fn the_backlog_is_counted_by_the_queues_index() {
     let mut connection = shop.connect();
     assert_eq!(counts(&Order::queue().backlog(&mut connection).unwrap()), (300, 300, None, 0, 0));
     let pending = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
-    let all = CountPending::new(Condition::new(queue::<Order>(), None, &pending), None, 10);
+    let all = count_pending(Condition::new(queue::<Order>(), None, &pending), None, 10);
     let split = Some(&orders::company_id);
-    let by = CountPending::new(Condition::new(queue::<Order>(), None, &pending), split.map(|split| split as _), 10);
+    let by = count_pending(Condition::new(queue::<Order>(), None, &pending), split.map(|split| split as _), 10);
     for (name, plan) in [("all", plan_of(&mut connection, &all)), ("by company", plan_of(&mut connection, &by))] {
         assert!(plan.contains("queueable_orders_"), "{name}:\n{plan}");
         // PostgreSQL, MySQL and SQLite, in this order.

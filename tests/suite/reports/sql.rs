@@ -6,8 +6,8 @@ use queueable::Status;
 use queueable::internals::QueueSql;
 use queueable::internals::backend::{Sql, Statement};
 use queueable::internals::statement::{
-    And, Condition, CountByValue, CountFinished, CountPending, ErrorTexts, IfAny, Inspect, IsArchived, IsSame,
-    StateCondition, TextsAfter, WithTexts,
+    And, Condition, IfAny, StateCondition, WithTexts, count_by_value, count_finished, count_pending, error_texts,
+    inspect, is_archived, is_same, texts_after,
 };
 
 use super::{Invoice, Order, Parcel, orders};
@@ -32,26 +32,26 @@ fn the_sql_of_reports() {
         Condition::new(queue, None, states)
     }
     let condition = plain(queue::<Order>(), &troubled);
-    add("errors", &ErrorTexts { condition, split: None, limit: 20_000 });
+    add("errors", &error_texts(condition, None, 20_000));
     let of_company = Condition::new(queue::<Order>(), Some(&filter), &troubled);
-    add("errors by company", &ErrorTexts { condition: of_company, split: company, limit: 20_000 });
-    add("texts", &TextsAfter { condition, after: None, limit: 5_000 });
-    add("further texts", &TextsAfter { condition, after: Some("no route"), limit: 5_000 });
+    add("errors by company", &error_texts(of_company, company, 20_000));
+    add("texts", &texts_after(condition, None, 5_000));
+    add("further texts", &texts_after(condition, Some("no route"), 5_000));
     let texts = And(IfAny(Some(&filter)), WithTexts(queue::<Order>(), &texts));
     let condition = Condition::new(queue::<Order>(), Some(&texts), &[]);
-    add("a filter and texts", &CountByValue { condition, split: None, limit: 1 });
+    add("a filter and texts", &count_by_value(condition, None, 1));
     let condition = plain(queue::<Parcel>(), &failed);
-    add("statistics without durations", &CountFinished { condition, split: None, seconds: 3_600, limit: 10 });
+    add("statistics without durations", &count_finished(condition, None, 3_600, 10));
     let condition = plain(queue::<Order>(), &failed);
-    add("statistics by company", &CountFinished { condition, split: company, seconds: 86_400, limit: 10 });
-    add("pending", &CountPending::new(plain(queue::<Order>(), &pending), None, 10));
-    add("pending, with a condition, by company", &CountPending::new(plain(queue::<Invoice>(), &pending), company, 10));
-    add("failed", &CountByValue { condition, split: None, limit: 10 });
-    add("failed by company", &CountByValue { condition, split: company, limit: 10 });
-    add("inspect", &Inspect::new(row::<Order>(&7)));
-    add("inspect with a condition", &Inspect::new(row::<Invoice>(&7)));
-    add("is the same", &IsSame(row::<Order>(&7), row::<Order>(&8).is_key));
-    add("is archived", &IsArchived(row::<Order>(&7), "orders_done"));
+    add("statistics by company", &count_finished(condition, company, 86_400, 10));
+    add("pending", &count_pending(plain(queue::<Order>(), &pending), None, 10));
+    add("pending, with a condition, by company", &count_pending(plain(queue::<Invoice>(), &pending), company, 10));
+    add("failed", &count_by_value(condition, None, 10));
+    add("failed by company", &count_by_value(condition, company, 10));
+    add("inspect", &inspect(row::<Order>(&7)));
+    add("inspect with a condition", &inspect(row::<Invoice>(&7)));
+    add("is the same", &is_same(row::<Order>(&7), row::<Order>(&8).is_key));
+    add("is archived", &is_archived(row::<Order>(&7), "orders_done"));
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(format!("{NAME}_reports"), listing);
     });

@@ -3,7 +3,7 @@
 use chrono::DateTime;
 use diesel::{Queryable, Selectable};
 use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, EnqueueIfNewer, Next, ReadDetails, Settle};
+use queueable::internals::statement::{Change, Next, Settle, enqueue_if_newer, read_details};
 use queueable::internals::{ErrorText, Fence};
 use queueable::{Instant, Queueable, Status};
 
@@ -45,13 +45,13 @@ fn the_sql_of_reruns_versions_and_times() {
         ..Change::default()
     };
     let mut listing = Listing::default();
-    listing.add("read details", &ReadDetails(row::<Everything>(&7)));
+    listing.add("read details", &read_details(row::<Everything>(&7)));
     listing.add("settle", &Settle::new(row::<Everything>(&7), FENCE, &success));
     let rows = fenced_rows::<Everything>([(7, FENCE), (8, Fence { change_count: Some(0), ..FENCE })]);
     listing.add("settle many", &Settle::many(queue::<Everything>(), &rows, &success));
     listing.add("remove", &Settle::remove(row::<Everything>(&7), FENCE));
     let version = diesel::dsl::sql::<diesel::sql_types::Nullable<diesel::sql_types::Text>>("'b'");
-    listing.add("enqueue if newer", &EnqueueIfNewer(row::<Everything>(&7), version));
+    listing.add("enqueue if newer", &enqueue_if_newer(row::<Everything>(&7), version));
     let target = erased::<Everything>().target().unwrap();
     for step in Conn::steps(&target).into_iter().filter(|step| ["rerun", "created"].contains(&step.name)) {
         listing.0 += &format!("{}, up:\n{}\n\n", step.name, step.up.join(";\n"));

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::queue::queue::{Queue, Selection};
 use crate::queue::read::{BackendOf, ReadOn};
 use crate::row::Status;
-use crate::statement::{CountByValue, CountPending, CountRow, PendingRow, StateCondition};
+use crate::statement::{CountRow, PendingRow, StateCondition, count_by_value, count_pending};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -156,8 +156,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Self: ReadOn<C>,
     {
         let (pending, failed) = (self.states_and(&PENDING), self.states_and(&FAILED));
-        let pending = CountPending::new(self.condition(&pending), split, MOST_VALUES);
-        let failed = CountByValue { condition: self.condition(&failed), split, limit: MOST_VALUES };
+        let pending = count_pending(self.condition(&pending), split, MOST_VALUES);
+        let failed = count_by_value(self.condition(&failed), split, MOST_VALUES);
         Ok((Self::load_pending(connection, &pending)?, Self::load_counts(connection, &failed)?))
     }
 }

@@ -22,7 +22,7 @@ use crate::queue::queue::{Chosen, Queue, Selection};
 use crate::queue::read::{BackendOf, KeyOf, LoadOn, ReadOn};
 use crate::row::Status;
 use crate::statement::{
-    And, ChangeAll, Condition, ErrorTextRow, ErrorTexts, IfAny, StateCondition, TextsAfter, WithTexts,
+    And, Condition, ErrorTextRow, IfAny, StateCondition, WithTexts, change_all, error_texts, texts_after,
 };
 
 /// The largest number of texts that are read for a report, those on most rows first. With the 1,000 characters that are
@@ -209,7 +209,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Self: LoadOn<C>,
     {
         let states = self.states_and(&TROUBLED);
-        let texts = ErrorTexts { condition: self.condition(&states), split, limit: MOST_TEXTS };
+        let texts = error_texts(self.condition(&states), split, MOST_TEXTS);
         let rows = Self::load_error_texts(connection, &texts)?;
         let left_out = rows.first().map_or(0, |row| row.4.0) - rows.iter().map(|row| row.1.0).sum::<i64>();
         Ok((parts(rows), left_out))
@@ -239,7 +239,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
             retried += self.each_kind(connection, &retry, |connection, condition, change, alone| {
                 let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
                 let condition = Condition { filter: Some(&filter), ..condition };
-                execute(connection, &ChangeAll { condition, change, keep_off_index: alone })
+                execute(connection, &change_all(condition, change, alone))
             })?;
             wake::announce::<Q::Queue>();
             Ok(())
@@ -260,8 +260,9 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         let states = self.states_and(&TROUBLED);
         let mut last: Option<String> = None;
         loop {
-            let texts = TextsAfter { condition: self.condition(&states), after: last.as_deref(), limit: TEXTS_AT_ONCE };
-            let texts = load::<Text, String, _>(connection, &texts)?;
+            let after = texts_after(self.condition(&states), last.as_deref(), TEXTS_AT_ONCE);
+            let texts = load::<Text, String, _>(connection, &after)?;
+            drop(after);
             let Some(end) = texts.last().cloned() else { return Ok(()) };
             let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
             of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| each(connection, texts))?;

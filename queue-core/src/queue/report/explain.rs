@@ -15,7 +15,7 @@ use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
 use crate::row::{Lane, OnFinish, Options, Status, failure_text};
-use crate::statement::{Change, Inspect, InspectedRow, InspectedRowType, IsArchived, IsSame, Next, QueueOn};
+use crate::statement::{Change, InspectedRow, InspectedRowType, Next, QueueOn, inspect, is_archived, is_same};
 
 /// A connection on which the rows of an entity can be explained. It is implemented wherever Diesel can run the statements.
 ///
@@ -40,7 +40,7 @@ where
     Q: QueueOn<C>,
 {
     fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
-        let inspect = Inspect::new(Q::row(key));
+        let inspect = inspect(Q::row(key));
         let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(self, &inspect)? else {
             return Ok(match archive_of::<Q, C>(self, key)? {
                 Some(table) => Explanation::Archived { table: table.to_owned() },
@@ -144,7 +144,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
         Err(DieselError::DeserializationError(_)) => return Ok(true),
         Err(error) => return Err(error),
     };
-    let same = load::<BigInt, i64, _>(connection, &IsSame(Q::row(key), Q::row(&head).is_key))?;
+    let same = load::<BigInt, i64, _>(connection, &is_same(Q::row(key), Q::row(&head).is_key))?;
     Ok(same.iter().sum::<i64>() == 0 || Q::QUEUE.another_is_leased(connection, Some(key))?)
 }
 
@@ -161,7 +161,7 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
     else {
         return Ok(None);
     };
-    let same = load::<BigInt, i64, _>(connection, &IsSame(Q::row(key), Q::row(&ahead).is_key))?;
+    let same = load::<BigInt, i64, _>(connection, &is_same(Q::row(key), Q::row(&ahead).is_key))?;
     let time = DateTime::from(Q::QUEUE.present(connection)?) + due_in;
     Ok((same.iter().sum::<i64>() == 0).then(|| Explanation::Behind { key: ahead.to_string(), time }))
 }
@@ -198,7 +198,7 @@ where
     }
     for on_finish in [options.on_success, options.on_failure] {
         if let OnFinish::Archive(table) = on_finish {
-            let rows = load::<BigInt, i64, _>(connection, &IsArchived(Q::row(key), table))?;
+            let rows = load::<BigInt, i64, _>(connection, &is_archived(Q::row(key), table))?;
             if rows.iter().sum::<i64>() > 0 {
                 return Ok(Some(table));
             }

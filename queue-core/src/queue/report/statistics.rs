@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::queue::queue::{Queue, Selection};
 use crate::queue::read::{BackendOf, ReadOn};
 use crate::row::Status;
-use crate::statement::{CountFinished, FinishedRow, StateCondition};
+use crate::statement::{FinishedRow, StateCondition, count_finished};
 
 /// The largest number of periods that are read, the latest first: eleven years of hours.
 const MOST_PERIODS: u32 = 100_000;
@@ -193,7 +193,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     {
         let states = self.states_and(&[FINISHED]);
         let (condition, seconds) = (self.condition(&states), interval.seconds());
-        let rows = Self::load_finished(connection, &CountFinished { condition, split, seconds, limit: MOST_PERIODS })?;
+        let rows = Self::load_finished(connection, &count_finished(condition, split, seconds, MOST_PERIODS))?;
         let left_out = rows.first().map_or(0, |row| row.3.0) - rows.len() as i64;
         Ok((parts(rows), left_out))
     }

@@ -5,15 +5,13 @@ use std::time::Duration;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::writer::push_named;
+use super::writer::{push_named, statement_on_no_queue};
 use crate::backend::{QueueBackend, Statement, push_now_plus};
 use crate::row::Instant;
 
 /// Reads the pauses of one queue or of all, also those whose end has come.
-pub struct ReadPauses<'a>(pub Option<&'a str>);
-
-impl<DB: QueueBackend> Statement<DB> for ReadPauses<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+pub fn read_pauses<DB: QueueBackend>(queue: Option<&str>) -> impl Statement<DB> {
+    statement_on_no_queue(queue, |queue, mut out| {
         let out = &mut out;
         push_named(out, "SELECT {queue}, {scope}, {paused_by}, {pause_reason}, ")?;
         let (before, after) = DB::AS_INTEGER;
@@ -23,12 +21,12 @@ impl<DB: QueueBackend> Statement<DB> for ReadPauses<'_> {
             push_named(out, &DB::MICROSECONDS_SINCE_1970.join(time))?;
         }
         push_named(out, " FROM {queueable_control} WHERE {paused_at} IS NOT NULL")?;
-        if let Some(queue) = self.0 {
+        if let Some(queue) = queue {
             push_named(out, " AND {queue} = ")?;
             DB::bind_text(out, queue)?;
         }
         push_named(out, " ORDER BY {queue}, {scope}")
-    }
+    })
 }
 
 /// When a pause ends by itself.
@@ -87,24 +85,18 @@ impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
     }
 }
 
-/// Ends the pause of a queue or of a part of it. The row stays: it may say more about the queue than the pause.
-pub struct EndPause<'a> {
-    /// The queue's name.
-    pub queue: &'a str,
-    /// The part of the queue; empty for the whole.
-    pub scope: &'a str,
-}
-
-impl<DB: QueueBackend> Statement<DB> for EndPause<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+/// Ends the pause of a queue or of a part of it; of the whole if `scope` is empty. The row stays: it may say more about the
+/// queue than the pause.
+pub fn end_pause<DB: QueueBackend>(queue: &str, scope: &str) -> impl Statement<DB> {
+    statement_on_no_queue((queue, scope), |(queue, scope), mut out| {
         let out = &mut out;
         push_named(
             out,
             "UPDATE {queueable_control} SET {paused_at} = NULL, {paused_until} = NULL, {paused_by} = NULL, ",
         )?;
         push_named(out, "{pause_reason} = NULL WHERE {paused_at} IS NOT NULL AND {queue} = ")?;
-        DB::bind_text(out, self.queue)?;
+        DB::bind_text(out, queue)?;
         push_named(out, " AND {scope} = ")?;
-        DB::bind_text(out, self.scope)
-    }
+        DB::bind_text(out, scope)
+    })
 }

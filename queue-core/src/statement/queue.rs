@@ -5,26 +5,23 @@
 //! [`QueueOn`] makes the value.
 
 use std::any::TypeId;
+use std::marker::PhantomData;
 
-use diesel::Connection;
+use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
-use diesel::query_builder::QueryId;
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::QueryResult;
-use diesel::sql_types::{Nullable, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel::{Connection, Selectable};
 
-use super::blocks::FinishBlockId;
-use super::by_key::ClaimKey;
-use super::claim::{Claim, ClaimFrom, ClaimId, ClaimSome};
-use super::rows::{
-    ClaimedRow, ClaimedRowType, KeyTextRow, KeyTextRowType, KeyType, LeaseDueRow, Row, SampleRowType, TypedLeaseDueRow,
-    TypedRow,
+use crate::backend::{
+    ByText, Captured, CapturedKey, DatabaseText, Loads, LockSql, QueueBackend, QueueConnection, Statement,
+    execute_by_id, load,
 };
-use super::scope::Scope;
-use crate::backend::{ByText, Captured, Loads, LockSql, QueueConnection, Statement, execute_by_id, load};
-use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql, SelectedIn};
+use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql, QueueStateColumns, QueueTable, SelectedIn};
 use crate::erased_entity::ErasedEntity;
 use crate::error::refused;
-use crate::row::{RowKey, TimestampUtc};
+use crate::row::{DueTime, Instant, Status, TimestampUtc};
 
 type Load<C, Row> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<Vec<Row>>;
 
@@ -35,16 +32,16 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     is_leased: fn() -> bool,
     pub(super) is_its_row: bool,
     is_key: fn(&K) -> IsKey<C::Backend>,
-    claim: fn() -> Claim<C::Backend>,
+    pub(super) selection: fn() -> Box<dyn QueryFragment<C::Backend>>,
     pub(super) load_keys: Load<C, (K, String)>,
     pub(super) load_key_texts: Load<C, KeyTextRow<K>>,
     /// Reads the rows of any claim.
     pub load_claimed: Load<C, ClaimedRow<K>>,
-    /// Reads those of [`Claim`], whose text is written once.
+    /// Reads those of the plain claim, whose text is written once.
     pub(super) load_plain: Load<C, ClaimedRow<K>>,
-    /// The same for [`ClaimFrom`].
+    /// The same for the plain claim that is not below the low-water mark.
     pub(super) load_from: Load<C, ClaimedRow<K>>,
-    /// The same for [`ClaimKey`].
+    /// The same for the claim of one row by its key.
     pub(super) load_by_key: Load<C, ClaimedRow<K>>,
     pub(super) load_versioned: Load<C, (ClaimedRow<K>, String)>,
     pub(super) load_leased: Load<C, LeaseDueRow<K>>,
@@ -60,17 +57,6 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Tells whether its rows are handled under leases.
     pub(crate) fn is_leased(&self) -> bool {
         (self.is_leased)()
-    }
-
-    /// Returns the claim of any row that may be claimed.
-    pub(crate) fn claim_all(&self) -> Claim<C::Backend> {
-        (self.claim)()
-    }
-
-    /// Returns the claim of up to `limit` rows of this scope.
-    pub(crate) fn claim_of(&self, scope: Scope<'_, K>, limit: u32) -> ClaimSome<C::Backend> {
-        let excepted = self.rows(RowKey::values(scope.except));
-        self.claim_all().in_stages(scope.stages).some(limit, excepted).not_below(scope.floor())
     }
 
     /// Returns the row with this key, for a statement.
@@ -161,15 +147,15 @@ where
         is_leased: || TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>(),
         is_its_row: Q::IS_ITS_ROW,
         is_key: |key| Q::row(key).is_key,
-        claim: Claim::new::<Q>,
+        selection: Q::selection,
         load_keys: load::<(KeyType<Q>, Text), _, _>,
         load_key_texts: load::<KeyTextRowType<Q>, _, _>,
         load_claimed: load_claimed::<Q, ByText, C>,
-        load_plain: load_claimed::<Q, ClaimId<Q, C::Backend, Claim<C::Backend>>, C>,
-        load_from: load_claimed::<Q, ClaimId<Q, C::Backend, ClaimFrom>, C>,
+        load_plain: load_claimed::<Q, ClaimId<Q, C::Backend, PlainClaim>, C>,
+        load_from: load_claimed::<Q, ClaimId<Q, C::Backend, ClaimFromMark>, C>,
         // What a database does not need is not compiled for it.
         load_by_key: if C::Backend::PREFETCHES_KEYS {
-            load_claimed::<Q, ClaimId<Q, C::Backend, ClaimKey<C::Backend>>, C>
+            load_claimed::<Q, ClaimId<Q, C::Backend, ClaimOfKey>, C>
         } else {
             load_claimed::<Q, ByText, C>
         },
@@ -194,6 +180,31 @@ where
     };
 }
 
+/// Finds the prepared statement of the claim `Of`, of the entity `Q`: its text is the same each time.
+struct ClaimId<Q, DB, Of>(PhantomData<fn() -> Q>, PhantomData<fn() -> (DB, Of)>);
+
+struct PlainClaim;
+struct ClaimFromMark;
+struct ClaimOfKey;
+
+impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for ClaimId<Q, DB, Of> {
+    type QueryId = Self;
+
+    // The user writes the condition, which may be another one each time. A poller may serve other stages. The condition
+    // on a key is of one shape for all keys.
+    const HAS_STATIC_QUERY_ID: bool =
+        Q::SELECTION_IS_STATIC && !Q::Queue::OPTIONS.conditional && Q::Queue::OPTIONS.stages.is_none();
+}
+
+/// Finds the prepared block of the entity `Q`. A message whose fence has a lease, or no due time, does not end so: the text
+/// is always the same.
+struct FinishBlockId<Q>(PhantomData<fn() -> Q>);
+
+impl<Q: 'static> QueryId for FinishBlockId<Q> {
+    type QueryId = Self;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
 /// Reads claimed rows. A session finds the statement by the type `Id`.
 fn load_claimed<Q, Id, C>(connection: &mut C, claim: &dyn Statement<C::Backend>) -> QueryResult<Vec<ClaimedRow<Q::Key>>>
 where
@@ -213,3 +224,89 @@ fn erased<K, Q: Send + 'static>((key, text, status, try_count, rest): Row<K, Q>)
     let rest = rest.0.map(|(due, last, error, entity)| (due, last, error, Box::new(entity) as _));
     (key, text, status, try_count, Captured(rest))
 }
+
+/// A key as it is loaded, if it can be decoded.
+pub type KeyRow<K> = (CapturedKey<K>,);
+
+/// The part of a claimed row that may fail to decode: its times, the text of its last failure and its entity.
+pub(super) type Rest<E> = Captured<(Option<DueTime>, Option<Instant>, Option<String>, E)>;
+
+/// A claimed row as it is loaded: the key, its text and the fence always, the rest if it can be decoded.
+pub type Row<K, E> = (K, String, Status, i32, Rest<E>);
+
+/// The same with its entity.
+pub type TypedRow<Q> = Row<<Q as Entity>::Key, Q>;
+
+/// A claimed row as the engine has it.
+pub type ClaimedRow<K> = Row<K, ErasedEntity>;
+
+/// A row as it was claimed, and when its attempt under the lease began, as stored on the row now. `None`: the row was
+/// not written. The row is already leased when its key turns out to be undecodable.
+pub type LeaseDueRow<K> = (Row<CapturedKey<K>, ErasedEntity>, Option<Instant>);
+
+/// The same with its entity.
+pub type TypedLeaseDueRow<Q> = (Row<CapturedKey<<Q as Entity>::Key>, Q>, Option<Instant>);
+
+/// A row to show. Unlike a claimed one, it may have any status.
+pub type SampleRow<Q> = (
+    CapturedKey<<Q as Entity>::Key>,
+    String,
+    String,
+    i32,
+    Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>,
+);
+
+/// A row whose key may not be decodable: the text of its key, its status and tries, when it is due, and the key.
+pub type KeyTextRow<K> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<K>);
+
+/// A text as it is loaded: the text and the value of the split; the number of rows, of rows with `ERROR`, and of rows
+/// with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how many of them failed at
+/// odd times, and the text of one of those times; the number of rows of all texts; `1`; and a key, if it can be
+/// decoded.
+pub type ErrorTextRow<K> = (
+    (String, Option<String>),
+    (i64, i64, i64),
+    (Option<i64>, Option<i64>),
+    (i64, Option<DatabaseText>),
+    (i64, i64),
+    CapturedKey<K>,
+);
+
+/// The SQL type of a key.
+pub(super) type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
+
+/// The SQL type of a [`KeyRow`].
+pub(crate) type KeyRowType<Q> = ((KeyType<Q>,),);
+
+/// The SQL type of a claimed row.
+pub type ClaimedRowType<Q, C> = (KeyType<Q>, Text, Text, Integer, RestType<Q, C>);
+
+/// The SQL type of a leased row and of a [`SampleRow`].
+pub(crate) type SampleRowType<Q, C> = ((KeyType<Q>,), Text, Text, Integer, RestType<Q, C>);
+
+/// The SQL type of an entity with its queue state.
+pub(crate) type LoadedRowType<Q, C> = (
+    SqlTypeOf<<Q as Selectable<<C as Connection>::Backend>>::SelectExpression>,
+    SqlTypeOf<QueueStateColumns<<Q as Entity>::Queue>>,
+);
+
+/// The SQL type of a [`KeyTextRow`].
+pub(super) type KeyTextRowType<Q> = (Text, Text, Integer, (Nullable<TimestampUtc>,), (KeyType<Q>,));
+
+/// The SQL type of an [`ErrorTextRow`].
+pub(crate) type ErrorTextRowType<Q> = (
+    (Text, Nullable<Text>),
+    (BigInt, BigInt, BigInt),
+    (Nullable<BigInt>, Nullable<BigInt>),
+    (BigInt, Nullable<Text>),
+    (BigInt, BigInt),
+    (KeyType<Q>,),
+);
+
+/// The SQL type of the part that may fail to decode.
+type RestType<Q, C> = (
+    Nullable<TimestampUtc>,
+    Nullable<TimestampUtc>,
+    Nullable<Text>,
+    SqlTypeOf<<Q as Selectable<<C as Connection>::Backend>>::SelectExpression>,
+);

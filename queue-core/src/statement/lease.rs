@@ -1,0 +1,223 @@
+//! Leases due rows. One statement does it where the database can: it locks them, passes over those that others hold,
+//! writes the lease on them, and returns them as they were before. An update returns rows as it has left them, in no order,
+//! so the rows come from the select, and the update adds to each when its attempt began.
+//!
+//! Where a claim cannot pass over rows that others hold, an update takes the rows first, and a select finds those that it
+//! has changed. The update writes the same end of the lease on all its rows. A random part makes that time a token, by
+//! which the select finds the rows. If two claims draw the same token, the select finds more rows than the update has
+//! changed, and the claim starts again.
+
+use std::time::Duration;
+
+use diesel::query_builder::AstPass;
+use diesel::result::QueryResult;
+use diesel::sql_types::Nullable;
+
+use super::change::push_schedule;
+use super::claim::{Claim, ClaimSome};
+use super::claimed::Claimed;
+use super::condition::StateCondition;
+use super::queue::{ClaimedRow, ErasedQueue};
+use super::walk::{Claimable, Scope, Walk, until};
+use super::writer::{Writer, statement, statement_on_no_queue};
+use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, column_names, load_first, push_now_plus};
+use crate::entity::{IsKey, Key, QueueSql};
+use crate::error::refused;
+use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
+
+/// Leases the rows that a claim finds, for this long. A row has no beginning of its attempt if a trigger has kept it from
+/// changing.
+pub fn lease_due<DB: QueueBackend>(claim: ClaimSome<DB>, lease: Duration) -> impl Statement<DB> {
+    statement(claim.queue(), (claim, lease), |(claim, lease), sql| {
+        // The first columns get names of the queue's own. The entity's columns after them keep their names, because
+        // nothing refers to them.
+        let keys = 1..=column_names(sql.queue.key_columns, sql.out.backend())?.len();
+        let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
+        sql.push(&format!("WITH queueable_due ({keys}, queueable_key_text, queueable_status, queueable_tries"))?;
+        sql.push(", queueable_due_at) AS (")?;
+        claim.walk_ast(sql.out.reborrow())?;
+        sql.push(&format!("), queueable_leased ({keys}, queueable_began) AS (UPDATE {{table}}"))?;
+        // Columns that are read have their table's name, because the select has columns too.
+        sql.push(" SET {status} = 'IN_PROGRESS', {next_attempt_time} = ")?;
+        push_now_plus(&mut sql.out, *lease);
+        sql.push(", ")?;
+        push_another_try(sql, "{.try_count}")?;
+        sql.push(", {last_attempt_time} = {now}")?;
+        sql.push_updated()?;
+        sql.push(", ")?;
+        push_expired_lease(sql, "GREATEST({.try_count}, 0)")?;
+        sql.push(" ELSE {.last_attempt_error_message} END FROM queueable_due WHERE ({key}) = (")?;
+        sql.push(&keys)?;
+        sql.push(") RETURNING {key}, {.last_attempt_time}) SELECT queueable_due.*, queueable_began")?;
+        sql.push(" FROM queueable_due LEFT JOIN queueable_leased USING (")?;
+        sql.push(&keys)?;
+        sql.push(") ORDER BY queueable_due_at")
+    })
+}
+
+/// The rows that one statement has leased.
+pub struct LeasedAtOnce<K> {
+    /// The rows as they were, each with the time at which its attempt began, or without one if a trigger has kept it
+    /// from changing.
+    pub rows: Vec<(Claimed<K>, Option<Instant>)>,
+    /// The beginnings of the attempts whose keys cannot be decoded.
+    pub undecodable: Vec<Instant>,
+}
+
+/// Reads the database's current time: the beginning of the leases, from which their end is counted.
+pub fn present<DB: QueueBackend>() -> impl Statement<DB> {
+    statement_on_no_queue((), |(), mut out| {
+        out.push_sql("SELECT ");
+        out.push_sql(DB::NOW);
+        Ok(())
+    })
+}
+
+/// Selects the rows that were taken with a token.
+pub fn taken<DB: QueueBackend>(claim: Claim<DB>, token: Instant) -> impl Statement<DB> {
+    statement(claim.due.queue, (claim, token), |(claim, token), sql| {
+        claim.push_columns(sql)?;
+        sql.push(" FROM {table} WHERE {.next_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, token)?;
+        sql.push(" AND {.status} = 'IN_PROGRESS'")
+    })
+}
+
+/// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
+pub struct Take<DB: QueueBackend> {
+    due: Claimable<DB>,
+    began: Instant,
+    token: Instant,
+    limit: i64,
+    walk: Walk,
+    age: Option<Duration>,
+}
+
+impl<DB: QueueBackend> Take<DB> {
+    /// Takes rows in these stages, or in all of the entity's, except those with some keys.
+    pub fn new(
+        queue: &'static QueueSql<DB>,
+        stages: Option<&[&'static str]>,
+        (began, token): (Instant, Instant),
+        limit: u32,
+        excepted: Vec<IsKey<DB>>,
+    ) -> Self {
+        let (due, walk) = (Claimable::new(queue, stages).except(excepted), Walk::of(queue.options));
+        Take { due, began, token, limit: limit.into(), walk, age: None }
+    }
+
+    /// Takes rows that have been due for longer than this, those first that have been due longest, whatever the
+    /// entity's order.
+    pub fn aged(self, age: Duration) -> Self {
+        Take { walk: Walk::OLDEST, age: Some(age), ..self }
+    }
+}
+
+impl<DB: QueueBackend> Statement<DB> for Take<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.due.queue, out);
+        if DB::UPDATE_HAS_LIMIT {
+            sql.push("UPDATE {table}")?;
+            self.walk.push_hint(&mut sql)?;
+            self.push_set(&mut sql)?;
+            sql.push(" WHERE ")?;
+            self.walk.push_flag(&mut sql)?;
+            return self.push_due(&mut sql);
+        }
+        // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run would
+        // lock the next rows and have them updated.
+        sql.push("WITH queueable_due AS (SELECT {key}")?;
+        self.walk.push_from(&mut sql)?;
+        self.push_due(&mut sql)?;
+        sql.push("{claim_lock}) UPDATE {table}")?;
+        self.push_set(&mut sql)?;
+        sql.push(" WHERE ({key}) IN (SELECT * FROM queueable_due)")
+    }
+}
+
+impl<DB: QueueBackend> Take<DB> {
+    /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned. So the status comes last, and
+    /// the number of attempts comes after the text that contains it.
+    fn push_set<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        sql.push(" SET ")?;
+        push_schedule(sql)?;
+        push_expired_lease(sql, "{try_count}")?;
+        sql.push(" ELSE {last_attempt_error_message} END, ")?;
+        push_another_try(sql, "{try_count}")?;
+        sql.push(", {next_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, &self.token)?;
+        sql.push(", {last_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, &self.began)?;
+        sql.push_updated()?;
+        sql.push(", {status} = 'IN_PROGRESS'")
+    }
+
+    /// Writes the condition of the due rows, their order and their number.
+    fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        self.due.push_due(sql, &until::<DB>(self.age))?;
+        self.walk.push_order(sql, &self.limit)
+    }
+}
+
+/// Writes the number of attempts with one more. After a finished attempt it is the first of a new enqueueing.
+fn push_another_try<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &str) -> QueryResult<()> {
+    sql.push("{try_count} = CASE WHEN ")?;
+    StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]).push(sql)?;
+    // One more than the largest number would be out of the column's range, and an error for all rows of the claim.
+    let counted = [" OR ", " < 0 THEN 1 WHEN ", " = 2147483647 THEN 2147483647 ELSE ", " + 1 END"];
+    sql.push_around(&counted, tries, &[])
+}
+
+/// Writes `text = CASE WHEN leased THEN 'the lease .. ' || tries`.
+fn push_expired_lease<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &str) -> QueryResult<()> {
+    let (before, between, after) = DB::CONCATENATION;
+    sql.push("{last_attempt_error_message} = CASE WHEN ")?;
+    StateCondition::In(&[Status::InProgress]).push(sql)?;
+    sql.push(" THEN ")?;
+    sql.within((before, between), |sql| sql.push_within(("'", "'"), LEASE_EXPIRED))?;
+    sql.push_within(("", after), tries)
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Reads the rows that were taken with this token.
+    pub fn taken(&self, connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<K>>> {
+        (self.load_claimed)(connection, &taken(self.claim_all(), token))
+    }
+
+    /// Leases up to `limit` rows that have been due longest, by one statement that is its own transaction.
+    pub fn lease_at_once(
+        &self,
+        connection: &mut C,
+        lease: Duration,
+        limit: u32,
+        scope: Scope<'_, K>,
+    ) -> QueryResult<LeasedAtOnce<K>> {
+        let leased = (self.load_leased)(connection, &lease_due(self.claim_of(scope, limit), lease))?;
+        let (mut rows, mut began, mut undecodable) = (Vec::new(), Vec::new(), Vec::new());
+        for ((key, text, status, try_count, rest), began_at) in leased {
+            match key.ok() {
+                Some((key,)) => {
+                    rows.push((key, text, status, try_count, rest));
+                    began.push(began_at);
+                }
+                None => undecodable.extend(began_at),
+            }
+        }
+        let rows = self.claimed_within(connection, scope, rows)?.into_iter().zip(began).collect();
+        Ok(LeasedAtOnce { rows, undecodable })
+    }
+
+    /// Tells whether the rows of this scope are leased by one statement: only if the due time alone decides which row
+    /// is next, and an attempt needs no more of a row than a claim reads.
+    pub fn is_leased_at_once(&self, scope: Scope<'_, K>) -> bool {
+        C::Backend::LEASES_AT_ONCE
+            && !self.sql.options.needs_details()
+            && scope.due_time_alone_decides(self.sql.options)
+    }
+
+    /// Reads the database's current time.
+    pub fn present(&self, connection: &mut C) -> QueryResult<Instant> {
+        let present = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten();
+        present.ok_or_else(|| refused("the database returned no time".to_owned()))
+    }
+}

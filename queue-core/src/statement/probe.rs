@@ -1,0 +1,96 @@
+//! Looks at a queue without a lock: where it is, when its next row is due, how long the oldest has been due, and which of
+//! its pending rows no worker claims.
+
+use std::time::Duration;
+
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+
+use super::ahead::{push_due_head, time_until};
+use super::condition::statement_time_plus;
+use super::queue::ErasedQueue;
+use super::walk::{Claimable, Walk, push_stage_in};
+use super::writer::statement;
+use crate::backend::{QueueBackend, QueueConnection, Statement, Target, load, load_first};
+use crate::entity::{Key, QueueSql};
+use crate::error::refused;
+use crate::row::{HORIZON, Instant, microseconds};
+
+/// Reads the microseconds until the next row is due, 0 or less if one is due already. In an exclusive queue the
+/// next row is the one at the head. It looks ten minutes into the future; the limit also keeps `infinity` out.
+pub fn probe_due<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
+    statement(due.queue, due, |due, sql| {
+        let horizon = statement_time_plus::<DB>(microseconds(HORIZON));
+        if sql.queue.options.exclusive {
+            sql.push_microseconds_until("{next_attempt_time}")?;
+            return push_due_head(due, sql, &horizon);
+        }
+        sql.push_microseconds_until("{.next_attempt_time}")?;
+        due.push_rows(sql, Walk::OLDEST, &horizon, &1)
+    })
+}
+
+/// Reads the microseconds for which the oldest due row has been due, without a lock: one entry of the index, also in
+/// a queue with another order. 0 if its time is odd.
+///
+/// A probe asks for the opposite: it stops at zero, because a worker only has to know whether a row is due.
+pub fn oldest_due<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
+    statement(due.queue, due, |due, sql| {
+        sql.push("SELECT COALESCE(")?;
+        sql.push_microseconds("{statement_time}")?;
+        sql.push(" - ")?;
+        sql.push_microseconds("{.next_attempt_time}")?;
+        sql.push(", 0)")?;
+        due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, &1)
+    })
+}
+
+/// Reads the stages of pending rows that the entity does not have: some of them, in order. No worker claims these rows.
+pub fn unknown_stages<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl Statement<DB> {
+    statement(queue, (), |_, sql| {
+        let Some(stages) = sql.queue.options.stages else {
+            return Err(refused("an entity without stages has no unknown stages".to_owned()));
+        };
+        sql.push_with("SELECT DISTINCT {} FROM {table} WHERE {.next_attempt_time} IS NOT NULL AND ", &[stages.column])?;
+        push_stage_in(sql, stages, " NOT IN (", stages.names)?;
+        sql.push(" ORDER BY 1 LIMIT 5")
+    })
+}
+
+impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
+    /// Returns where the queue's columns and index are.
+    pub fn target(&self) -> QueryResult<Target> {
+        self.sql.target()
+    }
+
+    /// Reads, without a lock, how long it is until the next row is due, in one of these stages if the entity has any, but
+    /// not for rows that are due earlier than `floor`. `None`: no row is due within [`HORIZON`], or in an
+    /// exclusive queue a lease keeps the others from being claimed.
+    pub fn probe_due(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        floor: Option<Instant>,
+    ) -> QueryResult<Option<Duration>> {
+        if self.sql.options.exclusive && self.is_leased() && self.another_is_leased(connection, None)? {
+            return Ok(None);
+        }
+        let probe = probe_due(Claimable::new(self.sql, stages).not_below(floor));
+        Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
+    }
+
+    /// Reads, without a lock, how long the oldest due row has been due, in one of these stages if the entity has any.
+    /// `None`: no row is due.
+    pub fn oldest_due(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
+        let oldest = oldest_due(Claimable::new(self.sql, stages));
+        Ok(load_first::<BigInt, i64, _>(connection, &oldest)?.map(time_until))
+    }
+
+    /// Reads the stages of pending rows that the entity does not know, or some of them if there are many.
+    pub fn unknown_stages(&self, connection: &mut C) -> QueryResult<Vec<String>> {
+        match self.sql.options.stages {
+            Some(_) => load::<Text, String, _>(connection, &unknown_stages(self.sql)),
+            None => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Reports: counts the pending rows, by the queue's index, and the rows that have failed for good; reads the texts of
+//! failures, how many rows have each, and the rows that have some of them.
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use super::condition::{Condition, StateCondition};
+use super::walk::{Claimable, push_index_hint};
+use super::writer::{Split, Writer, statement};
+use crate::backend::{QueueBackend, Statement};
+use crate::entity::QueueSql;
+
+/// How many characters of a text distinguish it from others.
+const CHARACTERS_OF_TEXT: u32 = 1000;
+
+/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those
+/// whose condition holds; those that a worker holds under a lease; the microseconds for which the oldest has been due;
+/// and the number of values.
+pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
+
+/// The SQL type of a [`PendingRow`].
+pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
+
+/// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due. If there are more
+/// than `limit` values of the split, it counts those with most rows.
+///
+/// The condition must pick pending rows only, because the queue's index contains no others.
+pub fn count_pending<DB: QueueBackend>(
+    condition: Condition<'_, DB>,
+    split: Split<'_, DB>,
+    limit: u32,
+) -> impl Statement<DB> {
+    let claimable = Claimable::new(condition.queue, None);
+    statement(condition.queue, (condition, split, claimable, limit), |(condition, split, claimable, limit), sql| {
+        sql.within(("SELECT MIN(", ")"), |sql| sql.push_split(*split))?;
+        sql.push(", COUNT(*), COUNT(CASE WHEN {.next_attempt_time} <= {statement_time} THEN 1 END)")?;
+        sql.within((", COUNT(CASE WHEN ", " THEN 1 END)"), |sql| push_is_due(sql, claimable))?;
+        sql.push(
+            ", COUNT(CASE WHEN {.next_attempt_time} > {statement_time} AND {.status} = 'IN_PROGRESS' THEN 1 END), ",
+        )?;
+        sql.push_microseconds("{statement_time}")?;
+        // The difference is taken of the microseconds and not of the times, because `-infinity` gives no duration.
+        sql.within((" - MIN(CASE WHEN ", " THEN "), |sql| push_is_due(sql, claimable))?;
+        sql.push_microseconds("{.next_attempt_time}")?;
+        sql.push(" END)")?;
+        push_count_of_values(*split, sql)?;
+        push_index_hint(sql, DB::INDEX_HINT)?;
+        condition.push(sql)?;
+        push_by_value(*split, *limit, sql)
+    })
+}
+
+/// Writes the condition that the row's time has come, its own condition holds, and its stage is one of the entity's.
+fn push_is_due<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, claimable: &'b Claimable<DB>) -> QueryResult<()> {
+    StateCondition::Due.push(sql)?;
+    claimable.push_condition(sql)?;
+    claimable.push_stages(sql)
+}
+
+/// One value's number as it is loaded, and the number of values.
+pub type CountRow = (Option<String>, i64, i64);
+
+/// The SQL type of a [`CountRow`].
+pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
+
+/// Counts the rows that a condition picks, by the values of a split. If there are more than `limit` values, it counts those
+/// with most rows.
+pub fn count_by_value<DB: QueueBackend>(
+    condition: Condition<'_, DB>,
+    split: Split<'_, DB>,
+    limit: u32,
+) -> impl Statement<DB> {
+    statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
+        sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
+        push_count_of_values(*split, sql)?;
+        condition.push(sql)?;
+        push_by_value(*split, *limit, sql)
+    })
+}
+
+/// Writes the number of values, and `FROM table`. Only a split count needs a window function.
+fn push_count_of_values<DB: QueueBackend>(split: Split<'_, DB>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push(if split.is_some() { ", COUNT(*) OVER () FROM {table}" } else { ", COUNT(*) FROM {table}" })
+}
+
+fn push_by_value<'b, DB: QueueBackend>(
+    split: Split<'b, DB>,
+    limit: u32,
+    sql: &mut Writer<'_, 'b, DB>,
+) -> QueryResult<()> {
+    if split.is_none() {
+        return Ok(());
+    }
+    sql.push_group(" GROUP BY ", split)?;
+    sql.push_group(" ORDER BY COUNT(*) DESC, ", split)?;
+    sql.push(&format!(" LIMIT {limit}"))
+}
+
+/// Reads the texts of failures, those on most rows first: each with the key of one row, and with numbers. At most `limit`
+/// texts, distinguished by their first 1,000 characters.
+///
+/// It needs window functions, which MySQL has from version 8.
+pub fn error_texts<DB: QueueBackend>(
+    condition: Condition<'_, DB>,
+    split: Split<'_, DB>,
+    limit: u32,
+) -> impl Statement<DB> {
+    statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
+        // Row numbers are counted inside, because nothing else gives one row of each text for any type of key.
+        sql.push("SELECT * FROM (SELECT ")?;
+        push_text(sql)?;
+        sql.push(" AS queueable_text, ")?;
+        sql.push_split(*split)?;
+        sql.push(" AS queueable_value, COUNT(*)")?;
+        push_over(sql, *split, " AS queueable_rows")?;
+        sql.push(", COUNT(CASE WHEN {.status} = 'ERROR' AND {.next_attempt_time} IS NOT NULL THEN 1 END)")?;
+        push_over(sql, *split, " AS queueable_retrying")?;
+        sql.push(", COUNT(CASE WHEN {.status} = 'FAILED' THEN 1 END)")?;
+        push_over(sql, *split, " AS queueable_failed")?;
+        for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
+            sql.within((function, ")"), |sql| sql.push_microseconds("{.last_attempt_time}"))?;
+            push_over(sql, *split, name)?;
+        }
+        for (function, name) in [(", COUNT(", " AS queueable_odd"), (", MIN(", " AS queueable_odd_time")] {
+            sql.within((function, ")"), |sql| sql.push_odd_text("{.last_attempt_time}"))?;
+            push_over(sql, *split, name)?;
+        }
+        sql.push(", COUNT(*) OVER () AS queueable_all, ROW_NUMBER() OVER (PARTITION BY ")?;
+        push_partition(sql, *split)?;
+        sql.push(" ORDER BY {key}) AS queueable_place, {key} FROM {table}")?;
+        condition.push(sql)?;
+        sql.push(") AS queueable_texts WHERE queueable_place = 1 ORDER BY queueable_rows DESC, queueable_text")?;
+        sql.push(&format!(" LIMIT {limit}"))
+    })
+}
+
+fn push_over<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, split: Split<'b, DB>, name: &str) -> QueryResult<()> {
+    sql.within((" OVER (PARTITION BY ", ")"), |sql| push_partition(sql, split))?;
+    sql.push(name)
+}
+
+fn push_partition<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, split: Split<'b, DB>) -> QueryResult<()> {
+    push_identity(sql)?;
+    sql.push_group(", ", split)
+}
+
+/// Reads only the texts of failures, by their first 1,000 characters, in a fixed order, after a given one: at most `limit`.
+/// The condition must not be empty.
+pub fn texts_after<DB: QueueBackend>(
+    condition: Condition<'_, DB>,
+    after: Option<&str>,
+    limit: u32,
+) -> impl Statement<DB> {
+    statement(condition.queue, (condition, after, limit), |(condition, after, limit), sql| {
+        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
+        sql.within(("SELECT MIN(", ")"), push_text)?;
+        sql.push(" FROM {table}")?;
+        condition.push(sql)?;
+        if let Some(after) = after {
+            sql.push(" AND ")?;
+            push_identity(sql)?;
+            sql.push(" > ")?;
+            sql.within(DB::IDENTITY, |sql| DB::bind_text(&mut sql.out, after))?;
+        }
+        sql.push(" GROUP BY ")?;
+        push_identity(sql)?;
+        sql.push(" ORDER BY ")?;
+        push_identity(sql)?;
+        sql.push(&format!(" LIMIT {limit}"))
+    })
+}
+
+/// The condition that a row's text is one of these, by their first 1,000 characters. There must be at least one.
+pub struct WithTexts<'a, DB: QueueBackend>(pub &'static QueueSql<DB>, pub &'a [String]);
+
+impl<DB: QueueBackend> QueryFragment<DB> for WithTexts<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0, out);
+        // Each number of texts is a statement of its own, which is not worth caching.
+        sql.out.unsafe_to_cache_prepared();
+        sql.within(DB::EXACTLY, push_text)?;
+        sql.push(" IN (")?;
+        sql.each(self.1, ", ", |sql, text| sql.within(DB::EXACTLY, |sql| DB::bind_text(&mut sql.out, text)))?;
+        sql.push(")")
+    }
+}
+
+/// Writes the first characters of a failure's text.
+fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push(&format!("SUBSTR({{.last_attempt_error_message}}, 1, {CHARACTERS_OF_TEXT})"))
+}
+
+/// Writes them in a form that distinguishes and sorts them.
+fn push_identity<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.within(DB::IDENTITY, push_text)
+}
