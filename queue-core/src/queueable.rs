@@ -14,6 +14,7 @@ use crate::entity::{
     queue_state,
 };
 use crate::error::{Error, Finding};
+use crate::handler::{HandlerResult, Message};
 use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, Explains, Explanation, Queue};
 use crate::row::{Instant, Stage, Status, TimestampUtc};
@@ -109,7 +110,8 @@ pub trait Queueable: Entity {
     }
 
     /// Returns a poller that serves this entity with a handler of the entity's mode: a [`Handler`](crate::Handler) or a
-    /// closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures.
+    /// closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures. The arguments of a closure need their
+    /// types here, and none with [`poller_with`](Queueable::poller_with).
     ///
     /// [`Poller::serve`] adds further entities.
     fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
@@ -118,6 +120,34 @@ pub trait Queueable: Entity {
         Self: 'static,
     {
         Poller::new(pool).serve::<Self>(handler)
+    }
+
+    /// Returns a poller that serves this entity with a closure, whose arguments need no types.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{Outcome, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, amount_cents: i64 }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let poller = Payment::poller_with(pool, |payment, message| {
+    ///     println!("payment {} of {}, try {}", payment.id, payment.amount_cents, message.try_number());
+    ///     Ok(Outcome::Done)
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// In lease mode, see [`Poller::serve_lease_with`].
+    fn poller_with<C>(
+        pool: Pool<ConnectionManager<C>>,
+        handle: impl Fn(&Self, &mut Message<'_, C>) -> HandlerResult + HandlerFor<Self, C> + 'static,
+    ) -> Poller<C>
+    where
+        C: R2D2Connection + 'static,
+        Self: 'static,
+    {
+        Poller::new(pool).serve_with::<Self>(handle)
     }
 
     /// Explains why the row with this key does not run now: that it is not queued, scheduled for later, held by another

@@ -16,7 +16,8 @@ use crate::backend::{AsyncClient, DieselAsyncSession, ending_transactions};
 /// It is a [`Handler`] in all other respects. It runs inside the message's transaction, and what it writes through
 /// [`Message::connection`] commits together with the queue state, or not at all. [`Async`] passes it to a poller.
 ///
-/// An async closure is a handler too, and so is an `async fn` of the same arguments. Several pollers may share an
+/// An async closure is a handler too, and so is an `async fn` of the same arguments. The closure's arguments need no types
+/// in [`Poller::serve_async_with`](crate::Poller::serve_async_with). Several pollers may share an
 /// [`Arc`](std::sync::Arc) of an `Async`.
 ///
 /// ```

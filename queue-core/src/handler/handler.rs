@@ -32,8 +32,9 @@ use crate::row::{Details, QueueState, Stage};
 /// # }
 /// ```
 ///
-/// A closure names the types of its arguments, because the compiler does not infer them from here. An async one is an
-/// `AsyncHandler`, with the features `async-postgres` and `async-mysql`. For calls that take long, see
+/// The compiler does not infer the types of a closure's arguments from here; it does so in
+/// [`Queueable::poller_with`](crate::Queueable::poller_with) and [`Poller::serve_with`](crate::Poller::serve_with). An async
+/// closure is an `AsyncHandler`, with the features `async-postgres` and `async-mysql`. For calls that take long, see
 /// [`LeaseHandler`](crate::LeaseHandler).
 ///
 /// So are a handler in an [`Arc`](std::sync::Arc), which several pollers may share, and a `Box<dyn Handler<Q, C>>`.

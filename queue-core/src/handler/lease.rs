@@ -145,6 +145,8 @@ pub enum LeaseLost {
 /// # }
 /// ```
 ///
+/// The closures' arguments need no types in [`Poller::serve_lease_with`](crate::Poller::serve_lease_with).
+///
 /// So is a handler in an [`Arc`](std::sync::Arc) or a [`Box`].
 ///
 /// Each running call keeps a worker. With the feature `tokio`, `AsyncCalls` is a handler whose calls are futures, a thousand of

@@ -2,6 +2,8 @@
 //!
 //! They know nothing of SQL: a trait of `attempt` hides what they run for an entity.
 
+#[cfg(feature = "_async")]
+mod async_closures;
 mod columns_in_use;
 mod control_watch;
 mod gate;
@@ -12,6 +14,8 @@ mod in_background;
 mod listener;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod no_metrics;
 mod poll_timer;
 mod poller;
 mod scout;

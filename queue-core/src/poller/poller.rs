@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
 
-use super::serve::{HandlerFor, ServeLater, Served};
+use super::serve::{ConnectionFor, HandlerFor, ServeLater, Served};
 use super::settings::PollerSettings;
 use crate::backend::{ConnectionSource, Connections, QueueConnection};
 use crate::claim::ClaimStyle;
 use crate::crash::CrashAccounting;
-use crate::entity::{Entity, StageOf, Window};
+use crate::entity::{Entity, LeaseMode, StageOf, Window};
 use crate::event::{Event, Listeners};
+use crate::handler::{Failure, HandlerResult, Lease, Message};
 use crate::redact::Redact;
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
@@ -104,13 +105,77 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     }
 
     /// Serves an entity with a handler of the entity's mode: a [`Handler`](crate::Handler) or a closure, in lease mode
-    /// a [`LeaseHandler`](crate::LeaseHandler) or two closures.
+    /// a [`LeaseHandler`](crate::LeaseHandler) or two closures. The arguments of a closure need their types here, and none
+    /// with [`serve_with`](Poller::serve_with).
     pub fn serve<Q>(mut self, handler: impl HandlerFor<Q, C> + 'static) -> Self
     where
         Q: Entity + 'static,
     {
         self.served.push(Box::new(Served::<Q, _>::new(handler, None)));
         self
+    }
+
+    /// Serves an entity with a closure, whose arguments need no types. In lease mode, see
+    /// [`serve_lease_with`](Poller::serve_lease_with).
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # diesel::table! { invoices (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Invoice { id: i64 }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let poller = Poller::new(pool)
+    ///     .serve_with::<Payment>(|payment, message| {
+    ///         diesel::delete(payments::table.find(payment.id)).execute(message.connection())?;
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .serve_with::<Invoice>(|_, _| Ok(Outcome::Skip));
+    /// # }
+    /// ```
+    pub fn serve_with<Q>(
+        self,
+        handle: impl Fn(&Q, &mut Message<'_, C>) -> HandlerResult + HandlerFor<Q, C> + 'static,
+    ) -> Self
+    where
+        Q: Entity + 'static,
+    {
+        self.serve(handle)
+    }
+
+    /// Serves an entity in lease mode with two closures, whose arguments need no types: `call` does the slow work, `apply`
+    /// writes its answer, see [`LeaseHandler`](crate::LeaseHandler).
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{Outcome, Poller, Queueable};
+    /// # diesel::table! { webhooks (id) { id -> BigInt, url -> Text, answer -> Nullable<Integer>, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] #[queue(lease = "60s")] struct Webhook { id: i64, url: String }
+    /// # fn post(_: &str, _: &str) -> Result<i32, std::io::Error> { Ok(200) }
+    /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
+    /// let poller = Poller::new(pool).serve_lease_with::<Webhook, _>(
+    ///     |webhook, lease| Ok(post(&webhook.url, lease.idempotency_key())?),
+    ///     |webhook, status, message| {
+    ///         let row = diesel::update(webhooks::table.find(webhook.id));
+    ///         row.set(webhooks::answer.eq(status)).execute(message.connection())?;
+    ///         Ok(Outcome::Done)
+    ///     },
+    /// );
+    /// # }
+    /// ```
+    pub fn serve_lease_with<Q, A>(
+        self,
+        call: impl Fn(&Q, &Lease) -> Result<A, Failure> + Send + Sync + 'static,
+        apply: impl Fn(&Q, &A, &mut Message<'_, C>) -> HandlerResult + Send + Sync + 'static,
+    ) -> Self
+    where
+        Q: Entity<Mode = LeaseMode> + 'static,
+        C: ConnectionFor<Q>,
+    {
+        self.serve((call, apply))
     }
 
     /// Serves an entity with a handler like [`serve`](Poller::serve), but only its rows in these stages. Other pollers
