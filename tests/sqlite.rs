@@ -9,6 +9,8 @@ mod suite;
 
 #[path = "only/attempt_sqlite.rs"]
 mod attempt_only;
+#[path = "only/blocked_runtime.rs"]
+mod blocked_runtime;
 #[path = "only/deferred.rs"]
 mod deferred;
 #[path = "only/printed_sqlite.rs"]

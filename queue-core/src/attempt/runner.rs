@@ -112,6 +112,9 @@ pub(crate) trait BackgroundCalls {
     /// Returns their counts.
     fn counts(&self) -> &Arc<InFlight>;
 
+    /// Tells whether calls make progress while the calling thread waits. It waits so long for a sign of that.
+    fn respond_within(&self, patience: Duration) -> bool;
+
     /// Returns when the time of the next call is over.
     fn next_deadline(&self) -> Option<Instant>;
 

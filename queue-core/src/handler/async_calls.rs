@@ -4,8 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tracing::Span;
@@ -133,9 +135,10 @@ impl<H> AsyncCalls<H> {
         self
     }
 
-    /// Sets the runtime on which the calls run. Somebody has to drive it for as long as the poller runs. A runtime with
-    /// one thread, whose thread is blocked meanwhile, as in [`run_until_idle`](crate::Poller::run_until_idle), runs no
-    /// call: there, await [`run_until_idle_async`](crate::Poller::run_until_idle_async).
+    /// Sets the runtime on which the calls run. Its threads have to run for as long as the poller does.
+    /// [`run_until_idle`](crate::Poller::run_until_idle) on the only thread of the runtime would block the calls that it
+    /// waits for, and returns an error after five seconds: there, await
+    /// [`run_until_idle_async`](crate::Poller::run_until_idle_async).
     ///
     /// ```no_run
     /// # use queueable::{AsyncCalls, AsyncLeaseHandler};
@@ -258,6 +261,13 @@ where
         let task = Task { call: Some(Box::pin(call)), done: Some(done), span: Span::current() };
         let abort = self.runtime.spawn(task).abort_handle();
         AbortCall(Box::new(move || abort.abort()))
+    }
+
+    fn responds_within(&self, patience: Duration) -> bool {
+        let (runtime, (answer, answered)) = (self.runtime.clone(), mpsc::channel());
+        // From another thread, as calls begin: what a runtime's own thread spawns may wait for that thread.
+        let spawned = thread::Builder::new().spawn(move || runtime.spawn(async move { answer.send(()) }));
+        spawned.is_err() || answered.recv_timeout(patience).is_ok()
     }
 }
 

@@ -366,6 +366,9 @@ pub(crate) trait BeginCall<C>: Send + Sync {
     /// Begins a call, which does not block, and returns at once. `done` is called once, on any thread, after the call's
     /// future is dropped.
     fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall;
+
+    /// Tells whether calls make progress while the calling thread waits: an empty one is run, and waited for so long.
+    fn responds_within(&self, patience: Duration) -> bool;
 }
 
 /// A message that its call owns, because it outlives the turn of the worker that has begun it.

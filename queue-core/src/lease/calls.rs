@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::batch_size::BatchSize;
 use super::leased_rows::WatchedRow;
@@ -196,6 +196,10 @@ impl<K: Key, C: 'static> Calls<K, C> {
 impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
     fn counts(&self) -> &Arc<InFlight> {
         &self.counts
+    }
+
+    fn respond_within(&self, patience: Duration) -> bool {
+        self.executor.responds_within(patience)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

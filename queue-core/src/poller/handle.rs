@@ -158,6 +158,26 @@ pub(super) trait Controls: Send + Sync {
     fn take_replacements(&self) -> Vec<JoinHandle<()>>;
 }
 
+/// How long a shutdown waits before it checks whether the async calls for which it waits can end.
+const CALLS_BLOCKED: Duration = Duration::from_secs(5);
+
+impl<C: QueueConnection> PollerShared<C> {
+    /// Logs that a shutdown blocks the runtime of the async calls for which it waits.
+    fn warn_of_blocked_calls(&self) {
+        for runner in &self.runners {
+            let calls = runner.calls().filter(|calls| calls.counts().unsettled() > 0);
+            if calls.is_some_and(|calls| !calls.respond_within(Duration::from_secs(1))) {
+                let (entity, blocked) =
+                    (runner.info().entity, "the shutdown blocks the tokio runtime of the async calls");
+                tracing::warn!(
+                    entity,
+                    "{blocked}: await `shutdown_async`, or call it inside `tokio::task::spawn_blocking`"
+                );
+            }
+        }
+    }
+}
+
 /// The result of stopping.
 pub(super) struct Stopped {
     rolled_back: usize,
@@ -213,7 +233,12 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         self.board.stop();
         self.wake_signal.notify(None);
         let mut rolled_back = 0;
-        if !self.board.wait_until_done(Instant::now().checked_add(grace)) {
+        let end = Instant::now().checked_add(grace);
+        let early = Instant::now() + CALLS_BLOCKED;
+        if end.is_none_or(|end| early < end) && !self.board.wait_until_done(Some(early)) {
+            self.warn_of_blocked_calls();
+        }
+        if !self.board.wait_until_done(end) {
             rolled_back = self.revoke_all();
             // The sessions are gone, and most handlers notice this at their next statement. This gives them a moment to
             // return.

@@ -31,6 +31,9 @@ use crate::log::RateLimitedLog;
 /// handler's time is over.
 const LEAST_STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the runtime of async calls may take to run a task before it counts as blocked.
+const BLOCKED: Duration = Duration::from_secs(5);
+
 impl<C: QueueConnection> Poller<C> {
     /// Checks the live tables and the server, then starts the workers.
     ///
@@ -60,7 +63,9 @@ impl<C: QueueConnection> Poller<C> {
     /// # Errors
     ///
     /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end the call would wait for: a
-    /// handler of the same queue, on SQLite of any queue in the same file, except in a call under a lease.
+    /// handler of the same queue, on SQLite of any queue in the same file, except in a call under a lease. Also on the
+    /// only thread of the runtime that would run the calls of an `AsyncCalls`: there, await
+    /// [`run_until_idle_async`](Poller::run_until_idle_async).
     pub fn run_until_idle(self) -> Result<Tally, Error> {
         Ok(start(self, true)?.wait_until_idle())
     }
@@ -93,6 +98,9 @@ fn prepare<C: QueueConnection>(
     check_entities(&runners)?;
     let shares = workers_of(&runners, settings.workers, &shares)?;
     settings.connections(has_leases(&runners)).check(connections.max_size())?;
+    if until_idle {
+        check_calls(&runners)?;
+    }
     let gates = gates_of(&runners, &settings)?;
     let limits = session_limits(&runners, &settings);
     let database = check_tables(&connections, &settings, limits, &runners)?;
@@ -203,6 +211,19 @@ fn check_entities<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> Result<
         }
     }
     Ok(())
+}
+
+/// Refuses to wait for async calls that cannot run, because the waiting thread is the one that would run them.
+fn check_calls<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> Result<(), Error> {
+    let blocked = runners.iter().find(|runner| runner.calls().is_some_and(|calls| !calls.respond_within(BLOCKED)));
+    blocked.map_or(Ok(()), |runner| {
+        Err(Error::Setting {
+            setting: "run_until_idle",
+            found: format!("blocking the tokio runtime that has to run the async calls of {}", runner.info().entity),
+            expected: "`run_until_idle_async().await`, or a call inside `tokio::task::spawn_blocking`, or calls on another \
+                       runtime: `AsyncCalls::runtime(handle)`",
+        })
+    })
 }
 
 /// Returns how many of the workers may work for each runner at the same time: the number that was asked for, or else
