@@ -1,6 +1,7 @@
 //! Handlers that run async code on the message's connection, in the message's transaction.
 
 use std::future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use diesel::prelude::*;
@@ -116,4 +117,26 @@ fn a_session_may_be_dropped_on_a_thread_that_runs_async_tasks() {
         drop(session);
         tokio::task::yield_now().await;
     });
+}
+
+#[test]
+fn a_session_on_a_thread_that_runs_async_tasks_names_what_to_call_instead() {
+    let bank = Bank::new();
+    let mut session = bank.connect();
+    let count = |session: &mut Conn| diesel::RunQueryDsl::get_result::<i64>(payments::table.count(), session);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let panic_of = |call: &mut dyn FnMut()| {
+        let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        *panic.downcast::<String>().unwrap()
+    };
+    runtime.block_on(async {
+        let error = Conn::establish(bank.database.url()).err().unwrap().to_string();
+        assert!(error.contains("`tokio::task::spawn_blocking`"), "{error}");
+        let panic = panic_of(&mut || drop(bank.poller(crate::suite::bank::book).start()));
+        assert!(panic.contains("`start_async().await`"), "{panic}");
+        let panic = panic_of(&mut || drop(count(&mut session)));
+        assert!(panic.contains("`AsyncPgSession::on(connection, |session| ..).await`"), "{panic}");
+    });
+    // Nothing was sent.
+    assert_eq!(count(&mut session), Ok(0));
 }

@@ -34,8 +34,9 @@ use crate::error::ConnectFailure;
 ///
 /// # Panics
 ///
-/// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks. There,
-/// [`on`](DieselAsyncSession::on) makes calls on the application's own connection.
+/// Every call that reaches the server waits for it, and so panics on a thread that runs async tasks; to open a session
+/// there is an error. There, [`on`](DieselAsyncSession::on) makes calls on the application's own connection, and
+/// [`start_async`](crate::Poller::start_async) starts a poller.
 pub struct DieselAsyncSession<C: AsyncClient> {
     // One of its own in a box, or one of the application's, which goes back to its pool when it is dropped.
     connection: Box<dyn DerefMut<Target = C> + Send>,
@@ -81,7 +82,8 @@ impl<C: AsyncClient> DieselAsyncSession<C> {
     /// The future's error without passwords, or the operating system's if it has no room for another runtime.
     pub fn open<E: fmt::Display>(connection: impl Future<Output = Result<C, E>>) -> Result<Self, ConnectFailure> {
         let runtime = SessionRuntime::new().map_err(|error| ConnectFailure::new(&error))?;
-        let connection = runtime.block_on(connection).map_err(|error| ConnectFailure::new(&error))?;
+        let connection = runtime.try_block_on(connection).map_err(|error| ConnectFailure::new(&error))?;
+        let connection = connection.map_err(|error| ConnectFailure::new(&error))?;
         Ok(DieselAsyncSession::of(Box::new(connection), runtime))
     }
 
@@ -290,7 +292,8 @@ impl<C: AsyncClient> Connection for DieselAsyncSession<C> {
 
     fn establish(database_url: &str) -> ConnectionResult<Self> {
         let runtime = SessionRuntime::new().map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
-        let connection = runtime.block_on(C::establish(database_url))?;
+        let connection = runtime.try_block_on(C::establish(database_url));
+        let connection = connection.map_err(|error| ConnectionError::BadConnection(error.to_string()))??;
         Ok(DieselAsyncSession::of(Box::new(connection), runtime))
     }
 

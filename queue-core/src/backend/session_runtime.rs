@@ -1,7 +1,9 @@
 //! What drives the futures of one session.
 
-use std::future::Future;
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -35,10 +37,31 @@ impl SessionRuntime {
         SessionRuntime::Application(Handle::current())
     }
 
+    /// Waits for a future.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that runs async tasks.
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        match self {
-            SessionRuntime::Own(runtime) => runtime.get().block_on(future),
-            SessionRuntime::Application(handle) => handle.block_on(future),
+        self.try_block_on(future).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits for a future, unless this thread runs async tasks.
+    pub(super) fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output, OnAsyncThread> {
+        let (mut future, mut has_begun) = (pin!(future), false);
+        let watched = poll_fn(|context| {
+            has_begun = true;
+            future.as_mut().poll(context)
+        });
+        let waited = catch_unwind(AssertUnwindSafe(|| match self {
+            SessionRuntime::Own(runtime) => runtime.get().block_on(watched),
+            SessionRuntime::Application(handle) => handle.block_on(watched),
+        }));
+        match waited {
+            Ok(output) => Ok(output),
+            // Nothing else tells whether tokio would refuse to wait here: it panics before it polls anything.
+            Err(_) if !has_begun => Err(OnAsyncThread),
+            Err(panic) => resume_unwind(panic),
         }
     }
 
@@ -58,6 +81,21 @@ impl SessionRuntime {
             }
             self.block_on(woken.0.notified());
         }
+    }
+}
+
+/// A session has to wait for its server, and the thread runs async tasks.
+#[derive(Debug)]
+pub(super) struct OnAsyncThread;
+
+impl fmt::Display for OnAsyncThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a session of queueable waits for its server, and this thread runs async tasks: start a poller by \
+             `start_async().await` or `run_until_idle_async().await`, make other calls inside \
+             `AsyncPgSession::on(connection, |session| ..).await` (or `AsyncMysqlSession`), and open a session inside \
+             `tokio::task::spawn_blocking`",
+        )
     }
 }
 
