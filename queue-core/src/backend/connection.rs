@@ -25,6 +25,12 @@ use super::transactions::Transactions;
 use crate::row::{DetailsRow, DetailsType, Instant, PauseRow, PauseType, TimestampUtc};
 
 /// A database that can hold a queue.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a database that can hold a queue",
+    label = "no database of a queue",
+    note = "use a connection of one database, `PgConnection`, `MysqlConnection` or `SqliteConnection`, with queueable's \
+            feature of that name; for a `MultiConnection`, docs/into-your-application.md has \"One build for several databases\""
+)]
 pub trait QueueBackend:
     Backend<QueryBuilder: Default>
     + Binds
