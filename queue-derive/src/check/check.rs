@@ -27,14 +27,15 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
 fn mode(model: &Model<'_>, errors: &mut Vec<Error>) {
     let attributes = &model.attributes;
     if let (Some(_), Some(group)) = (&attributes.lease, &attributes.group) {
-        let message = "`group` and `lease` are two ways of working\n\
-                       help: `group` is for many small handlers in one transaction, `lease` for slow ones outside of any: \
+        let message = "`group` and `lease` exclude each other\n\
+                       help: `group` runs many short handlers in one transaction, `lease` runs slow calls outside of any: \
                        remove one";
         errors.push(Error::new(group.span, message));
     }
     let Some(column) = &attributes.order_in_group else { return };
     if attributes.group.is_none() {
-        let message = "`order_in_group` orders the messages of a group, and there is no group\nhelp: add `group = 50`";
+        let message =
+            "`order_in_group` orders the messages of a group, and this queue has no groups\nhelp: add `group = 50`";
         errors.push(Error::new(column.span(), message));
     } else if model.field_of(column).is_none() && !model.fields.is_empty() {
         let entity = &model.input.ident;
@@ -91,7 +92,7 @@ fn primary_key(model: &Model<'_>, errors: &mut Vec<Error>) {
 fn embedded_hint(model: &Model<'_>) -> &'static str {
     let embeds = model.fields.iter().any(|field| field.embed);
     if embeds {
-        "\nnote: the derive does not see into an embedded struct, the key needs a field of its own"
+        "\nnote: the derive cannot see the fields of an embedded struct: give the key a field of its own"
     } else {
         ""
     }
@@ -111,7 +112,7 @@ fn key_type(field: &Field<'_>) -> Option<Error> {
     }
     let (attribute, _) = field.serialize_as.as_ref().or(field.deserialize_as.as_ref())?;
     let message = format!(
-        "the key `{name}` is not read and written as one type\n\
+        "the key `{name}` is read as one type and written as another\n\
          help: give `deserialize_as` and `serialize_as` the same type, which is then the type of the key"
     );
     Some(Error::new(attribute.span(), message))
@@ -143,7 +144,7 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
     for (i, (name, span)) in names.iter().enumerate() {
         let other = names[..i].iter().zip(&words).find(|((other, _), _)| same(other, name));
         if let Some(((_, other_span), other)) = other {
-            let message = format!("the columns `{other}` and `{}` have one name, `{name}`", words[i]);
+            let message = format!("the columns `{other}` and `{}` have the same name, `{name}`", words[i]);
             errors.push(Error::new(span.or(*other_span).unwrap_or(model.input.ident.span()), message));
         }
     }
@@ -152,7 +153,7 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
     let longest = prefixed.map(|((name, _), _)| name).max_by_key(|name| name.len());
     if let Some(name) = longest.filter(|name| name.len() > MAX_NAME_BYTES) {
         let message = format!(
-            "with this prefix the column `{name}` has {} bytes, a column name may have {MAX_NAME_BYTES}",
+            "with this prefix the column `{name}` has {} bytes, and a column name has at most {MAX_NAME_BYTES}",
             name.len()
         );
         errors.push(Error::new(prefix.span, message));

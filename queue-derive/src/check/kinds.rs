@@ -14,16 +14,16 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     if let (Some(order), Some(_)) = (&kinds.order_by, &kinds.priority) {
         refuse(
             order.columns[0].column.span(),
-            "`order_by` and `priority` are two orders\n\
-             help: `priority` is a column of the queue's own, `order_by` one of the domain's: remove one",
+            "`order_by` and `priority` both set the order\n\
+             help: `priority` adds a column to the queue, `order_by` names one of your own: remove one",
         );
     }
     if let Some(span) = kinds.exclusive {
         if model.attributes.group.is_some() {
             refuse(
                 span,
-                "`exclusive` works one message at a time, `group` many\n\
-                 help: remove one; strict order and a failure in the middle of a group do not go together",
+                "`exclusive` runs one message at a time, `group` runs many\n\
+                 help: remove one; a failure in the middle of a group would break the strict order",
             );
         }
         let ages = kinds.order_by.as_ref().and_then(|order| order.age).is_some()
@@ -39,7 +39,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     if let (Some((span, _)), Some(_)) = (&kinds.rerun_on_change, leaves) {
         refuse(
             *span,
-            "`rerun_on_change` is for rows that stay and change, `on_success = delete` and `archive` take them away\n\
+            "`rerun_on_change` needs rows that stay, and `on_success = delete` and `archive` remove them\n\
              help: remove one",
         );
     }
@@ -47,7 +47,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     if let (Some(periodic), Some(_)) = (&kinds.periodic, leaves_on_success) {
         refuse(
             periodic.span,
-            "a row with a schedule runs again after a success, and cannot be deleted or archived by it\nhelp: remove one",
+            "a row with a schedule runs again after a success, and cannot be deleted or archived after one\nhelp: remove one",
         );
     }
     if let (Some(periodic), Some(_)) = (&kinds.periodic, &kinds.stage) {
@@ -60,8 +60,8 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     if let (Some((span, _)), Some(_)) = (&kinds.rerun_on_change, &kinds.stage) {
         refuse(
             *span,
-            "`rerun_on_change` and `stage` do not go together: new content would pass the stages only that are left\n\
-             help: give the row's way through the stages an entity of its own, with a `prefix`, that this one enqueues",
+            "`rerun_on_change` and `stage` do not go together: new content would pass only the stages that are left\n\
+             help: give the stages an entity of their own on the same table, with a `prefix`, which this one enqueues",
         );
     }
     if let (Some(span), Some(_)) = (kinds.exclusive, &kinds.periodic) {
@@ -74,7 +74,9 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     check_lanes(kinds, &mut refuse);
     for (place, (key, _, wanted)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
         if let Some(name) = kinds.columns[place].as_ref().filter(|_| !model.asks_for(place)) {
-            let message = format!("`{key}` names a column that is not there\nhelp: add `{wanted}`, or remove `{key}`");
+            let message = format!(
+                "`{key}` names a column that this queue does not have\nhelp: add `{wanted}`, or remove `{key}`"
+            );
             refuse(name.span, &message);
         }
     }
@@ -113,12 +115,12 @@ fn check_lanes(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
     if let (Some(_), Some(at_most)) = (&kinds.serial_by, by().next()) {
         refuse(
             at_most.span(),
-            "`serial_by` is already a limit of one for each value, `at_most(.., by = ..)` is another\nhelp: remove one",
+            "`serial_by` already limits each value to one message, and `at_most(.., by = ..)` sets another limit\nhelp: remove one",
         );
     }
     if let Some(other) = columns.iter().find(|column| plain(column) != plain(columns[0])) {
         let message = format!(
-            "rows are scheduled by one column, and `{}` is another than `{}`\n\
+            "only one column can schedule rows, and `{}` is not `{}`\n\
              help: name the same column in `serial_by`, `at_most` and `fair_by`; a generated column can stand for several",
             plain(other),
             plain(columns[0]),
@@ -128,7 +130,7 @@ fn check_lanes(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
     if let Some(exclusive) = kinds.exclusive {
         refuse(
             exclusive,
-            "`exclusive` works one message at a time, so nothing is left to schedule by a column or to limit\n\
+            "`exclusive` runs one message at a time, so there is nothing to schedule by a column or to limit\n\
              help: remove `exclusive`, or `serial_by`, `at_most` and `fair_by`",
         );
     }
@@ -137,7 +139,7 @@ fn check_lanes(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
     if ages && !columns.is_empty() {
         refuse(
             span,
-            "`age` looks for rows of all values, a column that schedules rows takes the values in turn\nhelp: remove one",
+            "`age` searches the rows of all values, a column that schedules rows takes the values in turn\nhelp: remove one",
         );
     }
 }

@@ -55,7 +55,7 @@ fn stages(input: &DeriveInput) -> Result<Vec<(&Variant, String)>> {
         }
         let name = name(variant)?;
         if let Some((other, _)) = stages.iter().find(|(_, other)| *other == name) {
-            let message = format!("`{}` and `{}` have one text, `{name}`", other.ident, variant.ident);
+            let message = format!("`{}` and `{}` have the same text, `{name}`", other.ident, variant.ident);
             return Err(Error::new(variant.ident.span(), message));
         }
         stages.push((variant, name));

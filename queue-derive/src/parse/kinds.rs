@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized, token};
 
 use super::suggest::{one_of, unknown};
-use super::value::{Written, column_name, duration, unexpected, whole_number};
+use super::value::{self, Written, arguments, column_name, duration, unexpected, whole_number, with_help};
 
 /// The optional columns: the keys that rename them, their default names, and the key that asks for them.
 pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
@@ -123,7 +123,7 @@ pub(crate) fn order_by(input: ParseStream<'_>) -> Result<OrderBy> {
         columns.push(next);
     }
     let mut age = None;
-    options(input, true, &["age"], |_, input| {
+    arguments(input, true, &["age"], |_, input| {
         age = Some(some_time(input)?);
         Ok(())
     })?;
@@ -131,10 +131,7 @@ pub(crate) fn order_by(input: ParseStream<'_>) -> Result<OrderBy> {
 }
 
 fn order_column(input: ParseStream<'_>) -> Result<OrderColumn> {
-    if !input.peek(Ident::peek_any) {
-        return Err(unexpected(input, "a column such as `due_date`"));
-    }
-    let column = input.call(Ident::parse_any)?;
+    let column = value::column(input, "due_date")?;
     if input.parse::<Option<Token![.]>>()?.is_none() {
         return Ok(OrderColumn { column, descending: false });
     }
@@ -166,7 +163,7 @@ pub(crate) fn priority_name(input: ParseStream<'_>) -> Result<Written<String>> {
 /// Reads `name = "urgency", age = "1h"`, in any order.
 pub(crate) fn priority_list(input: ParseStream<'_>) -> Result<(Option<Written<String>>, Option<Duration>)> {
     let (mut name, mut age) = (None, None);
-    options(input, false, &["name", "age"], |key, input| {
+    arguments(input, false, &["name", "age"], |key, input| {
         if key == "age" {
             age = Some(some_time(input)?);
         } else {
@@ -179,22 +176,27 @@ pub(crate) fn priority_list(input: ParseStream<'_>) -> Result<(Option<Written<St
 
 /// Reads a condition: an expression in a string, the path of a function that returns one, or an expression as it is.
 pub(crate) fn claim_if(input: ParseStream<'_>) -> Result<Box<Expr>> {
-    if input.peek(LitStr) {
-        let literal: LitStr = input.parse()?;
-        return literal.parse().map(Box::new).map_err(|error| {
-            let message = format!(
-                "this is not an expression: {error}\n\
-                 help: a Diesel condition on the table, such as \"payments::state.eq(State::Approved)\""
-            );
-            Error::new(literal.span(), message)
-        });
+    const HELP: &str = "help: a Diesel condition on the table, such as \"payments::state.eq(State::Approved)\"";
+
+    let place = input.fork().parse::<TokenTree>()?.span();
+    let condition: Expr = match input.peek(LitStr) {
+        true => input
+            .parse::<LitStr>()?
+            .parse()
+            .map_err(|error: Error| Error::new(place, format!("this is not an expression: {error}\n{HELP}")))?,
+        false => match input.parse()? {
+            // A path without quotes names a function. In a string it would be a value: a column that is true or false.
+            Expr::Path(path) => syn::parse_quote!(#path()),
+            other => other,
+        },
+    };
+    match condition {
+        Expr::Assign(_) | Expr::Binary(_) => {
+            let message = format!("Rust's operators make no SQL: `.eq(..)`, `.gt(..)`, `.and(..)` do\n{HELP}");
+            Err(Error::new(place, message))
+        }
+        condition => Ok(Box::new(condition)),
     }
-    let condition: Expr = input.parse()?;
-    Ok(Box::new(match condition {
-        // A path without quotes names a function. In a string it would be a value: a column that is true or false.
-        Expr::Path(path) => syn::parse_quote!(#path()),
-        other => other,
-    }))
 }
 
 /// Reads the enum of the stages.
@@ -208,11 +210,35 @@ pub(crate) fn stage(input: ParseStream<'_>) -> Result<Path> {
 /// Reads `missed = once`, `missed = skip("1m")` or `missed = all(100)`.
 pub(crate) fn periodic_list(input: ParseStream<'_>) -> Result<Missed> {
     let mut missed = Missed::Once;
-    options(input, false, &["missed"], |_, input| {
+    arguments(input, false, &["missed"], |_, input| {
         missed = read_missed(input)?;
         Ok(())
     })?;
     Ok(missed)
+}
+
+/// Refuses a value: the schedule is data of each row.
+pub(crate) fn periodic_value(input: ParseStream<'_>) -> Result<Missed> {
+    let literal: LitStr = input.fork().parse().map_err(|_| unexpected(input, "`periodic` alone, or a list"))?;
+    Err(schedule_is_on_the_row("cron", &literal.value(), literal.span()))
+}
+
+/// Refuses the name of a column that is a schedule.
+pub(crate) fn is_no_schedule(key: &str, name: &Written<String>) -> Result<()> {
+    let is_schedule = match key {
+        "cron" => name.value.contains([' ', '*']),
+        "period" => name.value.starts_with(|first: char| first.is_ascii_digit()),
+        "time_zone" => name.value.contains('/') || name.value == "UTC",
+        _ => false,
+    };
+    if is_schedule { Err(schedule_is_on_the_row(key, &name.value, name.span)) } else { Ok(()) }
+}
+
+fn schedule_is_on_the_row(column: &str, value: &str, span: Span) -> Error {
+    let message = format!(
+        "each row has its own schedule, `{value}` is not for the whole queue\n         help: write `periodic`, and set the row's column `{column}` when you insert it"
+    );
+    Error::new(span, message)
 }
 
 /// The default: one run makes up for all missed runs.
@@ -252,15 +278,12 @@ fn read_missed(input: ParseStream<'_>) -> Result<Missed> {
 
 /// Reads the name of a column of the domain.
 pub(crate) fn column(input: ParseStream<'_>) -> Result<Ident> {
-    if !input.peek(Ident::peek_any) {
-        return Err(unexpected(input, "a column such as `content_version`"));
-    }
-    input.call(Ident::parse_any)
+    value::column(input, "content_version")
 }
 
 /// Reads `company_id` or `company_id, strict`.
 pub(crate) fn serial_by(input: ParseStream<'_>) -> Result<SerialBy> {
-    let column = column(input)?;
+    let column = value::column(input, "company_id")?;
     let mut strict = false;
     if !input.is_empty() {
         input.parse::<Token![,]>().map_err(|_| unexpected(input, "`,` or `)`"))?;
@@ -279,16 +302,33 @@ pub(crate) fn serial_by(input: ParseStream<'_>) -> Result<SerialBy> {
     }
 }
 
+/// Reads `company_id`.
+pub(crate) fn fair_by(input: ParseStream<'_>) -> Result<Ident> {
+    let column = value::column(input, "company_id")?;
+    let after = input.fork();
+    if after.parse::<Token![,]>().is_ok() && after.peek(Ident::peek_any) {
+        let word = after.call(Ident::parse_any)?;
+        let message = format!(
+            "`fair_by` takes a column and nothing else\n             help: write `fair_by = {column}`; `strict` belongs to `serial_by({column}, strict)`"
+        );
+        return Err(Error::new(word.span(), message));
+    }
+    Ok(column)
+}
+
 /// The largest number of messages that run at the same time: beyond it, the search for a free place costs more than a
 /// short message.
 const MOST_AT_ONCE: u32 = 1_000;
 
 /// Reads `3` or `3, by = company_id`.
 pub(crate) fn at_most(input: ParseStream<'_>) -> Result<AtMost> {
-    let number = whole_number(input, 1, MOST_AT_ONCE)?;
+    let number = whole_number(input, 1, MOST_AT_ONCE).map_err(|error| match input.fork().call(Ident::parse_any) {
+        Ok(column) => with_help(error, &format!("write `at_most(3, by = {column})`")),
+        Err(_) => error,
+    })?;
     let mut by = None;
-    options(input, true, &["by"], |_, input| {
-        by = Some(column(input)?);
+    arguments(input, true, &["by"], |_, input| {
+        by = Some(value::column(input, "company_id")?);
         Ok(())
     })?;
     Ok(AtMost { number, by })
@@ -339,7 +379,7 @@ pub(crate) fn on_success(input: ParseStream<'_>) -> Result<Option<Span>> {
     match word.to_string().as_str() {
         "delete" => Ok(Some(word.span())),
         "keep" => Ok(None),
-        _ => Err(unknown("word", &word, &["delete", "keep"])),
+        _ => Err(unknown("value", &word, &["delete", "keep"])),
     }
 }
 
@@ -353,14 +393,14 @@ pub(crate) fn wake(input: ParseStream<'_>) -> Result<bool> {
     let way = input.call(Ident::parse_any)?;
     match WAYS.iter().position(|name| way == name) {
         Some(place) => Ok(place == 0),
-        None => Err(unknown("way", &way, &WAYS)),
+        None => Err(unknown("value", &way, &WAYS)),
     }
 }
 
 /// Reads `success = table, failed = table`.
 pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<[Option<Written<String>>; 2]> {
     let (mut success, mut failed) = (None, None);
-    options(input, false, &["success", "failed"], |key, input| {
+    arguments(input, false, &["success", "failed"], |key, input| {
         let table = Some(table_name(input)?);
         if key == "success" {
             success = table
@@ -418,44 +458,4 @@ fn some_time(input: ParseStream<'_>) -> Result<Duration> {
         return Err(Error::new(duration.span, "expected a duration longer than zero"));
     }
     Ok(duration.value)
-}
-
-/// Reads `key = value, ..`. With `after_value`, a comma comes first.
-fn options(
-    input: ParseStream<'_>,
-    after_value: bool,
-    accepted: &[&str],
-    mut read: impl FnMut(&Ident, ParseStream<'_>) -> Result<()>,
-) -> Result<()> {
-    let mut seen: Vec<Ident> = Vec::new();
-    let mut expects_comma = after_value;
-    while !input.is_empty() {
-        if expects_comma {
-            if !input.peek(Token![,]) {
-                return Err(unexpected(input, "`,` or `)`"));
-            }
-            input.parse::<Token![,]>()?;
-            if input.is_empty() {
-                break;
-            }
-        }
-        expects_comma = true;
-        if !input.peek(Ident::peek_any) {
-            return Err(unexpected(input, &one_of(accepted)));
-        }
-        let key = input.call(Ident::parse_any)?;
-        if !accepted.contains(&key.to_string().as_str()) {
-            return Err(unknown("argument", &key, accepted));
-        }
-        if seen.contains(&key) {
-            return Err(Error::new(key.span(), format!("`{key}` is given twice")));
-        }
-        if !input.peek(Token![=]) {
-            return Err(unexpected(input, &format!("`=` and a value after `{key}`")));
-        }
-        input.parse::<Token![=]>()?;
-        read(&key, input)?;
-        seen.push(key);
-    }
-    Ok(())
 }

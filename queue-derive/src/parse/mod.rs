@@ -3,6 +3,7 @@
 //! An item that cannot be read is reported at its token and left out, so that one mistake does not hide others.
 
 mod attribute;
+mod item;
 mod kinds;
 mod suggest;
 mod value;

@@ -15,9 +15,9 @@ pub(crate) fn unknown_among(what: &str, found: &Ident, accepted: &[&str], other_
     let nearest = nearest.filter(|(distance, _)| *distance <= 2 || distance * 3 <= name.len());
     let hint = match meant.or(nearest.map(|(_, nearest)| nearest)) {
         Some(meant) => format!(", did you mean `{meant}`?"),
-        None => String::new(),
+        None => format!("\nhelp: expected {}", one_of(accepted)),
     };
-    Error::new(found.span(), format!("unknown {what} `{name}`{hint}\nhelp: expected {}", one_of(accepted)))
+    Error::new(found.span(), format!("unknown {what} `{name}`{hint}"))
 }
 
 /// Writes "`a`, `b` or `c`".

@@ -39,7 +39,7 @@ pub(crate) fn column_name(input: ParseStream<'_>) -> Result<Written<String>> {
         return Err(Error::new(name.span, "a column name may not be empty"));
     }
     if name.value.len() > MAX_NAME_BYTES {
-        let message = format!("a column name may have {MAX_NAME_BYTES} bytes, this one has {}", name.value.len());
+        let message = format!("a column name has at most {MAX_NAME_BYTES} bytes, this one has {}", name.value.len());
         return Err(Error::new(name.span, message));
     }
     Ok(name)
@@ -69,7 +69,7 @@ fn name(input: ParseStream<'_>, accepted: &str) -> Result<Written<String>> {
         return Err(unexpected(input, accepted));
     };
     if value.contains('\0') {
-        return Err(Error::new(span, "no database takes a NUL in a column name"));
+        return Err(Error::new(span, "a column name cannot contain NUL"));
     }
     Ok(Written { value, span })
 }
@@ -96,7 +96,11 @@ pub(crate) fn timeout(input: ParseStream<'_>) -> Result<Duration> {
 /// Reads a retry policy.
 pub(crate) fn retry(input: ParseStream<'_>) -> Result<Retry> {
     if !input.peek(Ident::peek_any) {
-        return Err(unexpected(input, &one_of(&STRATEGIES)));
+        let error = unexpected(input, &one_of(&STRATEGIES));
+        return Err(match input.fork().parse::<LitInt>() {
+            Ok(tries) => with_help(error, &format!("the number of tries is another key: `max_tries = {tries}`")),
+            Err(_) => error,
+        });
     }
     let strategy = input.call(Ident::parse_any)?;
     let name = strategy.to_string();
@@ -110,23 +114,38 @@ pub(crate) fn retry(input: ParseStream<'_>) -> Result<Retry> {
         let argument = if name == "custom" { "MyPolicy" } else { r#""10s""# };
         return Err(Error::new(strategy.span(), format!("expected an argument: `{name}({argument})`")));
     }
-    let arguments;
-    parenthesized!(arguments in input);
+    let list;
+    parenthesized!(list in input);
     match name.as_str() {
-        "custom" => custom(&arguments),
+        "custom" => custom(&list),
         "fixed" => {
-            let delay = duration(&arguments)?;
-            options(&arguments, &[])?;
+            let delay = duration(&list)?;
+            if list.peek(Token![,]) && !list.peek2(syn::parse::End) {
+                list.parse::<Token![,]>()?;
+                return Err(unexpected(&list, "nothing after the delay"));
+            }
+            arguments(&list, true, &[], |_, _| Ok(()))?;
             Ok(Retry::Fixed(delay))
         }
         "linear" => {
-            let step = duration(&arguments)?;
-            let Options { max, .. } = options(&arguments, &["max"])?;
+            let (step, mut max) = (duration(&list)?, None);
+            arguments(&list, true, &["max"], |_, input| {
+                max = Some(duration(input)?);
+                Ok(())
+            })?;
             Ok(Retry::Linear { step, max })
         }
         _ => {
-            let first = duration(&arguments)?;
-            let Options { max, jitter_percent } = options(&arguments, &["max", "jitter"])?;
+            let (first, mut max, mut jitter_percent) = (duration(&list)?, None, None);
+            arguments(&list, true, &["max", "jitter"], |key, input| {
+                if key == "max" {
+                    max = Some(duration(input)?);
+                } else {
+                    let percent = number(input, 0, 100, "a whole number of percent from 0 to 100")?;
+                    jitter_percent = Some(percent.try_into().expect("at most 100 fits into 8 bits"));
+                }
+                Ok(())
+            })?;
             Ok(Retry::Exponential { first, max, jitter_percent })
         }
     }
@@ -139,51 +158,6 @@ fn custom(arguments: ParseStream<'_>) -> Result<Retry> {
     let policy = arguments.parse()?;
     arguments.parse::<Option<Token![,]>>()?;
     if arguments.is_empty() { Ok(Retry::Custom(Box::new(policy))) } else { Err(unexpected(arguments, "`)`")) }
-}
-
-#[derive(Default)]
-struct Options {
-    max: Option<Written<Duration>>,
-    jitter_percent: Option<u8>,
-}
-
-fn options(input: ParseStream<'_>, accepted: &[&str]) -> Result<Options> {
-    let mut options = Options::default();
-    let mut seen = Vec::new();
-    while !input.is_empty() {
-        if !input.peek(Token![,]) {
-            return Err(unexpected(input, "`,` or `)`"));
-        }
-        input.parse::<Token![,]>()?;
-        if input.is_empty() {
-            break;
-        }
-        if accepted.is_empty() {
-            return Err(unexpected(input, "nothing after the delay"));
-        }
-        if !input.peek(Ident::peek_any) {
-            return Err(unexpected(input, &one_of(accepted)));
-        }
-        let key = input.call(Ident::parse_any)?;
-        if !accepted.contains(&key.to_string().as_str()) {
-            return Err(unknown("argument", &key, accepted));
-        }
-        if seen.contains(&key) {
-            return Err(Error::new(key.span(), format!("`{key}` is given twice")));
-        }
-        if !input.peek(Token![=]) {
-            return Err(unexpected(input, &format!("`=` and a value after `{key}`")));
-        }
-        input.parse::<Token![=]>()?;
-        if key == "max" {
-            options.max = Some(duration(input)?);
-        } else {
-            options.jitter_percent =
-                Some(whole_number(input, 0, 100)?.try_into().expect("at most 100 fits into 8 bits"));
-        }
-        seen.push(key);
-    }
-    Ok(options)
 }
 
 /// The shortest lease: the heartbeat has to reach the database several times within it.
@@ -202,7 +176,7 @@ pub(crate) fn lease(input: ParseStream<'_>) -> Result<Written<Duration>> {
     let found = literal.map(|literal| literal.value()).unwrap_or_default();
     let message = format!(
         "expected a lease from `100ms` to `1d`, found `{found}`\n\
-         note: the row of a worker that was killed is taken over when its lease has ended"
+         note: if a worker is killed, another one takes its row when the lease has ended"
     );
     Err(Error::new(lease.span, message))
 }
@@ -239,7 +213,7 @@ pub(crate) fn group_list(input: ParseStream<'_>) -> Result<Group> {
     }
     let word = input.call(Ident::parse_any)?;
     if word != "optimistic" {
-        return Err(unknown("word", &word, &["optimistic"]));
+        return Err(unknown("value", &word, &["optimistic"]));
     }
     input.parse::<Option<Token![,]>>()?;
     Ok(Group { optimistic: true, ..group })
@@ -247,16 +221,28 @@ pub(crate) fn group_list(input: ParseStream<'_>) -> Result<Group> {
 
 /// Reads the column that orders the messages of a group.
 pub(crate) fn order_in_group(input: ParseStream<'_>) -> Result<Ident> {
+    column(input, "company_id")
+}
+
+/// Reads the name of a column of the entity's own table.
+pub(crate) fn column(input: ParseStream<'_>, example: &str) -> Result<Ident> {
     if !input.peek(Ident::peek_any) {
-        return Err(unexpected(input, "a column such as `company_id`"));
+        return Err(unexpected(input, &format!("a column such as `{example}`")));
     }
-    input.call(Ident::parse_any)
+    let column = input.call(Ident::parse_any)?;
+    if input.peek(Token![::]) {
+        return Err(Error::new(column.span(), "a column of the entity's own table stands here, by its name alone"));
+    }
+    Ok(column)
 }
 
 pub(crate) fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result<u32> {
-    let accepted = format!("a whole number from {min} to {max}");
+    number(input, min, max, &format!("a whole number from {min} to {max}"))
+}
+
+fn number(input: ParseStream<'_>, min: u32, max: u32, accepted: &str) -> Result<u32> {
     if !input.fork().parse::<LitInt>().is_ok_and(|literal| literal.suffix().is_empty()) {
-        return Err(unexpected(input, &accepted));
+        return Err(unexpected(input, accepted));
     }
     let literal: LitInt = input.parse()?;
     let number = literal.base10_parse().ok().filter(|number| (min..=max).contains(number));
@@ -266,7 +252,16 @@ pub(crate) fn whole_number(input: ParseStream<'_>, min: u32, max: u32) -> Result
 /// Reads a whole number and a unit, in a string.
 pub(crate) fn duration(input: ParseStream<'_>) -> Result<Written<Duration>> {
     if !input.peek(LitStr) {
-        return Err(unexpected(input, r#"a duration such as "10s""#));
+        let error = unexpected(input, r#"a duration such as "10s""#);
+        let number = input.fork().parse::<LitInt>().ok();
+        let text = number.map(|number| match number.suffix() {
+            "" => format!("{number}s"),
+            _ => number.to_string(),
+        });
+        return Err(match text.filter(|text| parse_duration(text).is_ok()) {
+            Some(text) => with_help(error, &format!("a duration has a unit and quotes: `\"{text}\"`")),
+            None => error,
+        });
     }
     let literal: LitStr = input.parse()?;
     let value = parse_duration(&literal.value()).map_err(|message| Error::new(literal.span(), message))?;
@@ -294,6 +289,66 @@ fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     duration
         .filter(|duration| *duration <= MAX_DURATION)
         .ok_or_else(|| format!("`{text}` is longer than 100 years, the longest duration that every database can add"))
+}
+
+/// Reads `key = value, ..`. With `after_value`, a comma comes first.
+pub(crate) fn arguments(
+    input: ParseStream<'_>,
+    after_value: bool,
+    accepted: &[&str],
+    mut read: impl FnMut(&Ident, ParseStream<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut seen: Vec<Ident> = Vec::new();
+    let mut expects_comma = after_value;
+    while !input.is_empty() {
+        if expects_comma {
+            if !input.peek(Token![,]) {
+                return Err(unexpected(input, "`,` or `)`"));
+            }
+            input.parse::<Token![,]>()?;
+            if input.is_empty() {
+                break;
+            }
+        }
+        expects_comma = true;
+        let start = input.fork();
+        let Ok(key) = input.call(Ident::parse_any) else {
+            let error = unexpected(input, &one_of(accepted));
+            return Err(without_name(&start, accepted, read).unwrap_or(error));
+        };
+        if !accepted.contains(&key.to_string().as_str()) {
+            let unnamed = if input.peek(Token![=]) { None } else { without_name(&start, accepted, read) };
+            return Err(unnamed.unwrap_or_else(|| unknown("argument", &key, accepted)));
+        }
+        if seen.contains(&key) {
+            return Err(Error::new(key.span(), format!("`{key}` is given twice")));
+        }
+        if !input.peek(Token![=]) {
+            return Err(unexpected(input, &format!("`=` and a value after `{key}`")));
+        }
+        input.parse::<Token![=]>()?;
+        read(&key, input)?;
+        seen.push(key);
+    }
+    Ok(())
+}
+
+/// Makes the error at a value that lacks the name of its argument, if an argument can have it.
+fn without_name(
+    value: ParseStream<'_>,
+    accepted: &[&str],
+    mut read: impl FnMut(&Ident, ParseStream<'_>) -> Result<()>,
+) -> Option<Error> {
+    let (token, _) = value.cursor().token_tree()?;
+    let can_be = |name: &&&str| read(&Ident::new(name, token.span()), &value.fork()).is_ok();
+    let named: Vec<_> = accepted.iter().filter(can_be).map(|name| format!("`{name} = {token}`")).collect();
+    let message = format!("`{token}` needs the name of its argument\nhelp: write {}", named.join(" or "));
+    (!named.is_empty()).then(|| Error::new(token.span(), message))
+}
+
+/// Adds a help to an error.
+pub(crate) fn with_help(error: Error, help: &str) -> Error {
+    Error::new(error.span(), format!("{error}\nhelp: {help}"))
 }
 
 /// Makes the error at the next token: what was found and what is accepted.
