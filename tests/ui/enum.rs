@@ -1,9 +1,0 @@
-use queueable::Queueable;
-
-#[derive(Queueable)]
-enum Payment {
-    Paid,
-    Open,
-}
-
-fn main() {}

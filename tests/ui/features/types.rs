@@ -1,0 +1,5 @@
+//! Types whose feature is off.
+
+use queueable::{Async, AsyncMysqlSession, AsyncPgSession};
+
+fn main() {}
