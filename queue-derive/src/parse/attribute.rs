@@ -6,8 +6,10 @@ use syn::{Data, DeriveInput, Error, Ident, Path, Result};
 
 use super::item::{Form, Item};
 use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Occasion, Periodic, Priority};
+use super::lanes;
+use super::retry::{self, Retry};
 use super::suggest;
-use super::value::{self, Group, Retry, Written};
+use super::value::{self, Group, Written};
 
 /// The queue's columns: their default names, which are also the keys that rename them.
 pub(crate) const COLUMNS: [&str; 5] =
@@ -153,7 +155,7 @@ impl Attributes {
             "crate" => self.crate_path = Some(item.value(value::crate_path)?),
             "prefix" => self.prefix = Some(item.value(value::prefix)?),
             "module" => self.module = Some(item.value(value::module)?),
-            "retry" => self.retry = Some(item.value(value::retry)?),
+            "retry" => self.retry = Some(item.value(retry::retry)?),
             "max_tries" => self.max_tries = Some(item.value(value::max_tries)?),
             "timeout" => self.timeout = Some(item.value(value::timeout)?),
             "lease" => self.lease = Some(item.value(value::lease)?),
@@ -226,9 +228,9 @@ impl Attributes {
                 kinds.archive = Some(Archive { span, success, failed });
             }
             "window" => kinds.window = Some(item.value(kinds::window)?),
-            "serial_by" => kinds.serial_by = Some(item.value_or_list(kinds::serial_by)?),
-            "fair_by" => kinds.fair_by = Some(item.value_or_list(kinds::fair_by)?),
-            "at_most" => kinds.at_most.push((span, item.value_or_list(kinds::at_most)?)),
+            "serial_by" => kinds.serial_by = Some(item.value_or_list(lanes::serial_by)?),
+            "fair_by" => kinds.fair_by = Some(item.value_or_list(lanes::fair_by)?),
+            "at_most" => kinds.at_most.push((span, item.value_or_list(lanes::at_most)?)),
             "wake" => kinds.notify = item.value(kinds::wake)?,
             "exclusive" if item.form() == Form::Flag => kinds.exclusive = Some(span),
             "exclusive" => return Err(Error::new(span, "`exclusive` stands alone, without a value")),

@@ -7,8 +7,9 @@ use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized, token};
 
+use super::lanes::{AtMost, SerialBy};
 use super::suggest::{one_of, unknown};
-use super::value::{self, Written, arguments, column_name, duration, unexpected, whole_number, with_help};
+use super::value::{self, Written, arguments, column_name, duration, unexpected, whole_number};
 
 /// The optional columns: the keys that rename them, their default names, and the key that asks for them.
 pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
@@ -58,19 +59,6 @@ pub(crate) struct OrderBy {
 pub(crate) struct OrderColumn {
     pub(crate) column: Ident,
     pub(crate) descending: bool,
-}
-
-/// The column whose values' messages run one after the other.
-pub(crate) struct SerialBy {
-    pub(crate) column: Ident,
-    /// Whether a message that waits for its retry holds back those behind it.
-    pub(crate) strict: bool,
-}
-
-/// How many messages run at the same time, of the whole queue or of each value of a column.
-pub(crate) struct AtMost {
-    pub(crate) number: u32,
-    pub(crate) by: Option<Ident>,
 }
 
 /// The queue's own column for the order.
@@ -279,59 +267,6 @@ fn read_missed(input: ParseStream<'_>) -> Result<Missed> {
 /// Reads the name of a column of the domain.
 pub(crate) fn column(input: ParseStream<'_>) -> Result<Ident> {
     value::column(input, "content_version")
-}
-
-/// Reads `company_id` or `company_id, strict`.
-pub(crate) fn serial_by(input: ParseStream<'_>) -> Result<SerialBy> {
-    let column = value::column(input, "company_id")?;
-    let mut strict = false;
-    if !input.is_empty() {
-        input.parse::<Token![,]>().map_err(|_| unexpected(input, "`,` or `)`"))?;
-    }
-    if !input.is_empty() {
-        let word = input.call(Ident::parse_any).map_err(|_| unexpected(input, "`strict`"))?;
-        if word != "strict" {
-            return Err(unknown("argument", &word, &["strict"]));
-        }
-        strict = true;
-        input.parse::<Option<Token![,]>>()?;
-    }
-    match input.is_empty() {
-        true => Ok(SerialBy { column, strict }),
-        false => Err(unexpected(input, "`)`")),
-    }
-}
-
-/// Reads `company_id`.
-pub(crate) fn fair_by(input: ParseStream<'_>) -> Result<Ident> {
-    let column = value::column(input, "company_id")?;
-    let after = input.fork();
-    if after.parse::<Token![,]>().is_ok() && after.peek(Ident::peek_any) {
-        let word = after.call(Ident::parse_any)?;
-        let message = format!(
-            "`fair_by` takes a column and nothing else\n             help: write `fair_by = {column}`; `strict` belongs to `serial_by({column}, strict)`"
-        );
-        return Err(Error::new(word.span(), message));
-    }
-    Ok(column)
-}
-
-/// The largest number of messages that run at the same time: beyond it, the search for a free place costs more than a
-/// short message.
-const MOST_AT_ONCE: u32 = 1_000;
-
-/// Reads `3` or `3, by = company_id`.
-pub(crate) fn at_most(input: ParseStream<'_>) -> Result<AtMost> {
-    let number = whole_number(input, 1, MOST_AT_ONCE).map_err(|error| match input.fork().call(Ident::parse_any) {
-        Ok(column) => with_help(error, &format!("write `at_most(3, by = {column})`")),
-        Err(_) => error,
-    })?;
-    let mut by = None;
-    arguments(input, true, &["by"], |_, input| {
-        by = Some(value::column(input, "company_id")?);
-        Ok(())
-    })?;
-    Ok(AtMost { number, by })
 }
 
 /// Reads the names of columns.

@@ -5,9 +5,12 @@
 mod attribute;
 mod item;
 mod kinds;
+mod lanes;
+mod retry;
 mod suggest;
 mod value;
 
 pub(crate) use self::attribute::{Attributes, COLUMNS};
 pub(crate) use self::kinds::{Kinds, Missed, OPTIONAL_COLUMNS};
-pub(crate) use self::value::{MAX_NAME_BYTES, Retry, Written, crate_path};
+pub(crate) use self::retry::Retry;
+pub(crate) use self::value::{MAX_NAME_BYTES, Written, crate_path};
