@@ -14,14 +14,10 @@ use crate::statement::{ClaimFloor, Claimed};
 impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
     /// Claims a row. The transaction may have begun already, and the row may be locked already; then the handler's
     /// savepoint exists too. The flag tells whether it does.
-    pub(super) fn begin_and_claim(
-        &self,
-        session: &mut Session<C>,
-        locked: Option<ReadRow<K>>,
-    ) -> QueryResult<Option<(Claimed<K>, bool)>> {
+    pub(super) fn begin_and_claim(&self, session: &mut Session<C>) -> QueryResult<Option<(Claimed<K>, bool)>> {
         let queue = self.queue;
         let claim = &self.claim;
-        if let (Some(rows), Some(row)) = (claim.prefetched_rows, locked)
+        if let (Some(rows), Some(row)) = (claim.prefetched_rows, claim.next.take())
             && session.goes_on_with_locked()?
         {
             return self.take_up(session, rows, row).map(Some);

@@ -1,64 +1,181 @@
-//! Writes what an attempt could not write in its own transaction: in another one, and under the same fence.
+//! Ends an attempt whose transaction is gone: the worker writes the rest in another transaction, under the same fence, and on
+//! a new session if the old one is in doubt.
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
-use super::conclusion::Conclusion;
+use super::attempt_error::AttemptError;
+use super::ended::{Conclusion, InDoubt, Rest, Turn, UnsettledRow};
 use super::in_transaction::in_transaction;
-use super::plan::{InDoubt, Remainder, UnsettledRow};
-use super::refusal::is_refusal;
+use super::refusal::{KEPT, is_refusal};
 use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
-use crate::backend::{ErrorClass, QueueConnection};
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::entity::Key;
+use crate::event::{Ending, Watch};
 use crate::fault::fail_point;
-use crate::row::{ErrorText, Fence, Options, Settlement, Status, ascii_only};
+use crate::handler::Failure;
+use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status, ascii_only};
 use crate::statement::{Change, Next};
 
 /// The text that replaces one that the database accepts in no form.
 const UNWRITABLE: &str = "the failure's text cannot be stored";
 
+/// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
+const INTERRUPTIONS: u32 = 20;
+
+/// The same for a full disk, which seldom concerns one row alone: a day of the longest pauses.
+const INTERRUPTIONS_BY_FULL_DISK: u32 = 1440;
+
 /// How long the text of a lost session may still be on its way to the server.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
-    /// Writes the remainder for a row. `delay` is the pause of a row that was interrupted, or that the database refuses to
+    /// Writes the rest of an attempt.
+    pub(crate) fn conclude(
+        &self,
+        holder: &mut SessionHolder<C>,
+        row: UnsettledRow<K>,
+        rest: Rest,
+        watch: &Watch,
+    ) -> Turn {
+        let (rest, delay) = self.count_interruption(&row, rest);
+        let _passed_over = self.due_rows.row_backoff.while_concluded(&row.key);
+        let what = "the end of an attempt cannot be recorded";
+        let concluded = self.insist(holder, what, |session| self.write_rest(session, &row, &rest, delay));
+        let Some(conclusion) = concluded else {
+            // The row is as it was before the attempt, and due.
+            watch.is_interrupted("the end of the attempt cannot be recorded");
+            self.due_rows.row_backoff.skip_for_a_while(&row.key);
+            return Turn::Trouble;
+        };
+        match self.unless_of_another(conclusion, &row, &rest) {
+            Conclusion::Settled(settled) => {
+                self.note_settled(&row);
+                self.tell_settled(&row.key, settled, &rest, watch);
+                Turn::Settled(settled)
+            }
+            Conclusion::Interrupted => {
+                let why = match &rest {
+                    Rest::Leave => "the poller has taken the transaction away",
+                    _ => rest.cause().unwrap_or("its end was not recorded"),
+                };
+                watch.is_interrupted(why);
+                Turn::Interrupted
+            }
+            Conclusion::Overtaken => {
+                // The row cannot show what happened. If its handler has committed, the effects may stay.
+                let untold = rest.failure().map(|text| format!(": {text}")).unwrap_or_default();
+                let text = format!("another session changed row {}{untold}", row.key);
+                self.warn(&text);
+                watch.is_interrupted(&text);
+                Turn::Interrupted
+            }
+            Conclusion::Refused { is_noted } => {
+                let cause = rest.failure().or(rest.cause()).unwrap_or(KEPT);
+                watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
+                self.leave_alone(&row, cause, is_noted)
+            }
+            Conclusion::Kept => {
+                watch.ends(Ending::Refused, Some(KEPT), None);
+                self.leave_alone(&row, KEPT, false)
+            }
+        }
+    }
+
+    /// Logs an interruption. If there were too many, it becomes a failure, so that a cause that concerns this row alone
+    /// comes to an end. Also returns how long the row waits, if nothing else can be written on it.
+    fn count_interruption(&self, row: &UnsettledRow<K>, rest: Rest) -> (Rest, Duration) {
+        if let Some(cause) = rest.cause() {
+            self.warn(&format!("an attempt was interrupted: {cause}"));
+        }
+        let Rest::Postpone(interruption) = rest else {
+            return (rest, self.due_rows.refused_rows.pause_of(&row.key));
+        };
+        let (delay, times) = self.due_rows.row_backoff.pause(&row.key, interruption.disk_is_full);
+        let most = if interruption.disk_is_full { INTERRUPTIONS_BY_FULL_DISK } else { INTERRUPTIONS };
+        if times < most {
+            return (Rest::Postpone(interruption), delay);
+        }
+        let failure = Failure::retry(AttemptError::Interrupted(times, interruption.cause));
+        (Rest::record(self.rules.after_failure(tries_before(row.fence) + 1, &failure, &row.details)), delay)
+    }
+
+    /// If the row has reached its new state after the answer to a COMMIT was lost: tells an attempt of this process that
+    /// has claimed the row in the same state since, and brought it there, from the one whose answer was lost.
+    fn unless_of_another(&self, conclusion: Conclusion, row: &UnsettledRow<K>, rest: &Rest) -> Conclusion {
+        let is_found_out = matches!((conclusion, rest), (Conclusion::Settled(_), Rest::FindOut(_)));
+        let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.kept_rows.has_returned(claimed));
+        if is_found_out && is_of_another { Conclusion::Overtaken } else { conclusion }
+    }
+
+    /// Notes that a row's new state is committed. If the row has come back although its new state was committed before, it is
+    /// left alone for a while. Returns whether it has not.
+    pub(super) fn note_settled(&self, row: &UnsettledRow<K>) -> bool {
+        match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
+            0 => {
+                self.due_rows.is_written(&row.key);
+                true
+            }
+            times => {
+                self.due_rows.row_backoff.end(&row.key);
+                // If the row does not come back this time, its next try finds that it is not due.
+                self.refuse(row, times);
+                false
+            }
+        }
+    }
+
+    /// Tells the log and the listeners of a new state that was written as the rest of an attempt.
+    fn tell_settled(&self, key: &RowKey<K>, settled: Settlement, rest: &Rest, watch: &Watch) {
+        let change = match rest {
+            Rest::Record(_, change) | Rest::RecordReserved(_, change) => Some(&**change),
+            Rest::FindOut(in_doubt) => in_doubt.change.as_ref(),
+            Rest::Postpone(_) | Rest::Leave => None,
+        };
+        if let Some(change) = change {
+            self.rules.teller.settled(key, settled, change, watch);
+        }
+        tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled in a transaction of its own");
+    }
+
+    /// Writes the rest in a transaction. `delay` is the pause of a row that was interrupted, or that the database refuses to
     /// settle.
-    pub(super) fn write_remainder(
+    fn write_rest(
         &self,
         connection: &mut C,
         row: &UnsettledRow<K>,
-        remainder: &Remainder,
+        rest: &Rest,
         delay: Duration,
     ) -> QueryResult<Conclusion> {
         let UnsettledRow { key, fence, .. } = row;
         let fence = *fence;
-        let done = match remainder {
-            Remainder::Leave => return Ok(Conclusion::Interrupted),
-            Remainder::Postpone(_) => {
+        let done = match rest {
+            Rest::Leave => return Ok(Conclusion::Interrupted),
+            Rest::Postpone(_) => {
                 let change = postponed(self.queue.sql.options, row, delay);
                 self.settle_alone(connection, key, fence, &change).map(|changed| (changed, Conclusion::Interrupted))
             }
-            Remainder::Record(settled, change) => {
+            Rest::Record(settled, change) => {
                 record(connection, change, &|connection, change| self.queue.settle_anew(connection, key, fence, change))
                     .map(|changed| (changed, Conclusion::Settled(*settled)))
             }
-            Remainder::RecordReserved(settled, change) => {
+            Rest::RecordReserved(settled, change) => {
                 let changed = record(connection, change, &|connection, change| {
                     self.queue.settle(connection, key, fence, change)
                 })?;
                 return Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken });
             }
-            Remainder::FindOut(in_doubt) => return self.find_out(connection, key, fence, in_doubt),
+            Rest::FindOut(in_doubt) => return self.find_out(connection, key, fence, in_doubt),
         };
         match done {
             Ok((1, conclusion)) => Ok(conclusion),
             Ok(_) => self.kept_or_overtaken(connection, row),
             Err(error) if is_refusal::<C>(&error) => {
-                let text = match remainder {
-                    Remainder::Record(_, change) => &change.error,
+                let text = match rest {
+                    Rest::Record(_, change) => &change.error,
                     _ => &ErrorText::Keep,
                 };
                 tracing::debug!(%error, "the database refuses to write on a row");

@@ -1,73 +1,95 @@
 //! Checks what is known about a claimed row's crashes before its handler runs.
+//!
+//! With strict crash accounting, the worker marks the row and commits the mark before the handler runs. It removes the mark if
+//! the attempt ends without writing on the row.
+
+use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
-use super::crash_mark::{Checked, NotHandled, as_it_was, mark_and_commit};
-use super::plan::{DecodedMessage, Plan, Remainder};
-use super::settle_rules::tries_before;
-use crate::backend::{ErrorClass, QueueConnection};
-use crate::crash::{CrashAction, Suspicion};
+use super::attempt_error::AttemptError;
+use super::ended::{Attempted, End, Interruption, Rest, Turn, UnsettledRow};
+use super::in_transaction::in_transaction;
+use super::plan::{DecodedMessage, Plan};
+use super::served_queue::ServedQueue;
+use super::settle_rules::{stored, tries_before};
+use super::slot::Slot;
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::crash::{CrashAction, CrashMark, Suspicion, earlier};
 use crate::entity::Key;
 use crate::event::Watch;
-use crate::row::{Details, ErrorText, Fence, RowKey, Settlement, Status};
-use crate::statement::{Change, Next};
+use crate::fault::fail_point;
+use crate::handler::Failure;
+use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
+use crate::statement::{Change, Claimed, Next};
 
-/// Checks what is known about the row's crashes, and acts on it. A mark makes the row due at another time, and
-/// `claimed` follows it.
+/// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
+type Checked = (DecodedMessage, ErrorText);
+
+/// Checks what is known about the row's crashes, and acts on it. A mark makes the row due at another time, and the row's fence
+/// follows it. The error is the end of an attempt whose handler does not run.
 pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
     connection: &mut C,
     plan: &Plan<'_, K, C>,
-    (key, watch): (&RowKey<K>, &Watch),
-    claimed: &mut Fence,
+    row: &mut UnsettledRow<K>,
+    watch: &Watch,
     message: DecodedMessage,
-    details: &Details,
-) -> Result<Checked, NotHandled> {
-    let (recorder, fence) = (plan.slot.recorder(), *claimed);
+) -> Result<Checked, Attempted<K>> {
+    let (recorder, fence) = (plan.slot.recorder(), row.fence);
     // The attempt that this mark belonged to has ended.
     drop(recorder.take_mark());
     // A row that cannot be decoded is not handled; it fails.
     let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
     let text = state.last_attempt_error_message.as_deref();
-    let checked = match recorder.decide(&plan.info.key_prefix, key, fence, text) {
+    let checked = match recorder.decide(&plan.info.key_prefix, &row.key, fence, text) {
         CrashAction::Handle => {
             let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
             Ok((Ok((entity, state)), text))
         }
-        CrashAction::ComeBackAlone => match C::TransactionManager::rollback_transaction(connection) {
-            Ok(()) => Err(NotHandled::Suspect),
-            Err(error) => Err(NotHandled::Lost(error)),
-        },
+        CrashAction::ComeBackAlone => Err(match C::TransactionManager::rollback_transaction(connection) {
+            Ok(()) => come_back_alone(plan, row),
+            Err(error) => Attempted::lost(End::NotClaimed(error)),
+        }),
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
-            let written = plan.write_and_commit(connection, key, fence, &change);
+            let written = plan.write_and_commit(connection, row, &change);
             recorder.crashes.written(suspect, written.is_ok());
-            Err(unwritten::<C>(written).unwrap_or(NotHandled::Suspect))
+            Err(match written {
+                Ok(()) => come_back_alone(plan, row),
+                Err(error) => unwritten::<K, C>(error, row, watch, Rest::Leave),
+            })
         }
         CrashAction::SetAside(text, suspect) => {
             let change = failed_by_crashes(fence, text);
-            let written = plan.write_and_commit(connection, key, fence, &change);
+            let written = plan.write_and_commit(connection, row, &change);
             if written.is_ok() {
-                plan.rules.teller.settled(key, Settlement::Failed, &change, watch);
+                plan.rules.teller.settled(&row.key, Settlement::Failed, &change, watch);
             }
             if let Some(suspect) = suspect {
                 recorder.crashes.written(suspect, written.is_ok());
             }
-            Err(match unwritten::<C>(written) {
-                None => NotHandled::SetAside,
+            Err(match written {
+                Ok(()) => Attempted::sound(plan.settled(row, Settlement::Failed)),
                 // The failure is recorded again, in a plainer text, or the row is passed over.
-                Some(NotHandled::Unsettled(_)) => {
-                    NotHandled::Unsettled(Remainder::Record(Settlement::Failed, Box::new(change)))
-                }
-                Some(lost) => lost,
+                Err(error) => unwritten::<K, C>(error, row, watch, Rest::record((Settlement::Failed, change))),
             })
         }
-        CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, key, claimed, mark, (state, details)),
+        CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, watch, mark, state),
     };
     if checked.is_ok() {
-        recorder.begin(&plan.info.key_prefix, [(key, fence)]);
+        recorder.begin(&plan.info.key_prefix, [(&row.key, fence)]);
     }
     checked
+}
+
+/// Returns the end of an attempt whose row waits for a worker that is alone in the process.
+fn come_back_alone<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &UnsettledRow<K>) -> Attempted<K> {
+    if let (Some(places), Some(lane)) = (plan.claim.places, &row.details.lane) {
+        // The worker claims again, alone, and finds the row only in this lane.
+        places.is_next(lane);
+    }
+    Attempted::sound(End::Known(Turn::Suspect))
 }
 
 /// Returns the new state of a row whose handler has ended the process too often.
@@ -76,17 +98,137 @@ fn failed_by_crashes(fence: Fence, text: String) -> Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
         // The text counts the crashed attempts, none of which was recorded as a try.
-        try_count: Some(i32::try_from(tries_before(fence)).unwrap_or(i32::MAX)),
+        try_count: Some(stored(tries_before(fence))),
         attempted: true,
         error: ErrorText::Set(text),
         ..Change::default()
     }
 }
 
-/// Returns how a claim ends whose row could not be written. `None`: it was written.
-fn unwritten<C: QueueConnection>(written: QueryResult<()>) -> Option<NotHandled> {
-    written.err().map(|error| match C::classify(&error) {
-        ErrorClass::Other => NotHandled::Unsettled(Remainder::Leave),
-        ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => NotHandled::Lost(error),
+/// Returns the end of an attempt whose row could not be written. `rest`: what is left to do if only this row is concerned.
+fn unwritten<K: Key, C: QueueConnection>(
+    error: DieselError,
+    row: &UnsettledRow<K>,
+    watch: &Watch,
+    rest: Rest,
+) -> Attempted<K> {
+    match C::classify(&error) {
+        ErrorClass::Other => unsettled(row, rest, watch),
+        ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => {
+            Attempted::lost(End::NotClaimed(error))
+        }
+    }
+}
+
+/// Returns the end of an attempt that has something left to do.
+fn unsettled<K: Key>(row: &UnsettledRow<K>, rest: Rest, watch: &Watch) -> Attempted<K> {
+    Attempted::lost(End::Unsettled(Box::new(row.clone()), rest, watch.clone()))
+}
+
+/// Marks the row, commits, and claims the row again in a new transaction.
+fn mark_and_commit<K: Key, C: QueueConnection>(
+    connection: &mut C,
+    plan: &Plan<'_, K, C>,
+    row: &mut UnsettledRow<K>,
+    watch: &Watch,
+    text: String,
+    state: QueueState,
+) -> Result<Checked, Attempted<K>> {
+    // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
+    // After a crash it waits for that long.
+    let change =
+        Change { next: Some(Next::In(plan.info.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    let fence = row.fence;
+    let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
+    let mark = CrashMark { text: text.clone(), before };
+    match plan.write_and_commit(connection, row, &change) {
+        Ok(()) => row.fence = fence.at_any_time(),
+        // The mark may be there. It would count as a crash, so it is removed before the row is given up.
+        Err(error) if C::leaves_commit_in_doubt(&error) => {
+            plan.slot.recorder().set_mark(mark);
+            return Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)), watch));
+        }
+        Err(error) if C::classify(&error) != ErrorClass::Other => return Err(Attempted::lost(End::NotClaimed(error))),
+        Err(error) => {
+            let failure = Failure::retry(AttemptError::NotMarked(error));
+            let failed = plan.rules.after_failure(tries_before(fence) + 1, &failure, &row.details);
+            return Err(unsettled(row, Rest::record(failed), watch));
+        }
+    }
+    plan.slot.recorder().set_mark(mark);
+    let retaken = connection.begin().and_then(|()| match is_still_its_turn(connection, plan, &row.key)? {
+        true => Ok(marked_so(plan.queue.retake_if_claimable(connection, &row.key, fence.at_any_time())?, &text)),
+        false => Ok(None),
+    });
+    match retaken {
+        // The entity as it is now, because the application may have changed it. The state as it was without the mark.
+        Ok(Some(Claimed { message, fence: marked, .. })) => {
+            row.fence.due = marked.due;
+            let kept = as_it_was(state.last_attempt_error_message.as_deref());
+            Ok((message.map(|(entity, _)| (entity, state)), kept))
+        }
+        // Another session has stopped, resent or removed the row, or its condition no longer holds: nothing is left to
+        // do here.
+        Ok(None) => Err(unsettled(row, Rest::Leave, watch)),
+        Err(error) => Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)), watch)),
+    }
+}
+
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Removes the row's mark, if it has one that was written before the handler ran, so that the rest of the attempt finds
+    /// the row due. Returns the state in which the row is now.
+    pub(super) fn unmarked(&self, holder: &mut SessionHolder<C>, slot: &Slot, key: &RowKey<K>, fence: Fence) -> Fence {
+        let Some(mark) = slot.recorder().take_mark() else { return fence };
+        self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, fence, &mark));
+        fence.at_any_time()
+    }
+
+    /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards.
+    fn unmark(&self, connection: &mut C, key: &RowKey<K>, fence: Fence, mark: &CrashMark) -> QueryResult<()> {
+        let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
+        let fence = fence.at_any_time();
+        in_transaction(connection, |connection| {
+            if marked_so(self.queue.retake(connection, key, fence)?, &mark.text).is_some() {
+                self.queue.settle(connection, key, fence, &change)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes on the claimed row and commits.
+    fn write_and_commit(&self, connection: &mut C, row: &UnsettledRow<K>, change: &Change) -> QueryResult<()> {
+        if self.queue.settle(connection, &row.key, row.fence, change)? != 1 {
+            return Err(DieselError::NotFound);
+        }
+        fail_point("marking");
+        C::TransactionManager::commit_transaction(connection)
+    }
+}
+
+/// Tells whether the row is still the one to process, in a queue that processes one row at a time, or whether it still has
+/// its places. The lock may have ended with the transaction that wrote the mark, and another row may be first by now.
+fn is_still_its_turn<K: Key, C: QueueConnection>(
+    connection: &mut C,
+    plan: &Plan<'_, K, C>,
+    key: &RowKey<K>,
+) -> QueryResult<bool> {
+    let (queue, claim) = (plan.queue, &plan.claim);
+    if !queue.sql.options.exclusive {
+        return claim.places.map_or(Ok(true), |places| places.retake(connection));
+    }
+    Ok(queue.exclude(connection)? && queue.head(connection, claim.scope.stages)?.is_some_and(|head| head == *key))
+}
+
+/// Returns the row that was claimed again, if it still bears this mark.
+fn marked_so<K>(retaken: Option<Claimed<K>>, mark: &str) -> Option<Claimed<K>> {
+    retaken.filter(|claimed| match &claimed.message {
+        Ok((_, state)) => state.last_attempt_error_message.as_deref() == Some(mark),
+        // It was decoded a moment ago, so the application has changed it since, and the queue has not.
+        Err(_) => true,
     })
+}
+
+/// Returns the error text as it was before the row was suspected.
+fn as_it_was(text: Option<&str>) -> ErrorText {
+    earlier(text).map_or(ErrorText::Clear, |text| ErrorText::Set(text.to_owned()))
 }

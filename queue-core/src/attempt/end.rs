@@ -6,7 +6,8 @@ use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
 use super::attempt_error::AttemptError;
-use super::plan::{Attempt, Decision, Effects, InDoubt, Interruption, Remainder, is_interruption};
+use super::ended::{InDoubt, Interruption, Rest, is_interruption};
+use super::plan::{Attempt, Decision, Effects};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
@@ -29,7 +30,7 @@ pub(crate) const RELEASE: &str = "RELEASE SAVEPOINT queueable_handler";
 pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 /// The way to end a message in one round trip.
-pub(crate) enum Ending {
+pub(crate) enum OneTrip {
     /// The call of the statement that settles it.
     Text(String),
     /// A block of statements.
@@ -39,7 +40,7 @@ pub(crate) enum Ending {
 impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Returns how this message ends in one round trip, if it can: only its five columns are to be written, and its key
     /// has an unambiguous text if it needs one.
-    pub(crate) fn one_trip_ending(&mut self, decision: &Decision) -> Option<Ending> {
+    pub(crate) fn one_trip(&mut self, decision: &Decision) -> Option<OneTrip> {
         let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
         if (decision.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
             || !self.session.is_in_our_transaction_alone()
@@ -48,11 +49,11 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         }
         if C::Backend::FINISHES_IN_A_BLOCK {
             let ends_so = began.is_none() && due.is_some() && self.session.finish_of(self.plan.queue.id()).is_some();
-            return ends_so.then_some(Ending::Block);
+            return ends_so.then_some(OneTrip::Block);
         }
         let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
         let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
-        Some(Ending::Text(match began {
+        Some(OneTrip::Text(match began {
             None => format!("{}({arguments}, {})", self.session.finish_of(self.plan.queue.id())?, time_literal(due?)),
             Some(began) => {
                 let number = self.session.lease_finish_of(self.plan.queue.id())?;
@@ -62,15 +63,15 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Releases, settles and commits in one round trip.
-    pub(crate) fn end_at_once(&mut self, ending: &Ending, decision: Decision) -> Result<Settlement, Remainder> {
+    pub(crate) fn end_at_once(&mut self, ending: &OneTrip, decision: Decision) -> Result<Settlement, Rest> {
         fail_point("releasing");
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point("released");
         fail_point("settled");
         fail_point("committing");
         let finished = match ending {
-            Ending::Text(settle) => self.finish_and_lock_next(settle),
-            Ending::Block => {
+            OneTrip::Text(settle) => self.finish_and_lock_next(settle),
+            OneTrip::Block => {
                 let tries = stored(self.row.tries);
                 let finished = self.plan.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
                 finished.map(|()| {
@@ -97,7 +98,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             Unfinished::RowChanged(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
             Unfinished::SettingsNotPutBack(error) => {
                 let text = format!("{SET_SOMETHING}: {error}");
-                Err(Remainder::Postpone(Interruption::with_text::<C>(&error, text)))
+                Err(Rest::Postpone(Interruption::with_text::<C>(&error, text)))
             }
             Unfinished::NotWritten(error) => Err(self.lost(error, AttemptError::NotWritten)),
             Unfinished::NotCommitted(error) => Err(self.not_committed(error, decision.settled, &decision.change)),
@@ -105,7 +106,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Ends the handler's savepoint, settles and commits, one after the other.
-    pub(crate) fn end_in_steps(&mut self, decision: Decision) -> Result<Settlement, Remainder> {
+    pub(crate) fn end_in_steps(&mut self, decision: Decision) -> Result<Settlement, Rest> {
         let decision = match decision.effects {
             Effects::None => decision,
             Effects::Stand => self.release(decision)?,
@@ -115,7 +116,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Releases the handler's savepoint. If it is gone, the worker must not commit the handler's writes.
-    fn release(&mut self, decision: Decision) -> Result<Decision, Remainder> {
+    fn release(&mut self, decision: Decision) -> Result<Decision, Rest> {
         fail_point("releasing");
         match self.session.control(RELEASE) {
             Ok(()) => {
@@ -127,23 +128,23 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Undoes the handler's writes and keeps the lock.
-    fn undo(&mut self, mut decision: Decision) -> Result<Decision, Remainder> {
+    fn undo(&mut self, mut decision: Decision) -> Result<Decision, Rest> {
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => Ok(decision),
-            Err(error) if is_interruption::<C>(&error) => Err(Remainder::Postpone(Interruption::of::<C>(&error))),
+            Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {
                 let text = decision.change.error.text().unwrap_or_default().to_owned();
                 let text = self.plan.rules.texts.of(&AttemptError::FailedAndEnded(text));
                 decision.change.error = ErrorText::Set(text);
-                Err(Remainder::Record(decision.settled, Box::new(decision.change)))
+                Err(Rest::record((decision.settled, decision.change)))
             }
         }
     }
 
     /// Decides what becomes of an attempt whose savepoint cannot be released: a failure, while the row is still locked.
-    fn not_released(&mut self, error: DieselError) -> Result<Decision, Remainder> {
+    fn not_released(&mut self, error: DieselError) -> Result<Decision, Rest> {
         if is_interruption::<C>(&error) {
-            return Err(Remainder::Postpone(Interruption::of::<C>(&error)));
+            return Err(Rest::Postpone(Interruption::of::<C>(&error)));
         }
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => Ok(self.decide(Err(Failure::retry(AttemptError::SwallowedError(error))), Effects::None)),
@@ -152,7 +153,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Writes the row's new state and commits.
-    fn settle_and_commit(&mut self, Decision { settled, mut change, .. }: Decision) -> Result<Settlement, Remainder> {
+    fn settle_and_commit(&mut self, Decision { settled, mut change, .. }: Decision) -> Result<Settlement, Rest> {
         if change.error == ErrorText::Keep {
             change.error = self.row.kept.clone();
         }
@@ -179,19 +180,19 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         self.plan.claim.prefetched_rows.inspect(|rows| rows.answered(is_locked));
         if is_locked {
             fail_point("next-locked");
-            self.next = Some(row);
+            self.plan.claim.next.set(Some(row));
         }
         Ok(())
     }
 
     /// Writes the row's new state, under the fence and on exactly one row.
-    fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Remainder> {
+    fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Rest> {
         let written = self.plan.queue.settle(self.session, self.row.key, self.row.fence, change);
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
             Err(error) if settled.is_failure() && !is_interruption::<C>(&error) => {
-                Err(Remainder::Record(settled, Box::new(change.clone())))
+                Err(Rest::record((settled, change.clone())))
             }
             Ok(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
             Err(error) => Err(self.lost(error, AttemptError::NotWritten)),
@@ -199,7 +200,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Commits, unless the transaction was taken away, and evaluates the result.
-    fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Remainder> {
+    fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Rest> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point("committing");
         // Under a lease, the transaction that claimed the row ended before the handler began.
@@ -220,47 +221,45 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         self.plan.rules.teller.settled(self.row.key, settled, change, self.row.watch);
     }
 
-    /// Returns the remainder after a COMMIT that was refused, or whose answer was lost.
-    fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Remainder {
+    /// Returns what is left after a COMMIT that was refused, or whose answer was lost.
+    fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Rest {
         if C::leaves_commit_in_doubt(&error) {
             let reached = change.reached(self.row.fence, self.plan.queue.sql.options);
             let (cause, since, change) = (error.to_string(), Instant::now(), Some(change.clone()));
-            return Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));
+            return Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));
         }
         // A failure stays what it was, even if Diesel still counts an open transaction of the handler's, as after a
         // panic in one. Diesel then releases that transaction instead of committing ours.
         if settled.is_failure() && !is_interruption::<C>(&error) {
-            return Remainder::Record(settled, Box::new(change.clone()));
+            return Rest::record((settled, change.clone()));
         }
         self.lost(error, AttemptError::CommitRefused)
     }
 
-    /// Returns the remainder after an error that has cost the worker its transaction.
-    pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Remainder {
+    /// Returns what is left after an error that has cost the worker its transaction.
+    pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Rest {
         if is_interruption::<C>(&error) {
-            Remainder::Postpone(Interruption::of::<C>(&error))
+            Rest::Postpone(Interruption::of::<C>(&error))
         } else {
             self.record(&Failure::retry(as_failure(error)))
         }
     }
 
-    pub(crate) fn revoked(&self, why: Revocation) -> Remainder {
+    pub(crate) fn revoked(&self, why: Revocation) -> Rest {
         match why {
             Revocation::TimedOut => {
                 timed_out(&self.plan.rules, self.row.tries, self.plan.info.timeout, self.row.details)
             }
-            Revocation::Shutdown => Remainder::Leave,
+            Revocation::Shutdown => Rest::Leave,
         }
     }
 
-    pub(crate) fn record(&self, failure: &Failure) -> Remainder {
-        let (settled, change) = self.plan.rules.after_failure(self.row.tries, failure, self.row.details);
-        Remainder::Record(settled, Box::new(change))
+    pub(crate) fn record(&self, failure: &Failure) -> Rest {
+        Rest::record(self.plan.rules.after_failure(self.row.tries, failure, self.row.details))
     }
 }
 
-/// Returns the remainder of an attempt whose handler took longer than its timeout.
-pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Remainder {
-    let (settled, change) = rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details);
-    Remainder::Record(settled, Box::new(change))
+/// Returns what is left of an attempt whose handler took longer than its timeout.
+pub(crate) fn timed_out(rules: &SettleRules, tries: u32, timeout: Duration, details: &Details) -> Rest {
+    Rest::record(rules.after_failure(tries, &Failure::retry(AttemptError::TimedOut(timeout)), details))
 }

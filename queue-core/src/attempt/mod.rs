@@ -2,21 +2,18 @@
 //!
 //! `attempt.rs` tells the story. `conclude.rs` writes what is left when the transaction is gone.
 
-mod after_attempt;
 mod attempt;
 mod attempt_error;
 mod begin;
 mod conclude;
-mod conclusion;
 mod crash_check;
-mod crash_mark;
 mod end;
+mod ended;
 mod in_flight;
 mod in_transaction;
 mod plan;
 mod preflight;
 mod refusal;
-mod returned;
 mod runner;
 mod schema_on;
 mod served_queue;
@@ -24,22 +21,19 @@ mod settle_rules;
 mod slot;
 mod teller;
 mod transaction_runner;
-mod turn;
 mod undecodable;
 
+pub use self::ended::Tally;
 pub use self::schema_on::ComparesSchema;
-pub use self::turn::Tally;
 
-pub(crate) use self::attempt::{SettledRow, settle_claimed};
+pub(crate) use self::attempt::settle_claimed;
 pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::conclude::record;
-pub(crate) use self::conclusion::Conclusion;
 pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
+pub(crate) use self::ended::{Conclusion, InDoubt, Interruption, Rest, Turn, UnsettledRow, is_interruption};
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::in_transaction::in_transaction;
-pub(crate) use self::plan::{
-    AttemptBody, ClaimPlan, InDoubt, Interruption, LockedRow, Plan, Remainder, UnsettledRow, is_interruption,
-};
+pub(crate) use self::plan::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{
@@ -49,4 +43,3 @@ pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};
 pub(crate) use self::transaction_runner::TransactionRunner;
-pub(crate) use self::turn::Turn;

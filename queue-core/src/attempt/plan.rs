@@ -1,20 +1,19 @@
-//! The plan of an attempt, its row, its decision, and what it leaves to do.
+//! The plan of an attempt, its row and its decision.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::ops::Deref;
-use std::time::Instant as LocalTime;
 
-use diesel::result::Error as DieselError;
-
+use super::ended::{End, Turn, UnsettledRow};
 use super::served_queue::ServedQueue;
 use super::slot::Slot;
-use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{ClaimedAs, HeldPlaces, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand};
+use crate::backend::{QueueConnection, Session};
+use crate::claim::{HeldPlaces, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand};
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::event::Watch;
 use crate::handler::{HandlerResult, Message};
-use crate::row::{Details, ErrorText, Fence, Instant, QueueState, RowKey, Settlement};
+use crate::row::{Details, ErrorText, Fence, QueueState, RowKey, Settlement};
 use crate::statement::{Change, Scope};
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
@@ -42,6 +41,16 @@ impl<K: Key, C: QueueConnection> Deref for Plan<'_, K, C> {
     }
 }
 
+impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
+    /// Notes that the claimed row's new state is committed, and returns the end of its attempt.
+    pub(super) fn settled(&self, row: &UnsettledRow<K>, settled: Settlement) -> End<K> {
+        if self.served.note_settled(row) {
+            self.claim.floor.inspect(|floor| floor.keep());
+        }
+        End::Known(Turn::Settled(settled))
+    }
+}
+
 /// How the row of an attempt is claimed.
 pub(crate) struct ClaimPlan<'a, K: Key, C: QueueConnection> {
     /// Which of the due rows are attempted.
@@ -52,6 +61,8 @@ pub(crate) struct ClaimPlan<'a, K: Key, C: QueueConnection> {
     pub(crate) prefetched_keys: Option<&'a PrefetchedKeys<K>>,
     /// The prefetched rows, if the end of a message may lock the next one.
     pub(crate) prefetched_rows: Option<&'a PrefetchedRows<K>>,
+    /// The row that the end of the last message has locked, and then the one that the end of this one locks.
+    pub(crate) next: Cell<Option<ReadRow<K>>>,
     /// The places in lanes that the worker holds, if the rows are scheduled by lanes or limited in number.
     pub(crate) places: Option<&'a HeldPlaces<'a, K, C>>,
 }
@@ -59,83 +70,8 @@ pub(crate) struct ClaimPlan<'a, K: Key, C: QueueConnection> {
 impl<K: Key, C: QueueConnection> ClaimPlan<'_, K, C> {
     /// Returns the plan for a row that a lease's claim has already claimed and checked.
     pub(crate) fn none() -> Self {
-        ClaimPlan { scope: Scope::ALL, floor: None, prefetched_keys: None, prefetched_rows: None, places: None }
-    }
-}
-
-/// A row whose attempt is to be recorded in another transaction than its own.
-#[derive(Debug, Clone)]
-pub(crate) struct UnsettledRow<K> {
-    pub(crate) key: RowKey<K>,
-    pub(crate) fence: Fence,
-    /// When the row was due, if that is known.
-    pub(crate) due: Option<Instant>,
-    pub(crate) details: Details,
-    /// The state by which this process recognizes the row if a trigger restores its old values.
-    pub(crate) claimed_as: Option<ClaimedAs>,
-}
-
-/// A new state of a row that may or may not be committed.
-pub(crate) struct InDoubt {
-    pub(crate) settled: Settlement,
-    /// The state. `None`: the row was removed.
-    pub(crate) reached: Option<Fence>,
-    /// The error that came instead of the answer to COMMIT.
-    pub(crate) cause: String,
-    /// When it came.
-    pub(crate) since: LocalTime,
-    /// The change to log if it is committed. `None`: the caller logs it.
-    pub(crate) change: Option<Change>,
-}
-
-/// The work that is left for a row whose transaction is gone.
-pub(crate) enum Remainder {
-    /// A conflict, a lost connection or a full disk: no try is used.
-    Postpone(Interruption),
-    /// The attempt failed: record it.
-    Record(Settlement, Box<Change>),
-    /// The same for a row that its group has reserved, and that is not due for this reason.
-    RecordReserved(Settlement, Box<Change>),
-    /// The answer to COMMIT was lost: find out whether the row reached its new state.
-    FindOut(Box<InDoubt>),
-    /// The poller shut down: leave the row as it was.
-    Leave,
-}
-
-impl Remainder {
-    /// Returns why the attempt was interrupted, or why its end is not known.
-    pub(crate) fn cause(&self) -> Option<&str> {
-        match self {
-            Remainder::Postpone(interruption) => Some(&interruption.cause),
-            Remainder::FindOut(in_doubt) => Some(&in_doubt.cause),
-            _ => None,
-        }
-    }
-
-    /// Returns the text of the failure that is to be recorded.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        let Remainder::Record(_, change) = self else { return None };
-        change.error.text()
-    }
-}
-
-/// The interruption of an attempt.
-pub(crate) struct Interruption {
-    pub(crate) cause: String,
-    /// Whether the server has rolled the whole transaction back.
-    pub(crate) rolls_back: bool,
-    /// Whether the server had no room left to write.
-    pub(crate) disk_is_full: bool,
-}
-
-impl Interruption {
-    pub(crate) fn of<C: QueueConnection>(error: &DieselError) -> Self {
-        Interruption::with_text::<C>(error, error.to_string())
-    }
-
-    /// Makes an interruption with this text.
-    pub(crate) fn with_text<C: QueueConnection>(error: &DieselError, cause: String) -> Self {
-        Interruption { cause, rolls_back: C::rolls_back(error), disk_is_full: C::classify(error) == ErrorClass::NoRoom }
+        let next = Cell::default();
+        ClaimPlan { scope: Scope::ALL, floor: None, prefetched_keys: None, prefetched_rows: None, next, places: None }
     }
 }
 
@@ -165,8 +101,6 @@ pub(crate) struct Attempt<'a, K: Key, C: QueueConnection> {
     pub(crate) session_is_sound: bool,
     /// Kept until the handler has returned.
     pub(crate) in_hand: Option<RowInHand<'a>>,
-    /// The next row, which the end of this one has locked.
-    pub(crate) next: Option<ReadRow<K>>,
 }
 
 /// The new state of a row, and what becomes of its handler's writes.
@@ -190,7 +124,3 @@ pub(crate) enum Effects {
 pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) type DecodedMessage = Result<(ErasedEntity, QueueState), BoxedError>;
-
-pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
-    C::classify(error) != ErrorClass::Other
-}

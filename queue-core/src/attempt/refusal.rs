@@ -1,23 +1,26 @@
 //! A row on which the database refuses to write, because of a constraint or a trigger: whether the refusal concerns
-//! this row alone, and what can still be noted on it.
+//! this row alone, and what can still be noted on it. And a row that has come back as it was when its last attempt began,
+//! although its new state was committed: a trigger restores the old values.
 
 use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::conclusion::Conclusion;
+use super::ended::{Conclusion, Turn, UnsettledRow};
 use super::in_transaction::in_transaction;
-use super::plan::UnsettledRow;
 use super::served_queue::ServedQueue;
-use super::turn::Turn;
+use super::settle_rules::{stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::claim::Refusal;
+use crate::claim::{ClaimedAs, Refusal};
 use crate::entity::Key;
-use crate::row::{ErrorText, Fence};
+use crate::row::{ErrorText, Fence, RowKey, Status};
 use crate::statement::{Change, Next, Scope};
 
 /// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
+
+/// How far in the future the row would be due in the trial of a failure.
+const FAR: Duration = Duration::from_secs(3600);
 
 /// Tells whether the database has refused a write, and may refuse it for this row alone.
 pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
@@ -119,5 +122,52 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             |found: Fence| found.reads_as(row.fence) && (row.fence.due.is_none() || found.due == row.fence.due);
         let is_kept = found.first().is_some_and(|found| is_as_claimed(found.fence));
         Ok(if is_kept { Conclusion::Kept } else { Conclusion::Overtaken })
+    }
+
+    /// If the row has come back as it was when its last attempt began, returns how often it had come back before.
+    pub(super) fn detect_returned(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        fence: Fence,
+        claimed_as: Option<ClaimedAs>,
+    ) -> QueryResult<Option<u32>> {
+        let Some(claimed) = claimed_as else { return Ok(None) };
+        let Some(times) = self.due_rows.kept_rows.take_returned(claimed) else { return Ok(None) };
+        if self.puts_old_values_back(connection, key, fence)? {
+            return Ok(Some(times));
+        }
+        self.due_rows.kept_rows.forget(claimed);
+        Ok(None)
+    }
+
+    /// Tries to settle this locked row, and tells whether a trigger restores its old values. The trial is undone.
+    fn puts_old_values_back(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<bool> {
+        let tries = Some(stored(tries_before(fence) + 1));
+        let settled =
+            Change { try_count: tries, attempted: true, error: ErrorText::Clear, stays: true, ..Change::default() };
+        let trials = [
+            Change { status: Some(Status::Success), next: Some(Next::Never), ..settled.clone() },
+            Change { status: Some(Status::Error), next: Some(Next::In(FAR)), ..settled },
+        ];
+        for change in trials {
+            // If the row's due time cannot be compared, the state that is written must differ in other values.
+            let reads_as_before = (change.status, change.try_count) == (Some(fence.status), Some(fence.try_count));
+            if reads_as_before && fence.due.is_none() {
+                continue;
+            }
+            connection.batch_execute("SAVEPOINT queueable_trial")?;
+            let is_kept = match self.queue.settle(connection, key, fence, &change) {
+                Ok(rows) => rows == 1 && self.queue.is_still(connection, key, fence)?,
+                Err(error) if C::classify(&error) == ErrorClass::Other => false,
+                Err(error) => return Err(error),
+            };
+            connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_trial")?;
+            connection.batch_execute("RELEASE SAVEPOINT queueable_trial")?;
+            if is_kept {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

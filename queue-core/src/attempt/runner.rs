@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
+use super::ended::Turn;
 use super::in_flight::InFlight;
 use super::slot::{ErasedRow, Slot};
-use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::claim::ClaimStyle;
 use crate::error::Finding;

@@ -1,20 +1,21 @@
 //! One entity in transaction mode: a turn claims a message, attempts it, and continues with the next one if that is
 //! locked already.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use diesel::result::QueryResult;
 
-use super::attempt::{Attempted, End, attempt};
+use super::attempt::attempt;
 use super::end::timed_out;
-use super::plan::{ClaimPlan, Plan, SharedBody, UnsettledRow};
+use super::ended::{Attempted, End, Turn, UnsettledRow};
+use super::plan::{ClaimPlan, Plan, SharedBody};
 use super::preflight::check_queue;
 use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerCalls};
 use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use super::slot::{ErasedRow, Slot};
-use super::turn::Turn;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
@@ -77,6 +78,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 floor: Some(&rows.claim_floor),
                 prefetched_keys: (self.queue.is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
+                next: Cell::default(),
                 places,
             },
         }
@@ -96,19 +98,22 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     }
 
     /// Attempts the row that is `locked` already, or else one of these, on the worker's session. Closes the session if
-    /// it is in doubt afterwards. An error means that there is no session.
+    /// it is in doubt afterwards. If the end of the message has locked the next row, that one is `locked` now. An error means
+    /// that there is no session.
     fn attempt_one(
         &self,
         holder: &mut SessionHolder<C>,
         slot: &Slot,
         worker: &dyn WorkerCalls,
         rows: &PickedRows<'_, K>,
-        locked: Option<ReadRow<K>>,
+        locked: &mut Option<ReadRow<K>>,
     ) -> Result<Attempted<K>, Error> {
         let places = self.due_rows.places.as_ref().map(Places::hold);
         let plan = self.plan(slot, holder.stays, rows, places.as_ref());
+        plan.claim.next.set(locked.take());
         let session = holder.session_as_it_is()?;
-        let Attempted { end, session_is_sound, next } = attempt(session, &plan, locked, worker);
+        let Attempted { end, session_is_sound } = attempt(session, &plan, worker);
+        *locked = plan.claim.next.take();
         // If the session is in doubt, the lock ends with it.
         let session_is_sound = session_is_sound
             && self.queue.end_exclusion(session).is_ok()
@@ -119,7 +124,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         if plan.claim.prefetched_rows.is_some() {
             self.prefetched_rows.ends();
         }
-        Ok(Attempted { end, session_is_sound, next })
+        Ok(Attempted { end, session_is_sound })
     }
 
     /// Does what is left after an attempt. `None`: the claim found none of the rows that were known to be due.
@@ -129,12 +134,12 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         slot: &Slot,
         worker: &dyn WorkerCalls,
         rows: &PickedRows<'_, K>,
-        (end, session_is_sound): (End<K>, bool),
+        attempted: Attempted<K>,
     ) -> Option<Turn> {
-        Some(match end {
+        Some(match attempted.end {
             End::Idle => {
                 self.prefetched_rows.forget();
-                if session_is_sound && self.has_found_none(rows) {
+                if attempted.session_is_sound && self.has_found_none(rows) {
                     return None;
                 }
                 Turn::Idle
@@ -146,33 +151,14 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 }
                 turn
             }
-            End::Settled(key, settled) => {
-                rows.claim_floor.keep();
-                self.due_rows.is_written(&key);
-                Turn::Settled(settled)
-            }
-            End::SettledInVain(row, settled, times) => {
-                self.comes_back(&row, times);
-                Turn::Settled(settled)
-            }
-            End::InOtherHands(key) => {
-                // The row's handler has ended its transaction. The row is passed over until that handler has returned.
+            End::Known(turn @ (Turn::Settled(_) | Turn::GivenUp)) => turn,
+            End::Known(turn) => {
                 self.forget_prefetched();
-                self.due_rows.row_backoff.skip_for_a_while(&key);
-                Turn::Interrupted
+                turn
             }
-            End::Returned(row, times) => {
-                self.forget_prefetched();
-                self.leave_kept_alone(&row, times)
-            }
-            End::Suspect => {
-                self.forget_prefetched();
-                Turn::Suspect
-            }
-            End::GivenUp => Turn::GivenUp,
-            End::Unsettled(mut row, remainder, watch) => {
+            End::Unsettled(mut row, rest, watch) => {
                 row.fence = self.unmarked(holder, slot, &row.key, row.fence);
-                self.conclude(holder, *row, remainder, &watch)
+                self.conclude(holder, *row, rest, &watch)
             }
         })
     }
@@ -201,19 +187,17 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
                 Ok(None) => return Turn::Idle,
                 Err(turn) => return turn,
             };
-            let Attempted { end, session_is_sound, next } =
-                match self.attempt_one(holder, slot, worker, &rows, locked.take()) {
-                    Ok(attempted) => attempted,
-                    Err(error) => {
-                        self.warn(&failure_text(&error, 500));
-                        return Turn::Trouble;
-                    }
-                };
-            if let Some(turn) = self.after_attempt(holder, slot, worker, &rows, (end, session_is_sound)) {
-                if next.is_none() || !worker.takes_next(turn) {
-                    return turn;
+            let attempted = match self.attempt_one(holder, slot, worker, &rows, &mut locked) {
+                Ok(attempted) => attempted,
+                Err(error) => {
+                    self.warn(&failure_text(&error, 500));
+                    return Turn::Trouble;
                 }
-                locked = next;
+            };
+            if let Some(turn) = self.after_attempt(holder, slot, worker, &rows, attempted)
+                && (locked.is_none() || !worker.takes_next(turn))
+            {
+                return turn;
             }
         }
     }
@@ -223,7 +207,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         row.fence = self.unmarked(holder, slot, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
         self.due_rows.rows_in_hand.give_up(&row.key);
-        let remainder = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
-        self.conclude(holder, row, remainder, &watch)
+        let rest = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
+        self.conclude(holder, row, rest, &watch)
     }
 }

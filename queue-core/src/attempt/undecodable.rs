@@ -5,10 +5,10 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
 use super::conclude::record;
+use super::ended::{Tally, Turn};
 use super::in_transaction::in_transaction;
 use super::served_queue::ServedQueue;
 use super::settle_rules::{stored, tries_before};
-use super::turn::{Tally, Turn};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use diesel::result::Error as DieselError;
 
-use crate::attempt::{AttemptError, Remainder, SettleRules, UnsettledRow, tries_before};
+use crate::attempt::{AttemptError, Rest, SettleRules, UnsettledRow, tries_before};
 use crate::event::Watch;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, RowKey, Settlement};
@@ -36,7 +36,7 @@ pub(crate) enum GroupEnd<K> {
     /// The new state of these rows is committed. The other claimed rows are as they were.
     Settled(Vec<DecidedRow<K>>),
     /// The transaction was the group's to its end and is rolled back: all rows are as they were.
-    Undone(UndoReason),
+    Undone(Undone),
     /// The handler of the offender may have ended the transaction, and may have committed the effects of the messages
     /// before it.
     EndedByHandler {
@@ -52,7 +52,7 @@ pub(crate) enum GroupEnd<K> {
         reservation: Option<Reservation>,
         rows: Vec<DecidedRow<K>>,
         after: Vec<GroupRow<K>>,
-        why: Option<UndoReason>,
+        why: Option<Undone>,
     },
     /// The answer to COMMIT was lost.
     Unknown(Vec<DecidedRow<K>>, String),
@@ -60,7 +60,7 @@ pub(crate) enum GroupEnd<K> {
 
 /// Why a group was rolled back.
 #[derive(Debug)]
-pub(crate) enum UndoReason {
+pub(crate) enum Undone {
     /// A deadlock, a lock timeout or a lost connection: groups get in each other's way.
     Conflict(String),
     /// One message has to run alone, to find out which one failed and why.
@@ -71,12 +71,12 @@ pub(crate) enum UndoReason {
     Shutdown,
 }
 
-impl UndoReason {
+impl Undone {
     /// Returns the reason as a text.
     pub(crate) fn text(&self) -> &str {
         match self {
-            UndoReason::Conflict(cause) | UndoReason::Alone(cause) | UndoReason::RowsChanged(cause) => cause,
-            UndoReason::Shutdown => "the poller shuts down",
+            Undone::Conflict(cause) | Undone::Alone(cause) | Undone::RowsChanged(cause) => cause,
+            Undone::Shutdown => "the poller shuts down",
         }
     }
 }
@@ -92,10 +92,10 @@ pub(crate) struct DecidedRow<K> {
     pub(crate) watch: Watch,
 }
 
-/// A row whose handler may have ended the transaction, and the remainder for it.
+/// A row whose handler may have ended the transaction, and the rest for it.
 pub(crate) struct Offender<K> {
     pub(crate) row: GroupRow<K>,
-    pub(crate) remainder: Remainder,
+    pub(crate) rest: Rest,
 }
 
 /// The mark that a [reserved](super::reserve) group writes on its rows before any handler runs. It replaces the last
@@ -157,7 +157,7 @@ impl<K> GroupRow<K> {
         self.state.next_attempt_time.map(Instant::from)
     }
 
-    /// Returns the row for the remainder of its attempt.
+    /// Returns the row for the rest of its attempt.
     pub(crate) fn into_unsettled(self) -> UnsettledRow<K> {
         let due = self.due();
         UnsettledRow { key: self.key, fence: self.fence, due, details: self.details, claimed_as: None }
@@ -165,7 +165,7 @@ impl<K> GroupRow<K> {
 }
 
 impl<K: Clone> DecidedRow<K> {
-    /// Returns the row for the remainder of its attempt.
+    /// Returns the row for the rest of its attempt.
     pub(crate) fn unsettled(&self) -> UnsettledRow<K> {
         UnsettledRow {
             key: self.key.clone(),

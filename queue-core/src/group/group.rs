@@ -12,7 +12,7 @@ use diesel::connection::{TransactionManager, TransactionManagerStatus};
 use diesel::result::QueryResult;
 
 use super::body::{Entities, GroupBody};
-use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, UndoReason, WorkedGroup};
+use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, Undone, WorkedGroup};
 use super::reread::Rereading;
 use super::reserve::reserve;
 use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, undone, write};
@@ -84,9 +84,9 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         remark: None,
     };
     let end = if suspects {
-        GroupEnd::Undone(UndoReason::Alone("one of its messages is suspected of ending its process".to_owned()))
+        GroupEnd::Undone(Undone::Alone("one of its messages is suspected of ending its process".to_owned()))
     } else if returned {
-        GroupEnd::Undone(UndoReason::Alone("one of its messages has come back as it was".to_owned()))
+        GroupEnd::Undone(Undone::Alone("one of its messages has come back as it was".to_owned()))
     } else {
         work.run(rows)
     };

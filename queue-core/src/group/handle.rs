@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use super::body::Entities;
-use super::end::{GroupEnd, GroupRow, Reservation, UndoReason};
+use super::end::{GroupEnd, GroupRow, Reservation, Undone};
 use super::reread::reread;
 use super::reserve::reserve;
 use super::savepoint::is_refusal;
 use super::work::{Handled, OpenGroup, conflict, undone};
-use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, Remainder, Revocation, SAVEPOINT};
+use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, Rest, Revocation, SAVEPOINT};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
@@ -50,7 +50,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         let were_shared = self.session.end_sharing();
         handled?;
         if were_shared && self.session.has_shared_settings().map_err(undone::<K, C>)? {
-            return Err(GroupEnd::Undone(UndoReason::Alone(HAS_SET.to_owned())));
+            return Err(GroupEnd::Undone(Undone::Alone(HAS_SET.to_owned())));
         }
         Ok(())
     }
@@ -70,8 +70,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             let (answer, panicked) = self.call(entity, row);
             if let Some(why) = self.plan.slot.revoked() {
                 drop_safely(answer);
-                let remainder = self.remainder_of_revoked(row, why);
-                return Err(self.ended_by(row, remainder));
+                let rest = self.remainder_of_revoked(row, why);
+                return Err(self.ended_by(row, rest));
             }
             let goes_on = left > 0 && !panicked && self.has_time();
             match answer {
@@ -133,14 +133,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                     Ok(outcome) => self.release(row, outcome, false)?,
                     Err(failure) => self.undo(row, failure)?,
                 }
-                return Err(GroupEnd::Undone(UndoReason::Alone("a handler ended the transaction".to_owned())));
+                return Err(GroupEnd::Undone(Undone::Alone("a handler ended the transaction".to_owned())));
             }
             match answer {
                 Ok(outcome) => self.decide(row, outcome),
                 Err(failure) => {
                     let why = match self.judge(row.tries, failure, &row.details) {
-                        Ok(_) => UndoReason::Alone("a message failed".to_owned()),
-                        Err(by) => UndoReason::Conflict(by.cause),
+                        Ok(_) => Undone::Alone("a message failed".to_owned()),
+                        Err(by) => Undone::Conflict(by.cause),
                     };
                     return Err(self.undo_all(rows, why));
                 }
@@ -149,7 +149,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         // Under one savepoint, each handler sees the settings that an earlier one has changed. A handler that changes
         // settings runs alone.
         let why = match self.session.has_other_settings() {
-            Ok(is_set) => is_set.then(|| UndoReason::Alone(HAS_SET.to_owned())),
+            Ok(is_set) => is_set.then(|| Undone::Alone(HAS_SET.to_owned())),
             // The release reports any other error.
             Err(error) => conflict::<C>(&error),
         };
@@ -158,7 +158,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         let Err(error) = self.session.control(RELEASE) else { return Ok(()) };
         let why = conflict::<C>(&error);
-        let why = why.unwrap_or_else(|| UndoReason::Alone(AttemptError::SwallowedError(error).to_string()));
+        let why = why.unwrap_or_else(|| Undone::Alone(AttemptError::SwallowedError(error).to_string()));
         Err(self.undo_all(rows, why))
     }
 
@@ -243,7 +243,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             let what =
                 "handle_group tried to commit the transaction of its group, which was refused; its effects are undone";
             self.remark = Some(what.to_owned());
-            return Err(GroupEnd::Undone(UndoReason::Alone(what.to_owned())));
+            return Err(GroupEnd::Undone(Undone::Alone(what.to_owned())));
         }
         match answer {
             Ok(None) if !has_used_connection => Ok(GroupAnswer::Untouched),
@@ -277,7 +277,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             }
         }
         match conflict {
-            Some(by) => Err(self.undo_all(rows, UndoReason::Conflict(by.cause))),
+            Some(by) => Err(self.undo_all(rows, Undone::Conflict(by.cause))),
             None if outcomes.len() == expected => Ok(GroupAnswer::Handled(outcomes)),
             None => Ok(GroupAnswer::NotHandled),
         }
@@ -338,15 +338,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
     }
 
-    /// Returns the remainder for a row whose handler ran when the transaction was taken away. Only the first handler
+    /// Returns the rest for a row whose handler ran when the transaction was taken away. Only the first handler
     /// had the whole timeout.
-    fn remainder_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Remainder {
+    fn remainder_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Rest {
         match why {
             Revocation::TimedOut if self.begun == 1 => {
-                let (settled, change) = self.after(row, AttemptError::TimedOut(self.plan.info.timeout));
-                Remainder::Record(settled, Box::new(change))
+                Rest::record(self.after(row, AttemptError::TimedOut(self.plan.info.timeout)))
             }
-            Revocation::TimedOut | Revocation::Shutdown => Remainder::Leave,
+            Revocation::TimedOut | Revocation::Shutdown => Rest::Leave,
         }
     }
 

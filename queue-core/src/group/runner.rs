@@ -5,13 +5,13 @@ use std::time::Instant;
 use diesel::result::QueryResult;
 
 use super::body::GroupBody;
-use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Offender, Reservation, UndoReason, WorkedGroup};
+use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Offender, Reservation, Undone, WorkedGroup};
 use super::group::work_group;
 use super::recover::settle_if_committed;
 use super::reread::Rereading;
 use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
-    AnyQueue, ErasedRow, InDoubt, Remainder, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, WorkerCalls,
+    AnyQueue, ErasedRow, InDoubt, Rest, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, WorkerCalls,
 };
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::claim::{PickedRows, Places};
@@ -89,7 +89,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         if let Some(remark) = &grouped.remark {
             self.runner.warn(remark);
         }
-        if matches!(grouped.end, GroupEnd::Undone(UndoReason::RowsChanged(_))) {
+        if matches!(grouped.end, GroupEnd::Undone(Undone::RowsChanged(_))) {
             self.rereading.is_needed();
         }
         if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
@@ -114,12 +114,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             GroupEnd::Idle => return Turn::Idle,
             GroupEnd::NotClaimed(error) => return self.runner.has_no_claim(holder, &error.into()),
             GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
-            GroupEnd::Undone(UndoReason::Conflict(cause)) => {
+            GroupEnd::Undone(Undone::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
                 self.runner.warn(&format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
-            GroupEnd::Undone(UndoReason::Alone(cause) | UndoReason::RowsChanged(cause)) => {
+            GroupEnd::Undone(Undone::Alone(cause) | Undone::RowsChanged(cause)) => {
                 let cause = self.runner.redacted(&cause);
                 tracing::debug!(
                     entity = self.runner.queue.sql.entity,
@@ -127,7 +127,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                     "the worker undid a group; its messages run one by one"
                 );
             }
-            GroupEnd::Undone(UndoReason::Shutdown) => tally.interrupted = interrupted,
+            GroupEnd::Undone(Undone::Shutdown) => tally.interrupted = interrupted,
             GroupEnd::EndedByHandler { reservation, before, offender, after } => {
                 self.after_end(holder, reservation, before, *offender, after, &mut tally);
             }
@@ -141,8 +141,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                     // Each row is recorded in a transaction of its own.
                     (None, None) => rows.into_iter().for_each(|row| {
                         let (unsettled, change) = (row.unsettled(), Box::new(row.change));
-                        let remainder = Remainder::Record(row.settled, change);
-                        tally.count(self.runner.conclude(holder, unsettled, remainder, &row.watch));
+                        let rest = Rest::Record(row.settled, change);
+                        tally.count(self.runner.conclude(holder, unsettled, rest, &row.watch));
                     }),
                 }
             }
@@ -165,8 +165,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         after: Vec<GroupRow<K>>,
         tally: &mut Tally,
     ) {
-        let Offender { row, mut remainder } = offender;
-        let is_recorded = matches!(remainder, Remainder::Record(..));
+        let Offender { row, mut rest } = offender;
+        let is_recorded = matches!(rest, Rest::Record(..));
         // An offender that is not recorded runs again, like the rows that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
         let mut fence = row.fence;
@@ -174,9 +174,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             match self.committed(holder, &reservation, &before, &left) {
                 Some(settled) => {
                     self.count_committed(tally, &before, settled);
-                    if let Remainder::Record(state, change) = remainder {
+                    if let Rest::Record(state, change) = rest {
                         fence = reservation.fence(fence);
-                        remainder = Remainder::RecordReserved(state, change);
+                        rest = Rest::RecordReserved(state, change);
                     }
                 }
                 None => before.iter().for_each(|_| tally.count(Turn::Interrupted)),
@@ -184,16 +184,16 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         } else {
             // The rows that were not written are as they were, and due.
             let (written, others): (Vec<_>, Vec<_>) = before.into_iter().partition(|row| row.written);
-            let why = match &remainder {
-                Remainder::Leave => "the poller took the transaction away",
-                _ => remainder.cause().unwrap_or("a handler has ended its group's transaction"),
+            let why = match &rest {
+                Rest::Leave => "the poller took the transaction away",
+                _ => rest.cause().unwrap_or("a handler has ended its group's transaction"),
             };
             self.find_out(holder, written, why.to_owned(), tally);
             others.iter().for_each(|_| tally.count(Turn::Interrupted));
         }
         let watch = row.watch.clone();
         let row = UnsettledRow { fence, ..row.into_unsettled() };
-        tally.count(self.runner.conclude(holder, row, remainder, &watch));
+        tally.count(self.runner.conclude(holder, row, rest, &watch));
     }
 
     /// Finds out whether a transaction that a handler ended was committed. If it was, it settles the rows. `None`: it was
@@ -235,9 +235,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         let committed = witness(&rows, &options).is_some_and(|row| {
             let reached = row.reached(&options);
             let (settled, since) = (row.settled, Instant::now());
-            let remainder = Remainder::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
+            let rest = Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
             // Its end is told with that of the others.
-            matches!(self.runner.conclude(holder, row.unsettled(), remainder, &Watch::default()), Turn::Settled(_))
+            matches!(self.runner.conclude(holder, row.unsettled(), rest, &Watch::default()), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);
@@ -264,10 +264,10 @@ fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
         }
         // A group that was closed early is as large as it should be.
         GroupEnd::Settled(rows) => GroupResult::Well { claimed: number(rows.len()), of: size },
-        GroupEnd::Undone(UndoReason::Conflict(_))
+        GroupEnd::Undone(Undone::Conflict(_))
         | GroupEnd::Unknown(..)
-        | GroupEnd::EndedByUnknown { why: Some(UndoReason::Conflict(_)), .. } => GroupResult::Conflict,
-        GroupEnd::EndedByHandler { offender, .. } if matches!(offender.remainder, Remainder::Postpone(_)) => {
+        | GroupEnd::EndedByUnknown { why: Some(Undone::Conflict(_)), .. } => GroupResult::Conflict,
+        GroupEnd::EndedByHandler { offender, .. } if matches!(offender.rest, Rest::Postpone(_)) => {
             GroupResult::Conflict
         }
         GroupEnd::Undone(_) | GroupEnd::EndedByHandler { .. } | GroupEnd::EndedByUnknown { .. } => {

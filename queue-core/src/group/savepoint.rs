@@ -2,9 +2,9 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{GroupEnd, GroupRow, UndoReason};
+use super::end::{GroupEnd, GroupRow, Undone};
 use super::work::{Handled, OpenGroup, conflict, undone, write};
-use crate::attempt::{AttemptError, Interruption, RELEASE, ROLLBACK_TO, Remainder, SAVEPOINT, is_interruption};
+use crate::attempt::{AttemptError, Interruption, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, message_of};
 use crate::entity::Key;
 use crate::fault::fail_point;
@@ -53,9 +53,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 return self.not_released(row, error, has_ended);
             }
             Some(Err(error)) if says_of_row(&error) => {
-                return Err(GroupEnd::Undone(UndoReason::RowsChanged(error.to_string())));
+                return Err(GroupEnd::Undone(Undone::RowsChanged(error.to_string())));
             }
-            Some(Err(error)) => return Err(GroupEnd::Undone(UndoReason::Alone(error.to_string()))),
+            Some(Err(error)) => return Err(GroupEnd::Undone(Undone::Alone(error.to_string()))),
             None => {
                 if let Err(error) = self.session.control(RELEASE) {
                     return self.not_released(row, error, has_ended);
@@ -90,8 +90,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// transaction, or has tried to.
     fn not_released(&mut self, row: &GroupRow<K>, error: DieselError, has_ended: bool) -> Handled<K> {
         if has_ended && is_refusal::<C>(&error) {
-            let (settled, change) = self.after(row, AttemptError::GroupCommitRefused);
-            return Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))));
+            return Err(self.ended_by(row, Rest::record(self.after(row, AttemptError::GroupCommitRefused))));
         }
         if is_interruption::<C>(&error) {
             return Err(self.interrupted(row, Interruption::of::<C>(&error)));
@@ -102,8 +101,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             self.decided.push(row.decided(settled, change, false));
             return Ok(());
         }
-        let (settled, change) = self.after(row, AttemptError::TransactionEnded(error));
-        Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
+        Err(self.ended_by(row, Rest::record(self.after(row, AttemptError::TransactionEnded(error)))))
     }
 
     /// Undoes the handler's writes. The savepoint stays for the next message.
@@ -128,10 +126,10 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                     };
                     change.error = ErrorText::Set(self.plan.rules.texts.of(&error));
                 }
-                Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
+                Err(self.ended_by(row, Rest::record((settled, change))))
             }
             // The savepoint existed, so nobody has ended the transaction, and nothing of it will be committed.
-            (Err(by), Ok(())) => Err(GroupEnd::Undone(UndoReason::Conflict(by.cause))),
+            (Err(by), Ok(())) => Err(GroupEnd::Undone(Undone::Conflict(by.cause))),
             (Err(by), Err(_)) => Err(self.interrupted(row, by)),
             (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
                 Err(self.interrupted(row, Interruption::of::<C>(&error)))
@@ -141,7 +139,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                     let error = AttemptError::FailedAndEnded(text);
                     change.error = ErrorText::Set(self.plan.rules.texts.of(&error));
                 }
-                Err(self.ended_by(row, Remainder::Record(settled, Box::new(change))))
+                Err(self.ended_by(row, Rest::record((settled, change))))
             }
         }
     }
@@ -160,11 +158,11 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     }
 
     /// Undoes all writes of the handlers, if the transaction is still ours.
-    pub(crate) fn undo_all(&mut self, rows: &[GroupRow<K>], why: UndoReason) -> GroupEnd<K> {
+    pub(crate) fn undo_all(&mut self, rows: &[GroupRow<K>], why: Undone) -> GroupEnd<K> {
         match (self.session.control(ROLLBACK_TO), why) {
             (Ok(()), why) => GroupEnd::Undone(why),
             // MySQL has rolled back the whole transaction if it chose it to end a deadlock.
-            (Err(_), UndoReason::Conflict(cause)) => self.ended_by_unknown(rows, Some(UndoReason::Conflict(cause))),
+            (Err(_), Undone::Conflict(cause)) => self.ended_by_unknown(rows, Some(Undone::Conflict(cause))),
             (Err(error), _) => self.ended_by_unknown(rows, conflict::<C>(&error)),
         }
     }

@@ -6,9 +6,9 @@ use std::time::Instant;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::body::GroupBody;
-use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, UndoReason};
+use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
 use super::reread::Rereading;
-use crate::attempt::{AttemptError, Interruption, Plan, Remainder, Revocation, WorkerCalls, is_interruption};
+use crate::attempt::{AttemptError, Interruption, Plan, Rest, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::Key;
 use crate::handler::{Failure, Outcome, Panicked};
@@ -52,20 +52,20 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         self.decided.push(row.decided(settled, change, false));
     }
 
-    pub(crate) fn revoked(&self, why: Revocation) -> UndoReason {
+    pub(crate) fn revoked(&self, why: Revocation) -> Undone {
         match why {
             // The handler that was running may have had only a part of the timeout.
-            Revocation::TimedOut => UndoReason::Alone(AttemptError::TimedOut(self.plan.info.timeout).to_string()),
-            Revocation::Shutdown => UndoReason::Shutdown,
+            Revocation::TimedOut => Undone::Alone(AttemptError::TimedOut(self.plan.info.timeout).to_string()),
+            Revocation::Shutdown => Undone::Shutdown,
         }
     }
 
     /// Returns the end of a group whose transaction the handler of this row may have ended.
-    pub(crate) fn ended_by(&mut self, row: &GroupRow<K>, remainder: Remainder) -> GroupEnd<K> {
+    pub(crate) fn ended_by(&mut self, row: &GroupRow<K>, rest: Rest) -> GroupEnd<K> {
         GroupEnd::EndedByHandler {
             reservation: self.reservation.take(),
             before: std::mem::take(&mut self.decided),
-            offender: Box::new(Offender { row: row.clone(), remainder }),
+            offender: Box::new(Offender { row: row.clone(), rest }),
             after: Vec::new(),
         }
     }
@@ -75,13 +75,13 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         // The group was the victim of a deadlock. Its rows are as they were, and prove nothing: others may have
         // processed them since.
         if self.reservation.is_none() && by.rolls_back {
-            return GroupEnd::Undone(UndoReason::Conflict(by.cause));
+            return GroupEnd::Undone(Undone::Conflict(by.cause));
         }
-        self.ended_by(row, Remainder::Postpone(by))
+        self.ended_by(row, Rest::Postpone(by))
     }
 
     /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
-    pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<UndoReason>) -> GroupEnd<K> {
+    pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<Undone>) -> GroupEnd<K> {
         let rows = rows[..self.begun].iter().map(|row| row.in_doubt(&self.plan.rules)).collect();
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
@@ -119,7 +119,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 /// Returns the end of a group after an error of a statement that was not a handler's.
 pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> GroupEnd<K> {
     let cause = error.to_string();
-    GroupEnd::Undone(if is_interruption::<C>(&error) { UndoReason::Conflict(cause) } else { UndoReason::Alone(cause) })
+    GroupEnd::Undone(if is_interruption::<C>(&error) { Undone::Conflict(cause) } else { Undone::Alone(cause) })
 }
 
 /// Writes the new state of one row, under the fence and on exactly one row.
@@ -141,7 +141,7 @@ pub(crate) fn expect_rows<K, C: QueueConnection>(
         Ok(rows) if rows == expected => Ok(()),
         Ok(rows) => {
             let what = format!("{rows} rows were settled instead of {expected}");
-            Err(GroupEnd::Undone(UndoReason::RowsChanged(what)))
+            Err(GroupEnd::Undone(Undone::RowsChanged(what)))
         }
         Err(error) => Err(undone::<K, C>(error)),
     }
@@ -149,6 +149,6 @@ pub(crate) fn expect_rows<K, C: QueueConnection>(
 
 pub(crate) type Handled<K> = Result<(), GroupEnd<K>>;
 
-pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<UndoReason> {
-    is_interruption::<C>(error).then(|| UndoReason::Conflict(error.to_string()))
+pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Undone> {
+    is_interruption::<C>(error).then(|| Undone::Conflict(error.to_string()))
 }

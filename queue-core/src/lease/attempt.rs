@@ -3,54 +3,31 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner, leave};
-use crate::attempt::{
-    AttemptBody, AttemptError, ClaimPlan, Conclusion, InDoubt, LockedRow, Plan, Remainder, Runner, SettledRow, Slot,
-    Turn, in_transaction, is_refusal, record, settle_claimed,
-};
-use crate::backend::{ErrorClass, HOLD, QueueConnection, Session, SessionHolder};
+use super::settle::{Written, taken_away};
+use crate::attempt::{AttemptBody, AttemptError, ClaimPlan, LockedRow, Plan, Rest, Runner, Slot, Turn, settle_claimed};
+use crate::backend::{HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
-use crate::entity::{Key, Retry, RetryPolicy, jittered};
+use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::error::Error;
 use crate::event::Ending;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseLost, PanicSafeDrop, Panicked};
-use crate::row::{ErrorText, Fence, QueueState, Settlement, failure_text};
-use crate::statement::{Change, Next, literal, time_literal};
-
-/// How long an attempt waits before it writes its answer again, after a conflict or a lost connection.
-const BACKOFF: Retry = Retry::exponential(Duration::from_millis(10)).max(Duration::from_secs(1));
+use crate::row::{ErrorText, Fence, QueueState};
+use crate::statement::{literal, time_literal};
 
 /// How often, and after which pause, an attempt asks for the lock of its queue while other workers check whose turn it
 /// is.
 const EXCLUDED_TRIES: u32 = 20;
 
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
-
-/// The result of one transaction for the answer.
-pub(crate) enum Written {
-    /// The row's new state is committed.
-    Settled(Settlement),
-    /// The row is in another state than the one in which this attempt left it: nothing was written.
-    Overtaken,
-    /// The poller shuts down, and the row is given back.
-    Revoked,
-    /// Nothing was written, for a reason that may pass.
-    NotYet(String),
-    /// The attempt failed, and the failure is to be recorded in another transaction.
-    Failed(Settlement, Change),
-    /// The database refuses to write this on this row, for this reason.
-    Refused(String),
-    /// It took too long, and another thread has recorded that.
-    GivenUp,
-}
 
 /// The message of a call, and its answer.
 type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a AttemptBody<'a, C>);
@@ -197,102 +174,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         })
     }
 
-    /// Records a failure, again and again until it is written or the lease ends.
-    fn settle_failure(&self, holder: &mut SessionHolder<C>, held: &WatchedRow<K>, failure: &Failure) -> Turn {
-        let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
-        self.record_again_and_again(holder, held, settled, &change)
-    }
-
-    /// Records a new state that is decided already, again and again until it is written or the lease ends.
-    pub(crate) fn record_again_and_again(
-        &self,
-        holder: &mut SessionHolder<C>,
-        held: &WatchedRow<K>,
-        settled: Settlement,
-        change: &Change,
-    ) -> Turn {
-        self.persist(held, &mut || self.record(holder, held, settled, change).inspect_err(|_| holder.close()))
-    }
-
-    /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
-    /// written now, the end of the lease will show it.
-    pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, LateRow { row, timeout }: &LateRow<K>) -> Turn {
-        let (settled, change) =
-            self.rules.after_failure(row.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &row.details);
-        let recorded = self.record(holder, row, settled, &change);
-        self.leased_rows.remove(&row.held);
-        match recorded {
-            Ok(Written::Settled(settled)) => Turn::Settled(settled),
-            Ok(Written::Overtaken) => {
-                row.watch.ends(Ending::LeaseLost, None, None);
-                Turn::Lost
-            }
-            Ok(_) => Turn::Interrupted,
-            Err(error) => {
-                self.warn(&format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
-                holder.close();
-                Turn::Interrupted
-            }
-        }
-    }
-
-    /// Writes again and again until something is written, or the row's lease may have ended.
-    fn persist(&self, held: &WatchedRow<K>, write: &mut dyn FnMut() -> Result<Written, Error>) -> Turn {
-        let until = held.clock.holds_until();
-        for tries in 1.. {
-            let cause = match write() {
-                Ok(Written::Settled(settled)) => {
-                    self.due_rows.is_written(&held.key);
-                    return Turn::Settled(settled);
-                }
-                Ok(Written::Overtaken) => return Turn::Lost,
-                Ok(Written::Revoked) => return Turn::Interrupted,
-                Ok(Written::GivenUp) => return Turn::GivenUp,
-                Ok(Written::Refused(cause)) => {
-                    let what = "the database refuses to write the end of an attempt on row";
-                    self.warn(&format!("{what} {}: {cause}", held.key));
-                    held.watch.ends(Ending::Refused, Some(&self.redacted(&cause)), None);
-                    return Turn::Refused;
-                }
-                Ok(Written::Failed(..)) => "a failure was not recorded".to_owned(),
-                Ok(Written::NotYet(cause)) => cause,
-                Err(error) => failure_text(&error, 500),
-            };
-            self.warn(&format!("the end of an attempt cannot be written yet: {cause}"));
-            if !rest(held, until, tries) {
-                held.watch.is_interrupted(&cause);
-                break;
-            }
-        }
-        // The row becomes due when its lease ends.
-        Turn::Trouble
-    }
-
-    /// Finds out again and again what a transaction wrote whose answer to COMMIT was lost, until the row's lease may
-    /// have ended.
-    pub(crate) fn find_out(
-        &self,
-        holder: &mut SessionHolder<C>,
-        held: &WatchedRow<K>,
-        in_doubt: &InDoubt,
-    ) -> Option<Written> {
-        let until = held.clock.holds_until();
-        for tries in 1.. {
-            let found = holder.session().and_then(|session| Ok(self.written_in_doubt(session, held, in_doubt)?));
-            match found.inspect_err(|_| holder.close()) {
-                Ok(written) => return Some(written),
-                Err(error) => {
-                    let cause = failure_text(&error, 500);
-                    self.warn(&format!("cannot yet tell whether the commit succeeded: {cause}"));
-                    if !rest(held, until, tries) {
-                        break;
-                    }
-                }
-            }
-        }
-        None
-    }
-
     /// Runs one transaction: it locks the row and checks that it is still ours, applies the answer, settles and
     /// commits.
     fn apply(
@@ -314,33 +195,32 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         fail_point("lease-locked");
         slot.enter(session.id, self.info.timeout);
         slot.hold(Box::new(LateRow { row: held.clone(), timeout: self.info.timeout }), &[&held.watch]);
-        if let Some(written) = taken_away(held) {
+        if let Some(turn) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
-            return Ok(written);
+            return Ok(Written::Ended(turn));
         }
         let plan = Plan { served: &self.served, handler: answer, slot, claim: ClaimPlan::none() };
         let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
         let (fence, before, tries, watch) = (*fence, *before, *tries, &held.watch);
         let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint, watch };
-        let SettledRow { result, session_is_sound, .. } =
-            settle_claimed(session, &plan, row, Ok(Box::new(message)), None);
+        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(Box::new(message)), None);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
             holder.close();
         }
         if given_up {
-            return Ok(Written::GivenUp);
+            return Ok(Written::Ended(Turn::GivenUp));
         }
         fail_point("lease-applied");
         match result {
-            Ok(settled) => Ok(Written::Settled(settled)),
-            Err(Remainder::Postpone(interruption)) => Ok(Written::NotYet(interruption.cause)),
-            Err(Remainder::Record(settled, change) | Remainder::RecordReserved(settled, change)) => {
+            Ok(settled) => Ok(Written::Ended(Turn::Settled(settled))),
+            Err(Rest::Postpone(interruption)) => Ok(Written::NotYet(interruption.cause)),
+            Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
                 Ok(Written::Failed(settled, *change))
             }
-            Err(Remainder::Leave) => Ok(Written::Revoked),
-            Err(Remainder::FindOut(in_doubt)) => Ok(self.written_in_doubt(holder.session()?, held, &in_doubt)?),
+            Err(Rest::Leave) => Ok(Written::Ended(Turn::Interrupted)),
+            Err(Rest::FindOut(in_doubt)) => Ok(self.written_in_doubt(holder.session()?, held, &in_doubt)?),
         }
     }
 
@@ -354,32 +234,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     ) -> QueryResult<Result<bool, Written>> {
         let at_once = if places.is_none() { self.hold_at_once(session, held)? } else { None };
         if let Some(is_held) = at_once {
-            return Ok(if is_held { Ok(true) } else { Err(Written::Overtaken) });
+            return Ok(if is_held { Ok(true) } else { Err(Written::Ended(Turn::Lost)) });
         }
         session.begin()?;
         let Some(written) = self.hindrance(session, held, places)? else { return Ok(Ok(false)) };
         C::TransactionManager::rollback_transaction(&mut **session)?;
         Ok(Err(written))
-    }
-
-    /// Finds out what a transaction wrote whose answer to COMMIT was lost.
-    fn written_in_doubt(
-        &self,
-        session: &mut Session<C>,
-        held: &WatchedRow<K>,
-        in_doubt: &InDoubt,
-    ) -> QueryResult<Written> {
-        Ok(match self.served.find_out(session, &held.key, held.fence, in_doubt)? {
-            Conclusion::Settled(settled) => {
-                let change = in_doubt.change.iter();
-                change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
-                Written::Settled(settled)
-            }
-            Conclusion::Overtaken => Written::Overtaken,
-            Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => {
-                Written::NotYet(in_doubt.cause.clone())
-            }
-        })
     }
 
     /// Begins the transaction, locks the row and sets the handler's savepoint in one round trip, if possible. `false`:
@@ -408,83 +268,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         for tries in 1.. {
             match self.standing(connection, held, places)? {
                 Standing::Holds => break,
-                Standing::Lost => return Ok(Some(Written::Overtaken)),
+                Standing::Lost => return Ok(Some(Written::Ended(Turn::Lost))),
                 Standing::Unknown if tries == EXCLUDED_TRIES => {
                     return Ok(Some(Written::NotYet("other workers hold the queue's lock".to_owned())));
                 }
                 Standing::Unknown => thread::sleep(EXCLUDED_PAUSE),
             }
         }
-        Ok((!self.queue.is_still(connection, &held.key, held.fence)?).then_some(Written::Overtaken))
-    }
-
-    /// Records a failure in a transaction of its own.
-    fn record(
-        &self,
-        holder: &mut SessionHolder<C>,
-        held: &WatchedRow<K>,
-        settled: Settlement,
-        change: &Change,
-    ) -> Result<Written, Error> {
-        let _writing = self.turn_to_write();
-        let session = holder.session()?;
-        let settle = |connection: &mut C, change: &Change| {
-            // Under the lock, so that a row that was given back meanwhile is not mistaken for this attempt's row.
-            if !self.queue.is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
-                return Ok(0);
-            }
-            self.queue.settle(connection, &held.key, held.fence, change)
-        };
-        match record(&mut **session, change, &settle) {
-            Ok(1) => {
-                self.rules.teller.settled(&held.key, settled, change, &held.watch);
-                Ok(Written::Settled(settled))
-            }
-            Ok(_) => Ok(taken_away(held).unwrap_or(Written::Overtaken)),
-            Err(error) if matches!(C::classify(&error), ErrorClass::Conflict | ErrorClass::NoRoom) => {
-                Ok(Written::NotYet(error.to_string()))
-            }
-            Err(error) if is_refusal::<C>(&error) => {
-                let cause = failure_text(&error, 500);
-                self.note_on_leased(session, held, &change.error)?;
-                Ok(Written::Refused(cause))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Notes on a row what the database allows after it has refused to settle it: the reason, and that the row waits.
-    /// If it allows nothing, the row becomes due when its lease ends.
-    fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<K>, text: &ErrorText) -> Result<(), Error> {
-        let pause = self.due_rows.refused_rows.pause_of(&held.key).max(self.length());
-        for error in [text.clone(), ErrorText::Keep] {
-            let change = Change { next: Some(Next::In(pause)), error, unless_stopped: true, ..Change::default() };
-            match in_transaction(connection, |connection| self.queue.settle(connection, &held.key, held.fence, &change))
-            {
-                Err(error) if is_refusal::<C>(&error) => {}
-                noted => return noted.map(drop).map_err(Error::from),
-            }
-        }
-        Ok(self.try_writing(connection, &held.key, held.fence)?)
-    }
-}
-
-/// Waits before the next of so many tries to write the end of an attempt. Returns at once if it would come too late.
-fn rest<K>(held: &LeasedRow<K>, until: Instant, tries: u32) -> bool {
-    let pause = jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64());
-    if Instant::now() + pause >= until || held.clock.ended() == Some(LeaseLost::Shutdown) {
-        return false;
-    }
-    thread::sleep(pause);
-    true
-}
-
-/// Returns the result of an attempt whose row this process has taken away: it writes nothing. The row may be in the
-/// very state again in which the attempt left it.
-pub(crate) fn taken_away<K>(held: &LeasedRow<K>) -> Option<Written> {
-    match held.clock.ended()? {
-        LeaseLost::Shutdown => Some(Written::Revoked),
-        LeaseLost::Overtaken => Some(Written::Overtaken),
-        LeaseLost::Unconfirmed | LeaseLost::TimedOut => None,
+        Ok((!self.queue.is_still(connection, &held.key, held.fence)?).then_some(Written::Ended(Turn::Lost)))
     }
 }

@@ -14,6 +14,7 @@ mod give_back;
 mod heartbeat;
 mod leased_rows;
 mod runner;
+mod settle;
 mod together;
 mod turns;
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::attempt::{Written, taken_away};
 use super::calls::{Calls, EndedCall};
 use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
+use super::settle::taken_away;
 use crate::attempt::{AttemptError, InDoubt, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, Tally, Turn, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::entity::Key;
@@ -122,7 +122,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 calls.sizes.lock().went_well();
                 for (EndedCall { row, .. }, DecidedRow { settled, change, .. }) in applied.iter().zip(&decided) {
                     self.rules.teller.settled(&row.key, *settled, change, &row.watch);
-                    tally.count(self.is_settled(row, *settled));
+                    tally.count(self.note_settled(row, *settled));
                 }
             }
             Err(Uncommitted::Undone(why)) => {
@@ -155,7 +155,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Notes that a row's new state is committed.
-    fn is_settled(&self, row: &WatchedRow<K>, settled: Settlement) -> Turn {
+    fn note_settled(&self, row: &WatchedRow<K>, settled: Settlement) -> Turn {
         let _span = self.span(row).entered();
         self.due_rows.is_written(&row.key);
         self.leased_rows.remove(&row.held);
@@ -411,8 +411,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             let in_doubt = InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) };
             let found = catch_unwind(AssertUnwindSafe(|| self.find_out(holder, row, &in_doubt)));
             match found {
-                Ok(Some(Written::Settled(found))) => tally.count(self.is_settled(row, found)),
-                Ok(_) => others.push(ended),
+                Ok(Some(found)) => tally.count(self.note_settled(row, found)),
+                Ok(None) => others.push(ended),
                 Err(panic) => {
                     // The driver's. Alone, the row shows what has become of it.
                     std::mem::forget(panic);

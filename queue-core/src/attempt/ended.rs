@@ -1,0 +1,221 @@
+//! How an attempt and a turn end, and what is left to do for a row whose transaction is gone.
+
+use std::time::Instant as LocalTime;
+
+use diesel::result::Error as DieselError;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::claim::ClaimedAs;
+use crate::event::Watch;
+use crate::row::{Details, Fence, Instant, RowKey, Settlement};
+use crate::statement::Change;
+
+/// The number of rows that a poller has processed, by result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Rows that became `SUCCESS` or were removed by their handler.
+    pub succeeded: u64,
+    /// Rows that failed and will be retried.
+    pub retried: u64,
+    /// Rows that became `FAILED`, or whose run failed for good while their schedule goes on.
+    pub failed: u64,
+    /// Rows that run again later without a failure, including those whose scheduled run came too late.
+    pub again: u64,
+    /// Rows that went on to another stage.
+    pub advanced: u64,
+    /// Rows that became `SKIPPED`.
+    pub skipped: u64,
+    /// Attempts that ended without recording anything, because of a conflict, a lost connection or a shutdown.
+    pub interrupted: u64,
+    /// Attempts whose end the database refused to write on their row, because of a constraint or a trigger. Such a row
+    /// stays due and is tried again after pauses that grow to an hour.
+    #[serde(default)]
+    pub refused: u64,
+    /// Attempts in lease mode that no longer held their row when they ended. They wrote nothing.
+    pub lost: u64,
+}
+
+impl Tally {
+    /// Counts the result of a row, or of the rows of a group.
+    pub(crate) fn count(&mut self, turn: Turn) {
+        match turn {
+            Turn::Settled(Settlement::Succeeded | Settlement::Deleted) => self.succeeded += 1,
+            Turn::Settled(Settlement::Retried) => self.retried += 1,
+            Turn::Settled(Settlement::Failed) => self.failed += 1,
+            Turn::Settled(Settlement::Again) => self.again += 1,
+            Turn::Settled(Settlement::Advanced) => self.advanced += 1,
+            Turn::Settled(Settlement::Skipped) => self.skipped += 1,
+            Turn::Interrupted => self.interrupted += 1,
+            Turn::Refused => self.refused += 1,
+            Turn::Lost => self.lost += 1,
+            Turn::Group(rows) => {
+                self.succeeded += rows.succeeded;
+                self.retried += rows.retried;
+                self.failed += rows.failed;
+                self.again += rows.again;
+                self.advanced += rows.advanced;
+                self.skipped += rows.skipped;
+                self.interrupted += rows.interrupted;
+                self.refused += rows.refused;
+                self.lost += rows.lost;
+            }
+            Turn::Idle | Turn::Suspect | Turn::GivenUp | Turn::Trouble => {}
+        }
+    }
+}
+
+/// The result of a worker's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing was due.
+    Idle,
+    /// A row's new state was committed.
+    Settled(Settlement),
+    /// A row was claimed, but nothing was recorded: it is due again.
+    Interrupted,
+    /// The database refused to write on the claimed row. The row is left alone for a while.
+    Refused,
+    /// The attempt no longer held the row when it ended.
+    Lost,
+    /// Several rows were claimed, with these results.
+    Group(Tally),
+    /// The claimed row is suspected of ending its process: the worker takes another turn, alone in the process.
+    Suspect,
+    /// A handler returned long after its timeout, and another thread has recorded that already.
+    GivenUp,
+    /// The database returned an error: the worker waits before its next turn.
+    Trouble,
+}
+
+/// How an attempt in transaction mode ended.
+pub(crate) struct Attempted<K> {
+    pub(crate) end: End<K>,
+    /// Whether the session may be used again.
+    pub(crate) session_is_sound: bool,
+}
+
+pub(crate) enum End<K> {
+    /// No row was due, or others hold the due rows.
+    Idle,
+    /// Nothing was claimed, because the database returned an error.
+    NotClaimed(DieselError),
+    /// The end of the turn is known.
+    Known(Turn),
+    /// The message's transaction is gone; the rest is to be written in another one.
+    Unsettled(Box<UnsettledRow<K>>, Rest, Watch),
+}
+
+impl<K> Attempted<K> {
+    /// An attempt after which the session may be used again.
+    pub(crate) fn sound(end: End<K>) -> Self {
+        Attempted { end, session_is_sound: true }
+    }
+
+    /// An attempt after which the session is closed.
+    pub(crate) fn lost(end: End<K>) -> Self {
+        Attempted { end, session_is_sound: false }
+    }
+}
+
+/// A row whose attempt is to be recorded in another transaction than its own.
+#[derive(Debug, Clone)]
+pub(crate) struct UnsettledRow<K> {
+    pub(crate) key: RowKey<K>,
+    pub(crate) fence: Fence,
+    /// When the row was due, if that is known.
+    pub(crate) due: Option<Instant>,
+    pub(crate) details: Details,
+    /// The state by which this process recognizes the row if a trigger restores its old values.
+    pub(crate) claimed_as: Option<ClaimedAs>,
+}
+
+/// The work that is left for a row whose transaction is gone.
+pub(crate) enum Rest {
+    /// A conflict, a lost connection or a full disk: no try is used.
+    Postpone(Interruption),
+    /// The attempt failed: record it.
+    Record(Settlement, Box<Change>),
+    /// The same for a row that its group has reserved, and that is not due for this reason.
+    RecordReserved(Settlement, Box<Change>),
+    /// The answer to COMMIT was lost: find out whether the row reached its new state.
+    FindOut(Box<InDoubt>),
+    /// The poller shut down: leave the row as it was.
+    Leave,
+}
+
+impl Rest {
+    /// Returns what is left for a row whose new state is decided and not written.
+    pub(crate) fn record((settled, change): (Settlement, Change)) -> Self {
+        Rest::Record(settled, Box::new(change))
+    }
+
+    /// Returns why the attempt was interrupted, or why its end is not known.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        match self {
+            Rest::Postpone(interruption) => Some(&interruption.cause),
+            Rest::FindOut(in_doubt) => Some(&in_doubt.cause),
+            _ => None,
+        }
+    }
+
+    /// Returns the text of the failure that is to be recorded.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        let Rest::Record(_, change) = self else { return None };
+        change.error.text()
+    }
+}
+
+/// A new state of a row that may or may not be committed.
+pub(crate) struct InDoubt {
+    pub(crate) settled: Settlement,
+    /// The state. `None`: the row was removed.
+    pub(crate) reached: Option<Fence>,
+    /// The error that came instead of the answer to COMMIT.
+    pub(crate) cause: String,
+    /// When it came.
+    pub(crate) since: LocalTime,
+    /// The change to log if it is committed. `None`: the caller logs it.
+    pub(crate) change: Option<Change>,
+}
+
+/// The interruption of an attempt.
+pub(crate) struct Interruption {
+    pub(crate) cause: String,
+    /// Whether the server has rolled the whole transaction back.
+    pub(crate) rolls_back: bool,
+    /// Whether the server had no room left to write.
+    pub(crate) disk_is_full: bool,
+}
+
+impl Interruption {
+    pub(crate) fn of<C: QueueConnection>(error: &DieselError) -> Self {
+        Interruption::with_text::<C>(error, error.to_string())
+    }
+
+    /// Makes an interruption with this text.
+    pub(crate) fn with_text<C: QueueConnection>(error: &DieselError, cause: String) -> Self {
+        Interruption { cause, rolls_back: C::rolls_back(error), disk_is_full: C::classify(error) == ErrorClass::NoRoom }
+    }
+}
+
+pub(crate) fn is_interruption<C: QueueConnection>(error: &DieselError) -> bool {
+    C::classify(error) != ErrorClass::Other
+}
+
+/// The result of writing the rest of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conclusion {
+    /// The row's new state is committed.
+    Settled(Settlement),
+    /// Nothing was recorded; the row is due again, now or a little later.
+    Interrupted,
+    /// Another session has changed the row meanwhile, so there was nothing to write.
+    Overtaken,
+    /// The database refuses to write this on this row. `is_noted`: the row is due later, and gives the reason if the
+    /// database allows that.
+    Refused { is_noted: bool },
+    /// Nothing is written on the row although the database reports no error: a trigger keeps it as it is.
+    Kept,
+}
