@@ -18,6 +18,7 @@ mod runner;
 mod schema_on;
 mod served_queue;
 mod settle_rules;
+mod size;
 mod slot;
 mod teller;
 mod transaction_runner;
@@ -41,5 +42,6 @@ pub(crate) use self::runner::{
 };
 pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
+pub(crate) use self::size::Size;
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};
 pub(crate) use self::transaction_runner::TransactionRunner;

@@ -11,7 +11,6 @@ mod reread;
 mod reserve;
 mod runner;
 mod savepoint;
-mod size;
 mod work;
 
 pub(crate) use self::runner::GroupRunner;

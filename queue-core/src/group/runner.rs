@@ -9,9 +9,8 @@ use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Offender, Reservatio
 use super::group::work_group;
 use super::recover::settle_if_committed;
 use super::reread::Rereading;
-use super::size::{GroupResult, GroupSize};
 use crate::attempt::{
-    AnyQueue, ErasedRow, InDoubt, Rest, Runner, Slot, Tally, TransactionRunner, Turn, UnsettledRow, WorkerCalls,
+    AnyQueue, ErasedRow, InDoubt, Rest, Runner, Size, Slot, Tally, TransactionRunner, Turn, UnsettledRow, WorkerCalls,
 };
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::claim::{PickedRows, Places};
@@ -26,7 +25,7 @@ use crate::statement::Next;
 pub(crate) struct GroupRunner<K: Key, C: QueueConnection> {
     runner: TransactionRunner<K, C>,
     handler: Box<dyn GroupBody<C>>,
-    size: Mutex<GroupSize>,
+    size: Mutex<Size>,
     rereading: Rereading,
 }
 
@@ -34,20 +33,16 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     pub(crate) fn new(runner: TransactionRunner<K, C>, handler: Box<dyn GroupBody<C>>) -> Self {
         let settings = &runner.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
-        GroupRunner { size: Mutex::new(GroupSize::new(most)), rereading: Rereading::new(), runner, handler }
-    }
-
-    fn learn(&self, result: GroupResult) {
-        self.size.lock().learn(result, Instant::now());
+        GroupRunner { size: Mutex::new(Size::new(1, most)), rereading: Rereading::new(), runner, handler }
     }
 
     /// Attempts one message as in transaction mode.
     fn turn_alone(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
         let turn = self.runner.turn(holder, slot, worker);
         match turn {
-            Turn::Idle => self.learn(GroupResult::Idle),
-            Turn::Settled(settled) if settled.is_failure() => self.learn(GroupResult::WithFailure { of: 1 }),
-            Turn::Settled(_) => self.learn(GroupResult::Well { claimed: 1, of: 1 }),
+            Turn::Idle => self.size.lock().note_idle(),
+            Turn::Settled(settled) if settled.is_failure() => self.size.lock().note_failure(1),
+            Turn::Settled(_) => self.size.lock().note_claim(1, 1),
             // Such a message says nothing about groups.
             _ => {}
         }
@@ -100,9 +95,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
             rows.claim_floor.keep();
         }
-        if let Some(result) = lesson(&grouped, size) {
-            self.learn(result);
-        }
+        learn(&mut self.size.lock(), &grouped, size);
         Some(self.conclude(holder, grouped.end, grouped.begun))
     }
 
@@ -253,27 +246,25 @@ fn witness<'a, K>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a De
     moved.max_by_key(|row| row.change.next == Some(Next::Never))
 }
 
-/// Returns what the end of a group means for the next one's size.
-fn lesson<K>(grouped: &WorkedGroup<K>, size: u32) -> Option<GroupResult> {
+/// Sets the size of the next group by the end of this one, which was to have this size.
+fn learn<K>(next: &mut Size, grouped: &WorkedGroup<K>, size: u32) {
     let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
-    Some(match &grouped.end {
-        GroupEnd::Idle => GroupResult::Idle,
-        GroupEnd::NotClaimed(_) => return None,
-        GroupEnd::Settled(rows) if rows.iter().any(|row| row.settled.is_failure()) => {
-            GroupResult::WithFailure { of: size }
-        }
+    match &grouped.end {
+        GroupEnd::Idle => next.note_idle(),
+        GroupEnd::NotClaimed(_) => {}
+        GroupEnd::Settled(rows) if rows.iter().any(|row| row.settled.is_failure()) => next.note_failure(size),
         // A group that was closed early is as large as it should be.
-        GroupEnd::Settled(rows) => GroupResult::Well { claimed: number(rows.len()), of: size },
+        GroupEnd::Settled(rows) => next.note_claim(number(rows.len()), size),
         GroupEnd::Undone(Undone::Conflict(_))
         | GroupEnd::Unknown(..)
-        | GroupEnd::EndedByUnknown { why: Some(Undone::Conflict(_)), .. } => GroupResult::Conflict,
+        | GroupEnd::EndedByUnknown { why: Some(Undone::Conflict(_)), .. } => next.note_conflict(Instant::now()),
         GroupEnd::EndedByHandler { offender, .. } if matches!(offender.rest, Rest::Postpone(_)) => {
-            GroupResult::Conflict
+            next.note_conflict(Instant::now());
         }
         GroupEnd::Undone(_) | GroupEnd::EndedByHandler { .. } | GroupEnd::EndedByUnknown { .. } => {
-            GroupResult::Undone(number(grouped.claimed))
+            next.note_undone(number(grouped.claimed));
         }
-    })
+    }
 }
 
 impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
@@ -309,7 +300,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
             Err(row) => return self.runner.give_up(holder, slot, row),
         };
         // The messages run alone next, which shows whose handler was late.
-        self.learn(GroupResult::Undone(u32::try_from(group.claimed).unwrap_or(u32::MAX)));
+        self.size.lock().note_undone(u32::try_from(group.claimed).unwrap_or(u32::MAX));
         self.runner.prefetched_keys.forget();
         Turn::Interrupted
     }

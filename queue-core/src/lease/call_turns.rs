@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::calls::{CallEnd, Calls, EndedCall};
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
@@ -61,7 +61,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// waits, it is applied alone, in fewer round trips.
     fn answers_together(&self, calls: &Calls<K, C>, ended: &EndedCall<K, C>) -> u32 {
         match ended.may_join() && calls.counts.has_answers() && !self.keeps_turns() {
-            true => calls.sizes.lock().next(),
+            true => calls.sizes.lock().next(Instant::now()),
             false => 1,
         }
     }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::batch_size::BatchSize;
 use super::leased_rows::WatchedRow;
-use crate::attempt::{BackgroundCalls, InFlight, Place};
+use crate::attempt::{BackgroundCalls, InFlight, Place, Size};
 use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseLost, PanicSafeDrop};
@@ -21,7 +20,7 @@ pub(crate) struct Calls<K, C> {
     pub(crate) claims_fail: AtomicBool,
     executor: Box<dyn BeginCall<C>>,
     /// How many answers one transaction applies.
-    pub(crate) sizes: Mutex<BatchSize>,
+    pub(crate) sizes: Mutex<Size>,
     table: Mutex<Table<K, C>>,
 }
 
@@ -83,7 +82,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
         let Background { in_flight, most_together, executor } = background;
         let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
         let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });
-        let (claims_fail, sizes) = (AtomicBool::new(false), Mutex::new(BatchSize::new(most_together)));
+        let (claims_fail, sizes) = (AtomicBool::new(false), Mutex::new(Size::new(most_together, most_together)));
         Arc::new(Calls { counts, claims_fail, executor, sizes, table: Mutex::new(table) })
     }
 

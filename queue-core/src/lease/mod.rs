@@ -4,7 +4,6 @@
 
 mod any_handler;
 mod attempt;
-mod batch_size;
 mod call_turns;
 mod calls;
 mod claim;

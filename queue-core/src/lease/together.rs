@@ -119,7 +119,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let mut tally = Tally::default();
         match end {
             Ok(()) => {
-                calls.sizes.lock().went_well();
+                calls.sizes.lock().note_success();
                 for (EndedCall { row, .. }, DecidedRow { settled, change, .. }) in applied.iter().zip(&decided) {
                     self.rules.teller.settled(&row.key, *settled, change, &row.watch);
                     tally.count(self.note_settled(row, *settled));
@@ -129,16 +129,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 let answers = decided.len();
                 let why = self.redacted(&why);
                 tracing::debug!(entity = self.queue.sql.entity, answers, %why, "answers were not applied together");
-                calls.sizes.lock().was_undone();
+                calls.sizes.lock().note_hindered();
                 back.extend(applied.into_iter().chain(current));
             }
             Err(Uncommitted::InDoubt(cause)) => {
-                calls.sizes.lock().was_undone();
+                calls.sizes.lock().note_hindered();
                 back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
                 back.extend(current);
             }
             Err(Uncommitted::EndedByHandler(cause, failed)) => {
-                calls.sizes.lock().was_undone();
+                calls.sizes.lock().note_hindered();
                 back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
                 if let Some(EndedCall { row, .. }) = &current {
                     tally.count(self.to_its_end(holder, slot, row, |holder| {
