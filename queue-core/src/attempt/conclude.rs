@@ -8,20 +8,16 @@ use diesel::result::QueryResult;
 
 use super::attempt_error::AttemptError;
 use super::ended::{Conclusion, InDoubt, Rest, Turn, UnsettledRow};
-use super::in_transaction::in_transaction;
 use super::refusal::{KEPT, is_refusal};
-use super::served_queue::ServedQueue;
+use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::tries_before;
-use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::event::{Ending, Watch};
 use crate::fault::fail_point;
 use crate::handler::Failure;
-use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status, ascii_only};
+use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status};
 use crate::statement::{Change, Next};
-
-/// The text that replaces one that the database accepts in no form.
-const UNWRITABLE: &str = "the failure's text cannot be stored";
 
 /// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
 const INTERRUPTIONS: u32 = 20;
@@ -259,35 +255,4 @@ fn postponed<K>(options: &Options, row: &UnsettledRow<K>, delay: Duration) -> Ch
     }
     let tries = i32::try_from(tries_before(row.fence)).unwrap_or(i32::MAX);
     Change { status: Some(Status::Error), try_count: Some(tries), ..waits }
-}
-
-/// Records a failure. If the database cannot store the text, it is written as plain ASCII, then as a fixed text, and
-/// then left out. `settle` writes it.
-pub(crate) fn record<C: QueueConnection>(
-    connection: &mut C,
-    change: &Change,
-    settle: &dyn Fn(&mut C, &Change) -> QueryResult<usize>,
-) -> QueryResult<usize> {
-    fail_point("recording");
-    let mut texts = vec![change.error.clone()];
-    if let ErrorText::Set(text) = &change.error {
-        texts.push(ErrorText::Set(ascii_only(text)));
-        texts.push(ErrorText::Set(UNWRITABLE.to_owned()));
-        texts.push(ErrorText::Clear);
-    }
-    let mut result = Ok(0);
-    for error in texts {
-        let change = Change { error, ..change.clone() };
-        result = in_transaction(connection, |connection| settle(connection, &change));
-        match &result {
-            Err(error) if C::classify(error) == ErrorClass::Other => {
-                tracing::debug!(%error, "a failure cannot be recorded with this text");
-            }
-            _ => break,
-        }
-    }
-    if matches!(result, Ok(1)) {
-        fail_point("recorded");
-    }
-    result
 }

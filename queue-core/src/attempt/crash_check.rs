@@ -10,9 +10,8 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
 use super::ended::{Attempted, End, Interruption, Rest, Turn, UnsettledRow};
-use super::in_transaction::in_transaction;
 use super::plan::{DecodedMessage, Plan};
-use super::served_queue::ServedQueue;
+use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};

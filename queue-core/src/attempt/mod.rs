@@ -10,37 +10,32 @@ mod crash_check;
 mod end;
 mod ended;
 mod in_flight;
-mod in_transaction;
 mod plan;
 mod preflight;
 mod refusal;
 mod runner;
-mod schema_on;
 mod served_queue;
 mod settle_rules;
 mod size;
 mod slot;
 mod teller;
 mod transaction_runner;
-mod undecodable;
 
 pub use self::ended::Tally;
-pub use self::schema_on::ComparesSchema;
+pub use self::preflight::ComparesSchema;
 
 pub(crate) use self::attempt::settle_claimed;
 pub(crate) use self::attempt_error::AttemptError;
-pub(crate) use self::conclude::record;
 pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
 pub(crate) use self::ended::{Conclusion, InDoubt, Interruption, Rest, Turn, UnsettledRow, is_interruption};
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
-pub(crate) use self::in_transaction::in_transaction;
 pub(crate) use self::plan::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{
     AnyQueue, BackgroundCalls, BoxedRunner, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
 };
-pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue};
+pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue, in_transaction, record};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};
 pub(crate) use self::size::Size;
 pub(crate) use self::slot::{ErasedRow, Revocation, Slot};

@@ -1,26 +1,30 @@
 //! A row on which the database refuses to write, because of a constraint or a trigger: whether the refusal concerns
 //! this row alone, and what can still be noted on it. And a row that has come back as it was when its last attempt began,
-//! although its new state was committed: a trigger restores the old values.
+//! although its new state was committed: a trigger restores the old values. And a row whose key cannot be decoded.
 
 use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::ended::{Conclusion, Turn, UnsettledRow};
-use super::in_transaction::in_transaction;
-use super::served_queue::ServedQueue;
+use super::attempt_error::AttemptError;
+use super::ended::{Conclusion, Tally, Turn, UnsettledRow};
+use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::{stored, tries_before};
-use crate::backend::{ErrorClass, QueueConnection};
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::claim::{ClaimedAs, Refusal};
 use crate::entity::Key;
-use crate::row::{ErrorText, Fence, RowKey, Status};
-use crate::statement::{Change, Next, Scope};
+use crate::error::Error;
+use crate::row::{ErrorText, Fence, Instant, RowKey, Status, failure_text};
+use crate::statement::{Change, Next, Scope, UndecodableRow};
 
 /// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
 
 /// How far in the future the row would be due in the trial of a failure.
 const FAR: Duration = Duration::from_secs(3600);
+
+/// How many rows are searched at first. If none of them is the row, the next search covers eight times as many.
+const FIRST_SEARCHED: u32 = 1_000;
 
 /// Tells whether the database has refused a write, and may refuse it for this row alone.
 pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
@@ -169,5 +173,97 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             }
         }
         Ok(false)
+    }
+}
+
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Ends a turn that claimed nothing because of an error. If a key cannot be decoded, its row fails.
+    ///
+    /// Such a key stops the claim that reads it, because the claim can do nothing without the key. The worker finds the row by
+    /// the database's text of the key, and only this row fails.
+    pub(crate) fn end_unclaimed(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
+        holder.close();
+        if let Error::Database(DieselError::DeserializationError(_)) = error
+            && let Some(failed) = self.set_aside(holder)
+        {
+            return Turn::Group(Tally { failed, ..Tally::default() });
+        }
+        self.warn(&format!("no message can be claimed: {}", failure_text(error, 500)));
+        Turn::Trouble
+    }
+
+    /// Fails the rows whose keys cannot be decoded. `None`: there are none, or nothing can be done about them.
+    fn set_aside(&self, holder: &mut SessionHolder<C>) -> Option<u64> {
+        let found = holder.session().and_then(|session| {
+            let mut limit = FIRST_SEARCHED;
+            loop {
+                let (rows, are_all) =
+                    in_transaction(&mut **session, |connection| self.queue.undecodable(connection, None, limit))?;
+                if are_all || !rows.is_empty() {
+                    return Ok::<_, Error>(self.fail_all(session, rows, false));
+                }
+                limit = limit.saturating_mul(8);
+            }
+        });
+        match found {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) => {
+                self.warn(&format!("cannot set aside a row whose key cannot be decoded: {error}"));
+                None
+            }
+            Err(error) => {
+                self.warn(&failure_text(&error, 500));
+                holder.close();
+                None
+            }
+        }
+    }
+
+    /// Fails the rows that were leased at these times and whose keys cannot be decoded. Returns how many.
+    pub(crate) fn set_leased_aside(&self, connection: &mut C, began: &[Instant]) -> QueryResult<u64> {
+        let mut set_aside = 0;
+        for began in began {
+            let (rows, _) = in_transaction(connection, |connection| {
+                self.queue.undecodable(connection, Some(*began), FIRST_SEARCHED)
+            })?;
+            set_aside += self.fail_all(connection, rows, true)?.unwrap_or(0);
+        }
+        Ok(set_aside)
+    }
+
+    /// Writes the failures, each in a transaction of its own. `None`: there is nothing to write. An error: nothing could be
+    /// written.
+    fn fail_all(&self, connection: &mut C, rows: Vec<UndecodableRow>, leased: bool) -> QueryResult<Option<u64>> {
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let (rules, mut written, mut refused) = (&self.rules, 0, None);
+        for row in rows {
+            let key = row.key::<C::Backend>();
+            // No attempt was made, but the lease has counted one.
+            let tries = tries_before(row.fence);
+            let why = rules.texts.of(&*row.why);
+            let error = rules.texts.of(&AttemptError::UndecodableKey(key.clone(), why));
+            let change = Change {
+                status: Some(Status::Failed),
+                next: Some(Next::Never),
+                try_count: leased.then(|| stored(tries.saturating_sub(1))),
+                attempted: true,
+                error: ErrorText::Set(error.clone()),
+                ..Change::default()
+            };
+            match record(connection, &change, &|connection, change| self.queue.set_aside(connection, &row, change)) {
+                Ok(0) => {}
+                Ok(_) => {
+                    rules.teller.failed_undecodable(&key, &error);
+                    written += 1;
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if written == 0 => Err(error),
+            _ => Ok(Some(written)),
+        }
     }
 }

@@ -1,25 +1,31 @@
-//! A queue in a poller: its rules, its due rows and its log, which a runner has whatever the entity's mode.
+//! A queue in a poller: its rules, its due rows and its log, which a runner has whatever the entity's mode. And transactions
+//! of the library's own, in which no handler runs.
 
 use std::any::TypeId;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::result::QueryResult;
+use diesel::connection::TransactionManager;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::SettleRules;
 use super::teller::Teller;
-use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder};
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::Error;
+use crate::fault::fail_point;
 use crate::log::RateLimitedLog;
-use crate::row::{failure_text, queue_name};
-use crate::statement::{ErasedQueue, QueueOn};
+use crate::row::{ErrorText, ascii_only, failure_text, queue_name};
+use crate::statement::{Change, ErasedQueue, QueueOn};
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
 /// and has to find it free once in half a lease.
 pub(crate) const HEARTBEATS_PER_LEASE: u32 = 8;
+
+/// The text that replaces one that the database accepts in no form.
+const UNWRITABLE: &str = "the failure's text cannot be stored";
 
 /// How often a worker tries to write what is left after a transaction before it leaves it to the rows' next attempts.
 const TRIES: u32 = 3;
@@ -146,4 +152,60 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
     fn leave_out_stages(&self, paused: &[String]) -> bool {
         self.due_rows.stages.leave_out(self.queue.sql.options.stages.map(|stages| stages.names), paused)
     }
+}
+
+/// Runs `work` in a transaction of its own.
+pub(crate) fn in_transaction<C: QueueConnection, T>(
+    connection: &mut C,
+    work: impl FnOnce(&mut C) -> QueryResult<T>,
+) -> QueryResult<T> {
+    connection.begin()?;
+    let result = work(connection);
+    end_transaction(connection, result)
+}
+
+/// Commits if the work succeeded, or else rolls back.
+fn end_transaction<C: QueueConnection, T>(connection: &mut C, result: QueryResult<T>) -> QueryResult<T> {
+    let result = result.and_then(|value| {
+        C::TransactionManager::commit_transaction(connection)?;
+        Ok(value)
+    });
+    if let Err(error) = &result
+        && !matches!(error, DieselError::RollbackErrorOnCommit { .. })
+    {
+        // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
+        let _ = C::TransactionManager::rollback_transaction(connection);
+    }
+    result
+}
+
+/// Records a failure. If the database cannot store the text, it is written as plain ASCII, then as a fixed text, and
+/// then left out. `settle` writes it.
+pub(crate) fn record<C: QueueConnection>(
+    connection: &mut C,
+    change: &Change,
+    settle: &dyn Fn(&mut C, &Change) -> QueryResult<usize>,
+) -> QueryResult<usize> {
+    fail_point("recording");
+    let mut texts = vec![change.error.clone()];
+    if let ErrorText::Set(text) = &change.error {
+        texts.push(ErrorText::Set(ascii_only(text)));
+        texts.push(ErrorText::Set(UNWRITABLE.to_owned()));
+        texts.push(ErrorText::Clear);
+    }
+    let mut result = Ok(0);
+    for error in texts {
+        let change = Change { error, ..change.clone() };
+        result = in_transaction(connection, |connection| settle(connection, &change));
+        match &result {
+            Err(error) if C::classify(error) == ErrorClass::Other => {
+                tracing::debug!(%error, "a failure cannot be recorded with this text");
+            }
+            _ => break,
+        }
+    }
+    if matches!(result, Ok(1)) {
+        fail_point("recorded");
+    }
+    result
 }

@@ -90,7 +90,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         holder: &mut SessionHolder<C>,
         limit: u32,
     ) -> Result<Option<PickedRows<'_, K>>, Turn> {
-        let picked = self.due_rows.pick(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
+        let picked = self.due_rows.pick(holder, limit).map_err(|error| self.end_unclaimed(holder, &error))?;
         if picked.as_ref().is_some_and(|picked| picked.is_new) {
             self.forget_prefetched();
         }
@@ -145,7 +145,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 Turn::Idle
             }
             End::NotClaimed(error) => {
-                let turn = self.has_no_claim(holder, &error.into());
+                let turn = self.end_unclaimed(holder, &error.into());
                 if turn != Turn::Trouble {
                     worker.has_claimed();
                 }

@@ -1,12 +1,24 @@
 //! A group's rows, and the ways in which the group may end: what is then known of each row.
 
-use diesel::result::Error as DieselError;
+use std::time::Duration;
 
-use crate::attempt::{AttemptError, Rest, SettleRules, UnsettledRow, tries_before};
+use chrono::{SubsecRound, TimeDelta};
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::attempt::{AttemptError, Rest, SettleRules, UnsettledRow, is_interruption, tries_before};
+use crate::backend::QueueConnection;
+use crate::entity::Key;
 use crate::event::Watch;
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, RowKey, Settlement};
-use crate::statement::{Change, Next};
+use crate::row::{Details, ErrorText, Fence, Instant, MAX_DELAY, Options, QueueState, RESERVING, RowKey, Settlement};
+use crate::statement::{Change, ErasedQueue, Next};
+
+/// How many rows one statement settles: SQLite accepts expressions of up to 1000 levels, and every `OR` is one.
+pub(crate) const SETTLED_AT_ONCE: usize = 400;
+
+/// How long reserved rows are not due after their group's timeout. In this time the worker writes what is left after a
+/// handler's COMMIT, even if the database is away for a moment.
+const RESERVED: Duration = Duration::from_secs(60);
 
 /// How a group ended.
 pub(crate) struct WorkedGroup<K> {
@@ -98,7 +110,7 @@ pub(crate) struct Offender<K> {
     pub(crate) rest: Rest,
 }
 
-/// The mark that a [reserved](super::reserve) group writes on its rows before any handler runs. It replaces the last
+/// The mark that a [reserved](reserve) group writes on its rows before any handler runs. It replaces the last
 /// failure's text, and makes the rows due later. Nobody sees it, because the settlement replaces both values, unless a
 /// handler ends the transaction with a COMMIT. Then the rows show this by the reservation, whose text is unique. The
 /// rows of the earlier messages, whose effects stay, are not due for other workers before they are settled.
@@ -190,4 +202,72 @@ impl<K> DecidedRow<K> {
     pub(crate) fn reached(&self, options: &Options) -> Option<Fence> {
         self.change.reached(self.fence, options)
     }
+}
+
+pub(crate) type Handled<K> = Result<(), GroupEnd<K>>;
+
+/// Returns the end of a group after an error of a statement that was not a handler's.
+pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> GroupEnd<K> {
+    let cause = error.to_string();
+    GroupEnd::Undone(if is_interruption::<C>(&error) { Undone::Conflict(cause) } else { Undone::Alone(cause) })
+}
+
+pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Undone> {
+    is_interruption::<C>(error).then(|| Undone::Conflict(error.to_string()))
+}
+
+/// Writes the new state of one row, under the fence and on exactly one row.
+pub(crate) fn write<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    row: &DecidedRow<K>,
+) -> Result<(), GroupEnd<K>> {
+    expect_rows::<K, C>(queue.settle(connection, &row.key, row.fence, &row.change), 1)
+}
+
+/// Checks how many rows were written. A row that cannot be written, or that its handler has changed, is identified when
+/// it runs alone.
+pub(crate) fn expect_rows<K, C: QueueConnection>(
+    written: QueryResult<usize>,
+    expected: usize,
+) -> Result<(), GroupEnd<K>> {
+    match written {
+        Ok(rows) if rows == expected => Ok(()),
+        Ok(rows) => {
+            let what = format!("{rows} rows were settled instead of {expected}");
+            Err(GroupEnd::Undone(Undone::RowsChanged(what)))
+        }
+        Err(error) => Err(undone::<K, C>(error)),
+    }
+}
+
+/// Makes the rows due long after their group's timeout, and reserves them.
+///
+/// A reservation writes every row once more, so a group makes it only if nothing else helps: before an optimistic
+/// group, before a handler for the whole group uses the connection, and if a success leaves its table. Otherwise each
+/// success is settled before the next handler runs. If the server [refuses such a
+/// COMMIT](crate::backend::QueueBackend::REFUSES_COMMITS), no group is reserved.
+pub(crate) fn reserve<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    rows: &[GroupRow<K>],
+    timeout: Duration,
+) -> Result<Reservation, GroupEnd<K>> {
+    let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
+    // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
+    // it.
+    let until = reserved_until(queue.present(connection).map_err(undone::<K, C>)?, timeout);
+    let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    let fenced: Vec<_> = rows.iter().map(|row| (row.key.value(), row.fence)).collect();
+    for fenced in fenced.chunks(SETTLED_AT_ONCE) {
+        expect_rows::<K, C>(queue.settle_many(connection, fenced, &change), fenced.len())?;
+    }
+    Ok(Reservation { text, until })
+}
+
+/// Returns when reserved rows are due, in the milliseconds that every database keeps.
+fn reserved_until(present: Instant, timeout: Duration) -> Instant {
+    let delay = timeout.saturating_add(RESERVED).min(MAX_DELAY);
+    let until = TimeDelta::from_std(delay).ok().and_then(|delay| present.checked_add_signed(delay));
+    until.map_or(present, |until| Instant::from(until.trunc_subsecs(3)))
 }

@@ -2,13 +2,11 @@
 //!
 //! A group that cannot be committed is undone, and its messages run one by one as in `attempt`.
 
-mod body;
+mod at_once;
 mod end;
 mod group;
 mod handle;
 mod recover;
-mod reread;
-mod reserve;
 mod runner;
 mod savepoint;
 mod work;

@@ -2,8 +2,8 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{GroupEnd, GroupRow, Undone};
-use super::work::{Handled, OpenGroup, conflict, undone, write};
+use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, undone, write};
+use super::work::OpenGroup;
 use crate::attempt::{AttemptError, Interruption, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, message_of};
 use crate::entity::Key;

@@ -1,22 +1,25 @@
-//! A group in its transaction, and how its writes are checked.
+//! A group in its transaction, and the handler of its messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+use std::{cmp, thread, vec};
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 
-use super::body::GroupBody;
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
-use super::reread::Rereading;
 use crate::attempt::{AttemptError, Interruption, Plan, Rest, Revocation, WorkerCalls, is_interruption};
 use crate::backend::{QueueConnection, Session};
-use crate::entity::Key;
-use crate::handler::{Failure, Outcome, Panicked};
-use crate::row::{Details, Settlement};
-use crate::statement::{Change, ErasedQueue};
+use crate::entity::{Entity, Key};
+use crate::erased_entity::{ErasedEntity, opened, unboxed};
+use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked, drop_safely};
+use crate::row::{Details, Settlement, idempotency_key};
+use crate::statement::{Change, Claimed, ErasedQueue};
 
-/// How many rows one statement settles: SQLite accepts expressions of up to 1000 levels, and every `OR` is one.
-pub(crate) const SETTLED_AT_ONCE: usize = 400;
+/// How many groups read their rows again after one was undone, or had a row that a neighbour has changed. A handler that
+/// changes its own row in a forbidden way looks like one that changes a neighbour's, so this has an end.
+const GROUPS: u32 = 100;
 
 /// A group in its transaction.
 pub(crate) struct OpenGroup<'a, K: Key, C: QueueConnection> {
@@ -116,39 +119,114 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     }
 }
 
-/// Returns the end of a group after an error of a statement that was not a handler's.
-pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> GroupEnd<K> {
-    let cause = error.to_string();
-    GroupEnd::Undone(if is_interruption::<C>(&error) { Undone::Conflict(cause) } else { Undone::Alone(cause) })
+/// The code that handles the messages of a group.
+pub(crate) trait GroupBody<C>: Send + Sync {
+    /// Handles one of them.
+    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult;
+
+    /// Offers all of them to the handler. An error is its panic.
+    fn handle_group(
+        &self,
+        entities: &mut Entities,
+        group: &mut Group<'_, C>,
+    ) -> thread::Result<Option<Vec<HandlerResult>>>;
+
+    /// Compares two entities in the order in which the group handles them.
+    fn compare(&self, one: &ErasedEntity, other: &ErasedEntity) -> cmp::Ordering;
 }
 
-/// Writes the new state of one row, under the fence and on exactly one row.
-pub(crate) fn write<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    row: &DecidedRow<K>,
-) -> Result<(), GroupEnd<K>> {
-    expect_rows::<K, C>(queue.settle(connection, &row.key, row.fence, &row.change), 1)
-}
+impl<Q: Entity + Send + 'static, C> GroupBody<C> for Arc<dyn Handler<Q, C>> {
+    fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).handle(opened(entity), message)
+    }
 
-/// Checks how many rows were written. A row that cannot be written, or that its handler has changed, is identified when
-/// it runs alone.
-pub(crate) fn expect_rows<K, C: QueueConnection>(
-    written: QueryResult<usize>,
-    expected: usize,
-) -> Result<(), GroupEnd<K>> {
-    match written {
-        Ok(rows) if rows == expected => Ok(()),
-        Ok(rows) => {
-            let what = format!("{rows} rows were settled instead of {expected}");
-            Err(GroupEnd::Undone(Undone::RowsChanged(what)))
-        }
-        Err(error) => Err(undone::<K, C>(error)),
+    fn handle_group(
+        &self,
+        entities: &mut Entities,
+        group: &mut Group<'_, C>,
+    ) -> thread::Result<Option<Vec<HandlerResult>>> {
+        let opened: Vec<Q> = entities.0.by_ref().map(unboxed).collect();
+        let answer = catch_unwind(AssertUnwindSafe(|| (**self).handle_group(&opened, group)));
+        // Whatever it has answered, they may have to be handled one by one.
+        entities.0 = opened.into_iter().map(|entity| Box::new(entity) as _).collect::<Vec<_>>().into_iter();
+        answer
+    }
+
+    fn compare(&self, one: &ErasedEntity, other: &ErasedEntity) -> cmp::Ordering {
+        opened::<Q>(one).compare_in_group(opened(other))
     }
 }
 
-pub(crate) type Handled<K> = Result<(), GroupEnd<K>>;
+/// The entities of a group, which the user's code drops one by one: each of them may panic.
+pub(crate) struct Entities(pub(super) vec::IntoIter<ErasedEntity>);
 
-pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Undone> {
-    is_interruption::<C>(error).then(|| Undone::Conflict(error.to_string()))
+impl Entities {
+    pub(super) fn new(entities: Vec<ErasedEntity>) -> Self {
+        Entities(entities.into_iter())
+    }
+}
+
+impl Drop for Entities {
+    fn drop(&mut self) {
+        self.0.by_ref().for_each(drop_safely);
+    }
+}
+
+/// Whether an entity's groups read each row again before its handler runs, because a neighbour's handler may have changed it
+/// since the group claimed it.
+///
+/// A group finds out at the end of a message that somebody has changed its row: then the handler has run already, and
+/// perhaps those of later rows too, so the group is undone and all of its calls are repeated. To look before each
+/// handler would cost every group a statement for each row, although hardly any handler writes on its neighbours. So
+/// only the next groups look, after a group was undone for this reason.
+pub(crate) struct Rereading(AtomicU32);
+
+impl Rereading {
+    /// Starts with groups that do not.
+    pub(crate) fn new() -> Self {
+        Rereading(AtomicU32::new(0))
+    }
+
+    /// Has the next groups reread their rows, because handlers change their neighbours' rows.
+    pub(crate) fn begin(&self) {
+        self.0.store(GROUPS, Ordering::Relaxed);
+    }
+
+    /// Tells whether the next group rereads its rows.
+    pub(crate) fn next(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |groups| groups.checked_sub(1)).is_ok()
+    }
+}
+
+/// Reads a row of the group again. `None`: it is no longer as it was claimed, or its claim's condition no longer holds.
+/// It stays as it is, as if the group had not claimed it.
+pub(crate) fn reread<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    key_prefix: &str,
+    row: &GroupRow<K>,
+) -> QueryResult<Option<(ErasedEntity, GroupRow<K>)>> {
+    let Some(Claimed { key, fence, message: Ok((entity, state)), mut details }) =
+        queue.retake_if_claimable(connection, &row.key, row.fence)?
+    else {
+        return Ok(None);
+    };
+    details.lane = row.details.lane.clone();
+    let idempotency_key = idempotency_key(key_prefix, &key, &details);
+    let (tries, watch) = (row.tries, row.watch.clone());
+    Ok(Some((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_groups_read_their_rows_again_after_it_was_needed() {
+        let rereading = Rereading::new();
+        assert!(!rereading.next());
+        rereading.begin();
+        assert!((0..GROUPS).all(|_| rereading.next()));
+        assert!(!rereading.next());
+    }
 }

@@ -2,14 +2,12 @@
 //!
 //! A heartbeat extends the leases of running calls. The row of a dead worker becomes due when its lease ends.
 
-mod any_handler;
 mod attempt;
 mod call_turns;
 mod calls;
 mod claim;
 mod claim_size;
 mod claim_way;
-mod give_back;
 mod heartbeat;
 mod leased_rows;
 mod runner;
@@ -17,5 +15,4 @@ mod settle;
 mod together;
 mod turns;
 
-pub(crate) use self::any_handler::Calling;
-pub(crate) use self::runner::LeaseRunner;
+pub(crate) use self::runner::{Calling, LeaseRunner};

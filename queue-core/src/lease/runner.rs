@@ -1,23 +1,24 @@
 //! One entity in lease mode: its handler, its settings, and the rows that it has leased.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::any_handler::AnyLeaseHandler;
 use super::calls::Calls;
 use super::claim_size::ClaimSize;
 use super::claim_way::ClaimWay;
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
-use crate::attempt::{RunnerSettings, ServedQueue};
+use crate::attempt::{AttemptBody, RunnerSettings, ServedQueue};
 use crate::backend::{LockSql, QueueConnection};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Key};
+use crate::erased_entity::{ErasedEntity, opened};
 use crate::error::Error;
-use crate::handler::Lease;
+use crate::handler::{Background, Failure, Lease, LeaseHandler};
 use crate::lock::Mutex;
 use crate::row::{QueueState, Settlement, idempotency_key};
 use crate::statement::{ErasedQueue, QueueOn, Scope};
@@ -166,4 +167,36 @@ pub(crate) enum Ready<K> {
     DecidedRow(DecidedRow<K>),
     /// The claim has settled the row already, so the worker only counts it.
     Settled(Settlement),
+}
+
+/// A handler under a lease that returns its answer together with the code that applies it.
+pub(crate) trait AnyLeaseHandler<C>: Send + Sync {
+    fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<AttemptBody<'a, C>>, Failure>;
+
+    fn background(&self) -> Result<Option<Background<C>>, Error>;
+}
+
+/// A handler of entities of type `Q`.
+pub(crate) struct Calling<Q, H>(H, PhantomData<fn(&Q)>);
+
+impl<Q, H> Calling<Q, H> {
+    pub(crate) fn new(handler: H) -> Self {
+        Calling(handler, PhantomData)
+    }
+}
+
+impl<Q, C, H> AnyLeaseHandler<C> for Calling<Q, H>
+where
+    Q: 'static,
+    C: 'static,
+    H: LeaseHandler<Q, C> + 'static,
+{
+    fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<AttemptBody<'a, C>>, Failure> {
+        let answer = self.0.call(opened(entity), lease)?;
+        Ok(Box::new(move |entity, message| self.0.apply(opened(entity), &answer, message)))
+    }
+
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
+        self.0.background()
+    }
 }

@@ -55,7 +55,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Ok(ready);
         }
         loop {
-            let picked = self.due_rows.pick(holder, limit).map_err(|error| self.has_no_claim(holder, &error))?;
+            let picked = self.due_rows.pick(holder, limit).map_err(|error| self.end_unclaimed(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
             if !batch.is_empty() || !self.has_found_none(&rows) {
@@ -84,7 +84,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let can_be_read = !matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_))));
         watched.iter_mut().for_each(|watched| watched.can_be_read = can_be_read);
         drop(watched);
-        let batch = claimed.map_err(|error| self.has_no_claim(holder, &error));
+        let batch = claimed.map_err(|error| self.end_unclaimed(holder, &error));
         drop(writing);
         let batch = batch?;
         // Rows that were picked one by one say nothing about the number of due rows, and neither does a refused row
@@ -109,7 +109,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Ok(Conclusion::Refused { is_noted }) => self.leave_alone(row, text.text().unwrap_or(KEPT), is_noted),
             Ok(Conclusion::Kept) => self.leave_alone(row, KEPT, false),
             Ok(_) => Turn::Interrupted,
-            Err(error) => self.has_no_claim(holder, &error),
+            Err(error) => self.end_unclaimed(holder, &error),
         }
     }
 

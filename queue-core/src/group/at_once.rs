@@ -1,0 +1,181 @@
+//! A group whose handler is offered all messages at once.
+
+use std::thread;
+
+use super::end::{GroupEnd, GroupRow, Handled, Reservation, Undone, conflict, reserve};
+use super::savepoint::is_refusal;
+use super::work::{Entities, OpenGroup};
+use crate::attempt::{RELEASE, ROLLBACK_TO};
+use crate::backend::QueueConnection;
+use crate::entity::Key;
+use crate::handler::{BeforeUse, Group, GroupedMessage, HandlerResult, Outcome, Panicked, drop_safely};
+
+/// The handler's response to the offer to handle a group at once.
+struct Offered<K> {
+    answer: thread::Result<Option<Vec<HandlerResult>>>,
+    has_used_connection: bool,
+    /// The result of reserving the rows, if that was tried.
+    reserved: Option<Result<Reservation, GroupEnd<K>>>,
+}
+
+/// The meaning of a handler's answer for a whole group.
+enum GroupAnswer {
+    /// The handler wants the messages one by one, and has written nothing.
+    Untouched,
+    /// It has handled all messages, with these outcomes.
+    Handled(Vec<Outcome>),
+    /// It has not handled them all, and may have written something.
+    NotHandled,
+}
+
+impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+    /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
+    /// undone.
+    pub(super) fn handle_at_once(
+        &mut self,
+        entities: &mut Entities,
+        rows: &[GroupRow<K>],
+    ) -> Result<bool, GroupEnd<K>> {
+        if rows.len() < 2 {
+            return Ok(false);
+        }
+        self.begun = rows.len();
+        let offered = self.offer(entities, rows);
+        match self.classify(offered, rows)? {
+            GroupAnswer::Untouched => {
+                self.begun = 0;
+                return Ok(false);
+            }
+            GroupAnswer::Handled(outcomes) => {
+                if self.release_at_once(rows, outcomes)? {
+                    return Ok(true);
+                }
+            }
+            GroupAnswer::NotHandled => {}
+        }
+        self.undo_offer(rows)?;
+        Ok(false)
+    }
+
+    /// Calls the handler with all messages. If rows are settled one after the other, they are reserved only when the
+    /// handler asks for the connection. A handler that wants its messages one by one does not ask for it, and a
+    /// reservation writes every row.
+    fn offer(&mut self, entities: &mut Entities, rows: &[GroupRow<K>]) -> Offered<K> {
+        let messages = rows
+            .iter()
+            .map(|GroupRow { state, details, tries, idempotency_key, .. }| GroupedMessage {
+                state,
+                details,
+                try_number: *tries,
+                idempotency_key,
+            })
+            .collect();
+        let (handler, queue, timeout) = (self.handler, self.plan.queue, self.plan.info.timeout);
+        self.plan.slot.watch(rows.iter().map(|row| &row.watch));
+        rows.iter().for_each(|row| row.watch.begins());
+        let (mut has_used_connection, mut reserved) = (false, None);
+        let reserves = self.settles_in_turn;
+        let mut before_connection = |connection: &mut C| {
+            has_used_connection = true;
+            reserved = reserves.then(|| reserve(queue, connection, rows, timeout));
+        };
+        let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
+        let stop = self.plan.slot.stop_signal();
+        let mut group = Group { connection: &mut connection, messages, stop };
+        let answer = handler.handle_group(entities, &mut group);
+        Offered { answer, has_used_connection, reserved }
+    }
+
+    /// Evaluates the answer. An error is the end of the group: its rows could not be reserved, its transaction was
+    /// taken away or ended, or a message met a conflict.
+    fn classify(&mut self, offered: Offered<K>, rows: &[GroupRow<K>]) -> Result<GroupAnswer, GroupEnd<K>> {
+        let Offered { answer, has_used_connection, reserved } = offered;
+        match reserved {
+            Some(Ok(reservation)) => self.reservation = Some(reservation),
+            // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
+            Some(Err(end)) => {
+                drop_safely(answer);
+                return Err(match end {
+                    GroupEnd::Undone(why) => self.undo_all(rows, why),
+                    end => end,
+                });
+            }
+            None => {}
+        }
+        if let Some(why) = self.plan.slot.revoked() {
+            drop_safely(answer);
+            let why = self.revoked(why);
+            return Err(self.ended_by_unknown(rows, Some(why)));
+        }
+        if self.session.is_in_no_transaction()
+            && self.session.control(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
+        {
+            drop_safely(answer);
+            let what =
+                "handle_group tried to commit the transaction of its group, which was refused; its effects are undone";
+            self.remark = Some(what.to_owned());
+            return Err(GroupEnd::Undone(Undone::Alone(what.to_owned())));
+        }
+        match answer {
+            Ok(None) if !has_used_connection => Ok(GroupAnswer::Untouched),
+            Ok(None) => Ok(GroupAnswer::NotHandled),
+            Ok(Some(results)) => self.classify_results(results, rows),
+            Err(panic) => {
+                self.session_is_sound = false;
+                self.remark = Some(format!("in handle_group: {}", Panicked::new(panic)));
+                Ok(GroupAnswer::NotHandled)
+            }
+        }
+    }
+
+    /// Evaluates the results: there must be one for each message, and all must be outcomes.
+    fn classify_results(
+        &mut self,
+        results: Vec<HandlerResult>,
+        rows: &[GroupRow<K>],
+    ) -> Result<GroupAnswer, GroupEnd<K>> {
+        let (found, expected) = (results.len(), rows.len());
+        if found != expected {
+            self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
+            results.into_iter().for_each(drop_safely);
+            return Ok(GroupAnswer::NotHandled);
+        }
+        let (mut outcomes, mut conflict) = (Vec::new(), None);
+        for (row, result) in rows.iter().zip(results) {
+            match self.plan.rules.accept(result) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
+            }
+        }
+        match conflict {
+            Some(by) => Err(self.undo_all(rows, Undone::Conflict(by.cause))),
+            None if outcomes.len() == expected => Ok(GroupAnswer::Handled(outcomes)),
+            None => Ok(GroupAnswer::NotHandled),
+        }
+    }
+
+    /// Releases the savepoint under which the handler has handled all messages. Returns whether that was possible.
+    fn release_at_once(&mut self, rows: &[GroupRow<K>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<K>> {
+        match self.session.control(RELEASE) {
+            Ok(()) => {
+                rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
+                Ok(true)
+            }
+            Err(error) => conflict::<C>(&error).map_or(Ok(false), |why| Err(self.undo_all(rows, why))),
+        }
+    }
+
+    /// Undoes the writes of a handler that has not handled all messages. This includes `None`: otherwise the first
+    /// message would be credited with the writes.
+    fn undo_offer(&mut self, rows: &[GroupRow<K>]) -> Handled<K> {
+        match self.session.control(ROLLBACK_TO) {
+            Ok(()) => {
+                self.begun = 0;
+                // A reservation that was made since the savepoint is undone too.
+                self.reservation = self.reservation.take().filter(|_| !self.settles_in_turn);
+                Ok(())
+            }
+            Err(error) => Err(self.ended_by_unknown(rows, conflict::<C>(&error))),
+        }
+    }
+}
