@@ -33,7 +33,7 @@ pub(crate) use self::plan::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{
-    AnyQueue, BackgroundCalls, BoxedRunner, Runner, RunnerInfo, RunnerSettings, WorkerCalls,
+    AnyQueue, BackgroundCalls, BoxedRunner, Runner, RunnerInfo, RunnerSettings, WorkerCalls, WorkerTurn,
 };
 pub(crate) use self::served_queue::{HEARTBEATS_PER_LEASE, ServedQueue, in_transaction, record};
 pub(crate) use self::settle_rules::{SettleRules, stored, tries_before};

@@ -37,7 +37,7 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     }
 
     /// Attempts one message or a group, or several messages one after the other while the worker takes the next.
-    fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn;
+    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn;
 
     /// Records that the handler of this row, which the runner has put into the slot, is past its timeout. It does so in
     /// place of the worker, because the handler does not return.
@@ -121,6 +121,13 @@ pub(crate) trait BackgroundCalls {
     /// Aborts the calls whose leases have ended, so that a worker settles their rows. Returns how many are past their
     /// timeout.
     fn abort_ended(&self) -> usize;
+}
+
+/// A worker in its turn.
+pub(crate) struct WorkerTurn<'a, C: QueueConnection> {
+    pub(crate) holder: &'a mut SessionHolder<C>,
+    pub(crate) slot: &'a Slot,
+    pub(crate) calls: &'a dyn WorkerCalls,
 }
 
 /// The worker, in the view of a turn.

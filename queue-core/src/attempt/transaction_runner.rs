@@ -12,7 +12,7 @@ use super::end::timed_out;
 use super::ended::{Attempted, End, Turn, UnsettledRow};
 use super::plan::{ClaimPlan, Plan, SharedBody};
 use super::preflight::check_queue;
-use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerCalls};
+use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerTurn};
 use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use super::slot::{ErasedRow, Slot};
@@ -102,24 +102,22 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// that there is no session.
     fn attempt_one(
         &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        worker: &dyn WorkerCalls,
+        worker: &mut WorkerTurn<'_, C>,
         rows: &PickedRows<'_, K>,
         locked: &mut Option<ReadRow<K>>,
     ) -> Result<Attempted<K>, Error> {
         let places = self.due_rows.places.as_ref().map(Places::hold);
-        let plan = self.plan(slot, holder.stays, rows, places.as_ref());
+        let plan = self.plan(worker.slot, worker.holder.stays, rows, places.as_ref());
         plan.claim.next.set(locked.take());
-        let session = holder.session_as_it_is()?;
-        let Attempted { end, session_is_sound } = attempt(session, &plan, worker);
+        let session = worker.holder.session_as_it_is()?;
+        let Attempted { end, session_is_sound } = attempt(session, &plan, worker.calls);
         *locked = plan.claim.next.take();
         // If the session is in doubt, the lock ends with it.
         let session_is_sound = session_is_sound
             && self.queue.end_exclusion(session).is_ok()
             && places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
         if !session_is_sound {
-            holder.close();
+            worker.holder.close();
         }
         if plan.claim.prefetched_rows.is_some() {
             self.prefetched_rows.ends();
@@ -130,9 +128,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// Does what is left after an attempt. `None`: the claim found none of the rows that were known to be due.
     fn after_attempt(
         &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        worker: &dyn WorkerCalls,
+        worker: &mut WorkerTurn<'_, C>,
         rows: &PickedRows<'_, K>,
         attempted: Attempted<K>,
     ) -> Option<Turn> {
@@ -145,9 +141,9 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 Turn::Idle
             }
             End::NotClaimed(error) => {
-                let turn = self.end_unclaimed(holder, &error.into());
+                let turn = self.end_unclaimed(worker.holder, &error.into());
                 if turn != Turn::Trouble {
-                    worker.has_claimed();
+                    worker.calls.has_claimed();
                 }
                 turn
             }
@@ -157,8 +153,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 turn
             }
             End::Unsettled(mut row, rest, watch) => {
-                row.fence = self.unmarked(holder, slot, &row.key, row.fence);
-                self.conclude(holder, *row, rest, &watch)
+                row.fence = self.unmarked(worker.holder, worker.slot, &row.key, row.fence);
+                self.conclude(worker.holder, *row, rest, &watch)
             }
         })
     }
@@ -179,23 +175,23 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         check_queue(self.queue, connection)
     }
 
-    fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
+    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
         let mut locked = None;
         loop {
-            let rows = match self.pick_rows(holder, 1) {
+            let rows = match self.pick_rows(worker.holder, 1) {
                 Ok(Some(rows)) => rows,
                 Ok(None) => return Turn::Idle,
                 Err(turn) => return turn,
             };
-            let attempted = match self.attempt_one(holder, slot, worker, &rows, &mut locked) {
+            let attempted = match self.attempt_one(worker, &rows, &mut locked) {
                 Ok(attempted) => attempted,
                 Err(error) => {
                     self.warn(&failure_text(&error, 500));
                     return Turn::Trouble;
                 }
             };
-            if let Some(turn) = self.after_attempt(holder, slot, worker, &rows, attempted)
-                && (locked.is_none() || !worker.takes_next(turn))
+            if let Some(turn) = self.after_attempt(worker, &rows, attempted)
+                && (locked.is_none() || !worker.calls.takes_next(turn))
             {
                 return turn;
             }

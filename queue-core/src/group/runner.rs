@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use super::end::{GroupEnd, HeldGroup, Undone, WorkedGroup};
 use super::group::work_group;
 use super::work::{GroupBody, Rereading};
-use crate::attempt::{AnyQueue, ErasedRow, Rest, Runner, Size, Slot, TransactionRunner, Turn, WorkerCalls};
+use crate::attempt::{AnyQueue, ErasedRow, Rest, Runner, Size, Slot, TransactionRunner, Turn, WorkerTurn};
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
@@ -31,8 +31,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     }
 
     /// Attempts one message as in transaction mode.
-    fn turn_alone(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
-        let turn = self.runner.turn(holder, slot, worker);
+    fn turn_alone(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
+        let turn = self.runner.turn(worker);
         match turn {
             Turn::Idle => self.size.lock().note_idle(),
             Turn::Settled(settled) if settled.is_failure() => self.size.lock().note_failure(1),
@@ -44,19 +44,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     }
 
     /// Attempts a group of these rows. `None`: the claim found none of the rows that were known to be due.
-    fn attempt_several(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        worker: &dyn WorkerCalls,
-        size: u32,
-        rows: &PickedRows<'_, K>,
-    ) -> Option<Turn> {
+    fn attempt_several(&self, worker: &mut WorkerTurn<'_, C>, size: u32, rows: &PickedRows<'_, K>) -> Option<Turn> {
         let places = self.runner.due_rows.places.as_ref().map(Places::hold);
-        let plan = self.runner.plan(slot, false, rows, places.as_ref());
-        let grouped = match holder.session_as_it_is() {
+        let plan = self.runner.plan(worker.slot, false, rows, places.as_ref());
+        let grouped = match worker.holder.session_as_it_is() {
             Ok(session) => {
-                let grouped = work_group(session, &plan, &*self.handler, size, worker, &self.rereading);
+                let grouped = work_group(session, &plan, &*self.handler, size, worker.calls, &self.rereading);
                 let is_left = places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
                 WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
             }
@@ -70,7 +63,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             return None;
         }
         if !grouped.session_is_sound {
-            holder.close();
+            worker.holder.close();
         }
         if grouped.given_up {
             return Some(Turn::GivenUp);
@@ -90,7 +83,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             rows.claim_floor.keep();
         }
         learn(&mut self.size.lock(), &grouped, size);
-        Some(self.conclude(holder, grouped.end, grouped.begun))
+        Some(self.conclude(worker.holder, grouped.end, grouped.begun))
     }
 }
 
@@ -124,19 +117,20 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
         self.runner.check(connection)
     }
 
-    fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
+    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
         let size = self.size.lock().next(Instant::now());
         // A worker that is alone in the process is so for a suspect, and nobody else runs meanwhile.
+        let slot = worker.slot;
         if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
-            return self.turn_alone(holder, slot, worker);
+            return self.turn_alone(worker);
         }
         loop {
-            let rows = match self.runner.pick_rows(holder, size) {
+            let rows = match self.runner.pick_rows(worker.holder, size) {
                 Ok(Some(rows)) => rows,
                 Ok(None) => return Turn::Idle,
                 Err(turn) => return turn,
             };
-            if let Some(turn) = self.attempt_several(holder, slot, worker, size, &rows) {
+            if let Some(turn) = self.attempt_several(worker, size, &rows) {
                 return turn;
             }
         }

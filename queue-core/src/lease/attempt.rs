@@ -11,7 +11,9 @@ use diesel::result::QueryResult;
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner, leave};
 use super::settle::{Written, taken_away};
-use crate::attempt::{AttemptBody, AttemptError, ClaimPlan, LockedRow, Plan, Rest, Runner, Slot, Turn, settle_claimed};
+use crate::attempt::{
+    AttemptBody, AttemptError, ClaimPlan, LockedRow, Plan, Rest, Runner, Turn, WorkerTurn, settle_claimed,
+};
 use crate::backend::{HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::Key;
@@ -34,35 +36,34 @@ type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a AttemptBody<'a, C>)
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Processes a leased message to its end.
-    pub(crate) fn work(&self, holder: &mut SessionHolder<C>, slot: &Slot, leased: LeasedMessage<K>) -> Turn {
+    pub(crate) fn work(&self, worker: &mut WorkerTurn<'_, C>, leased: LeasedMessage<K>) -> Turn {
         let LeasedMessage { held, message } = leased;
         if held.clock.ended().is_some() {
             // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
-            self.give_back(holder, &held);
+            self.give_back(worker.holder, &held);
             return Turn::Interrupted;
         }
         let row = self.watch(held);
-        self.to_its_end(holder, slot, &row, |holder| self.call_and_settle(holder, slot, &row, &message))
+        self.to_its_end(worker, &row, |worker| self.call_and_settle(worker, &row, &message))
     }
 
     /// Does the rest of an attempt, and tells how it has ended.
     pub(crate) fn to_its_end(
         &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
+        worker: &mut WorkerTurn<'_, C>,
         row: &WatchedRow<K>,
-        attempt: impl FnOnce(&mut SessionHolder<C>) -> Turn,
+        attempt: impl FnOnce(&mut WorkerTurn<'_, C>) -> Turn,
     ) -> Turn {
         let _span = self.span(row).entered();
-        let turn = catch_unwind(AssertUnwindSafe(|| attempt(holder)));
+        let turn = catch_unwind(AssertUnwindSafe(|| attempt(worker)));
         let turn = turn.unwrap_or_else(|panic| {
             // A handler's panic is caught closer to the handler. This one comes from this library or from the driver.
-            let given_up = slot.leave();
-            holder.close();
+            let given_up = worker.slot.leave();
+            worker.holder.close();
             if given_up {
                 return Turn::GivenUp;
             }
-            self.settle_failure(holder, row, &Failure::retry(Panicked::new(panic)))
+            self.settle_failure(worker.holder, row, &Failure::retry(Panicked::new(panic)))
         });
         self.leased_rows.remove(&row.held);
         match turn {
@@ -93,43 +94,41 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     fn call_and_settle(
         &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
+        worker: &mut WorkerTurn<'_, C>,
         held: &WatchedRow<K>,
         message: &(ErasedEntity, QueueState),
     ) -> Turn {
         // This session may have begun the transaction of a claim with the end of its last message, but another worker
         // has made the claim.
-        holder.roll_back_idle();
+        worker.holder.roll_back_idle();
         let lease = self.begin(held, &message.1);
         let late = LateRow { row: held.clone(), timeout: self.time_to_call() };
-        slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
+        worker.slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
         held.watch.begins();
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
-        if slot.leave() {
+        if worker.slot.leave() {
             return Turn::GivenUp;
         }
         let answer = answer.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
         // A panic in its `Drop` comes too late to belong to the attempt.
         let answer = PanicSafeDrop::new(answer);
-        self.settle_called(holder, slot, held, answer.as_ref().map(|answer| (message, &**answer)))
+        self.settle_called(worker, held, answer.as_ref().map(|answer| (message, &**answer)))
     }
 
     /// Settles a row after the end of its call.
     pub(crate) fn settle_called(
         &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
+        worker: &mut WorkerTurn<'_, C>,
         held: &WatchedRow<K>,
         called: Result<AppliedTo<'_, C>, &Failure>,
     ) -> Turn {
         fail_point("lease-called");
-        if let Some(turn) = self.settle_taken_away(holder, held) {
+        if let Some(turn) = self.settle_taken_away(worker.holder, held) {
             return turn;
         }
         match called {
-            Ok(applied) => self.settle_answer(holder, slot, held, applied),
-            Err(failure) => self.settle_failure(holder, held, failure),
+            Ok(applied) => self.settle_answer(worker, held, applied),
+            Err(failure) => self.settle_failure(worker.holder, held, failure),
         }
     }
 
@@ -149,28 +148,22 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Applies the answer and settles the row, again and again until it is written or the lease ends.
-    fn settle_answer(
-        &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        held: &WatchedRow<K>,
-        applied: AppliedTo<'_, C>,
-    ) -> Turn {
+    fn settle_answer(&self, worker: &mut WorkerTurn<'_, C>, held: &WatchedRow<K>, applied: AppliedTo<'_, C>) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
             let places = self.limits().map(Places::hold);
-            let written = self.apply(holder, slot, held, places.as_ref(), applied);
+            let written = self.apply(worker, held, places.as_ref(), applied);
             if self.keeps_turns()
-                && holder.session().and_then(|session| Ok(leave(self.queue, session, places)?)).is_err()
+                && worker.holder.session().and_then(|session| Ok(leave(self.queue, session, places)?)).is_err()
             {
-                holder.close();
+                worker.holder.close();
             }
             drop(writing);
             match written {
-                Ok(Written::Failed(settled, change)) => self.record(holder, held, settled, &change),
+                Ok(Written::Failed(settled, change)) => self.record(worker.holder, held, settled, &change),
                 written => written,
             }
-            .inspect_err(|_| holder.close())
+            .inspect_err(|_| worker.holder.close())
         })
     }
 
@@ -178,13 +171,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// commits.
     fn apply(
         &self,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
+        worker: &mut WorkerTurn<'_, C>,
         held: &WatchedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
         (message, answer): AppliedTo<'_, C>,
     ) -> Result<Written, Error> {
-        let session = holder.session()?;
+        let (slot, session) = (worker.slot, worker.holder.session()?);
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
         // settle another row.
         session.begin_next(self.calls.is_none() && !self.has_more_claimed() && !self.claims_at_once());
@@ -207,7 +199,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(Box::new(message)), None);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
-            holder.close();
+            worker.holder.close();
         }
         if given_up {
             return Ok(Written::Ended(Turn::GivenUp));
@@ -220,7 +212,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Ok(Written::Failed(settled, *change))
             }
             Err(Rest::Leave) => Ok(Written::Ended(Turn::Interrupted)),
-            Err(Rest::FindOut(in_doubt)) => Ok(self.written_in_doubt(holder.session()?, held, &in_doubt)?),
+            Err(Rest::FindOut(in_doubt)) => Ok(self.written_in_doubt(worker.holder.session()?, held, &in_doubt)?),
         }
     }
 

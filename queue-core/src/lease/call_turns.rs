@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::calls::{CallEnd, Calls, EndedCall};
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
-use crate::attempt::{Place, Reserved, Slot, Tally, Turn, WorkerCalls};
-use crate::backend::{QueueConnection, SessionHolder};
+use crate::attempt::{Place, Reserved, Tally, Turn, WorkerTurn};
+use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::Answered;
 
@@ -19,36 +19,30 @@ const MOST: u32 = 256;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Takes a turn. Rows whose calls have ended go first, unless so many places are free that too few calls would run.
-    pub(crate) fn turn_beside(
-        &self,
-        calls: &Arc<Calls<K, C>>,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
-        worker: &dyn WorkerCalls,
-    ) -> Turn {
-        let goes_on = worker.goes_on();
+    pub(crate) fn turn_beside(&self, calls: &Arc<Calls<K, C>>, worker: &mut WorkerTurn<'_, C>) -> Turn {
+        let goes_on = worker.calls.goes_on();
         let claims_fail = calls.claims_fail.load(Ordering::Relaxed);
-        let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.may_find_rows();
+        let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.calls.may_find_rows();
         if !claims_first && let Some(ended) = calls.take_ended() {
             let turn = match self.answers_together(calls, &ended) {
-                1 => self.settle_ended(holder, slot, ended),
-                most => self.settle_together(calls, holder, slot, ended, most),
+                1 => self.settle_ended(worker, ended),
+                most => self.settle_together(calls, worker, ended, most),
             };
             if self.limits().is_some() {
                 // The row has left its lane, where others may have waited.
-                worker.has_freed_others();
+                worker.calls.has_freed_others();
             }
             return turn;
         }
         if !goes_on {
             // The heartbeat may have passed already, or may have ended.
-            self.give_back_unstarted(holder, Duration::ZERO);
+            self.give_back_unstarted(worker.holder, Duration::ZERO);
             return Turn::Idle;
         }
         let most = usize::try_from(self.size.asked().unwrap_or(MOST)).unwrap_or(usize::MAX);
         match calls.counts.reserve(most) {
-            Some(places) if worker.may_find_rows() => {
-                let turn = self.claim_and_begin(calls, holder, places, worker);
+            Some(places) if worker.calls.may_find_rows() => {
+                let turn = self.claim_and_begin(calls, worker, places);
                 calls.claims_fail.store(turn == Turn::Trouble, Ordering::Relaxed);
                 turn
             }
@@ -67,21 +61,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Claims as many rows as there are places, and begins their calls.
-    fn claim_and_begin(
-        &self,
-        calls: &Arc<Calls<K, C>>,
-        holder: &mut SessionHolder<C>,
-        mut places: Reserved,
-        worker: &dyn WorkerCalls,
-    ) -> Turn {
+    fn claim_and_begin(&self, calls: &Arc<Calls<K, C>>, worker: &mut WorkerTurn<'_, C>, mut places: Reserved) -> Turn {
         let limit = u32::try_from(places.places).unwrap_or(u32::MAX);
-        let mut ready = match self.next(holder, limit) {
+        let mut ready = match self.next(worker.holder, limit) {
             Ok(ready) => Some(ready),
             Err(turn) => return turn,
         };
-        worker.has_claimed();
+        worker.calls.has_claimed();
+        let calls_of_worker = worker.calls;
         // As in a turn without calls, a row that may not begin ends the claim: a pause or a shutdown is for all of them.
-        let may_begin = |held: &LeasedRow<K>| worker.goes_on() && self.may_begin(held);
+        let may_begin = |held: &LeasedRow<K>| calls_of_worker.goes_on() && self.may_begin(held);
         let (mut tally, mut decided, mut goes_on) = (Tally::default(), Vec::new(), true);
         while let Some(row) = ready.take() {
             match row {
@@ -91,13 +80,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                     let held = leased.held.clone();
                     let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());
                     if !begun {
-                        self.give_back(holder, &held);
+                        self.give_back(worker.holder, &held);
                         tally.count(Turn::Interrupted);
                     }
                 }
                 Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => {
-                    self.give_back(holder, &held);
-                    self.give_back_unstarted(holder, Duration::ZERO);
+                    self.give_back(worker.holder, &held);
+                    self.give_back_unstarted(worker.holder, Duration::ZERO);
                     goes_on = false;
                 }
             }
@@ -106,7 +95,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         let mut last = Turn::Idle;
         for row in decided {
-            last = self.settle_decided(holder, &row);
+            last = self.settle_decided(worker.holder, &row);
             tally.count(last);
         }
         match last {
@@ -129,20 +118,20 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Settles the row of a call that has ended beside the workers.
-    pub(crate) fn settle_ended(&self, holder: &mut SessionHolder<C>, slot: &Slot, ended: EndedCall<K, C>) -> Turn {
+    pub(crate) fn settle_ended(&self, worker: &mut WorkerTurn<'_, C>, ended: EndedCall<K, C>) -> Turn {
         let EndedCall { row, end, .. } = &ended;
-        self.to_its_end(holder, slot, row, |holder| match end {
+        self.to_its_end(worker, row, |worker| match end {
             CallEnd::Called(called) => match &**called {
-                Ok(Answered { message, answer }) => self.settle_called(holder, slot, row, Ok((message, &**answer))),
-                Err(failure) => self.settle_called(holder, slot, row, Err(failure)),
+                Ok(Answered { message, answer }) => self.settle_called(worker, row, Ok((message, &**answer))),
+                Err(failure) => self.settle_called(worker, row, Err(failure)),
             },
-            CallEnd::Aborted => self.settle_taken_away(holder, row).unwrap_or_else(|| {
+            CallEnd::Aborted => self.settle_taken_away(worker.holder, row).unwrap_or_else(|| {
                 row.watch.is_interrupted("the lease has ended");
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {
                 self.warn("the runtime has dropped a call: its row is given back");
-                self.give_back(holder, &row.held);
+                self.give_back(worker.holder, &row.held);
                 // The worker rests before it begins more calls there, and not before it has given all of them back.
                 let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());
                 if has_others { Turn::Interrupted } else { Turn::Trouble }

@@ -14,7 +14,9 @@ use super::calls::{Calls, EndedCall};
 use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use super::settle::taken_away;
-use crate::attempt::{AttemptError, InDoubt, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, Tally, Turn, is_interruption};
+use crate::attempt::{
+    AttemptError, InDoubt, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, Tally, Turn, WorkerTurn, is_interruption,
+};
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::entity::Key;
 use crate::fault::fail_point;
@@ -87,30 +89,29 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     pub(crate) fn settle_together(
         &self,
         calls: &Calls<K, C>,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
+        worker: &mut WorkerTurn<'_, C>,
         first: EndedCall<K, C>,
         most: u32,
     ) -> Turn {
         let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), given_up: None }));
         let mut hand = InHand { batch, decided: Vec::new(), current: Some(first), aside: Vec::new() };
         let writing = self.turn_to_write();
-        let tried = || self.try_together(calls, holder, slot, &mut hand, most);
+        let tried = || self.try_together(calls, worker, &mut hand, most);
         let end = catch_unwind(AssertUnwindSafe(tried)).unwrap_or_else(|panic| {
             // Handlers' panics are caught closer to them. This one comes from this library or from the driver, at any time.
             std::mem::forget(panic);
-            holder.close();
+            worker.holder.close();
             Err(Uncommitted::InDoubt("a panic".to_owned()))
         });
         drop(writing);
-        let is_given_up = slot.leave();
+        let is_given_up = worker.slot.leave();
         let InHand { batch, decided, current, aside: mut back } = hand;
         let Batch { applied, given_up } = {
             let mut batch = batch.lock();
             Batch { applied: std::mem::take(&mut batch.applied), given_up: batch.given_up.take() }
         };
         if is_given_up {
-            holder.close();
+            worker.holder.close();
             let is_recorded = |row: &Arc<LeasedRow<K>>| given_up.as_ref().is_some_and(|it| Arc::ptr_eq(it, row));
             back.extend(applied.into_iter().chain(current).filter(|ended| !is_recorded(&ended.row.held)));
             calls.put_back(back);
@@ -134,15 +135,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             Err(Uncommitted::InDoubt(cause)) => {
                 calls.sizes.lock().note_hindered();
-                back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
+                back.extend(self.find_out_each(worker.holder, applied, decided, &cause, &mut tally));
                 back.extend(current);
             }
             Err(Uncommitted::EndedByHandler(cause, failed)) => {
                 calls.sizes.lock().note_hindered();
-                back.extend(self.find_out_each(holder, applied, decided, &cause, &mut tally));
+                back.extend(self.find_out_each(worker.holder, applied, decided, &cause, &mut tally));
                 if let Some(EndedCall { row, .. }) = &current {
-                    tally.count(self.to_its_end(holder, slot, row, |holder| {
-                        self.record_again_and_again(holder, row, failed.settled, &failed.change)
+                    tally.count(self.to_its_end(worker, row, |worker| {
+                        self.record_again_and_again(worker.holder, row, failed.settled, &failed.change)
                     }));
                 }
             }
@@ -182,14 +183,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     fn try_together(
         &self,
         calls: &Calls<K, C>,
-        holder: &mut SessionHolder<C>,
-        slot: &Slot,
+        worker: &mut WorkerTurn<'_, C>,
         hand: &mut InHand<K, C>,
         most: u32,
     ) -> Result<(), Uncommitted<K>> {
-        let session = holder.session().map_err(|error| Uncommitted::Undone(failure_text(&error, 500)))?;
+        let slot = worker.slot;
+        let session = worker.holder.session().map_err(|error| Uncommitted::Undone(failure_text(&error, 500)))?;
         if let Err(error) = session.begin_group() {
-            holder.close();
+            worker.holder.close();
             return Err(error.into());
         }
         slot.enter(session.id, self.info.timeout);
@@ -205,7 +206,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         };
         if !is_over || !matches!(end, Ok(()) | Err(Uncommitted::Undone(_))) {
-            holder.close();
+            worker.holder.close();
         }
         end
     }

@@ -11,7 +11,7 @@ use super::runner::{LeaseRunner, Ready};
 use super::together::LateBatch;
 use crate::attempt::{
     AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, KEPT, Runner, Slot, Turn,
-    UnsettledRow, WorkerCalls, check_queue, in_transaction,
+    UnsettledRow, WorkerTurn, check_queue, in_transaction,
 };
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{PickedRows, Places};
@@ -187,28 +187,29 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         self.calls.as_deref().map(|calls| calls as &dyn BackgroundCalls)
     }
 
-    fn turn(&self, holder: &mut SessionHolder<C>, slot: &Slot, worker: &dyn WorkerCalls) -> Turn {
+    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
         if let Some(calls) = &self.calls {
-            return self.turn_beside(calls, holder, slot, worker);
+            return self.turn_beside(calls, worker);
         }
-        let ready = match self.next(holder, if self.queue.sql.options.exclusive { 1 } else { self.size.next() }) {
+        let ready = match self.next(worker.holder, if self.queue.sql.options.exclusive { 1 } else { self.size.next() })
+        {
             Ok(ready) => ready,
             Err(turn) => return turn,
         };
-        worker.has_claimed();
+        worker.calls.has_claimed();
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
-            Ready::LeasedMessage(leased) if worker.goes_on() && self.may_begin(&leased.held) => {
+            Ready::LeasedMessage(leased) if worker.calls.goes_on() && self.may_begin(&leased.held) => {
                 let _at_work = self.size.begins();
-                self.work(holder, slot, leased)
+                self.work(worker, leased)
             }
-            Ready::DecidedRow(decided) if worker.goes_on() && self.may_begin(&decided.held) => {
-                self.settle_decided(holder, &decided)
+            Ready::DecidedRow(decided) if worker.calls.goes_on() && self.may_begin(&decided.held) => {
+                self.settle_decided(worker.holder, &decided)
             }
             Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => {
                 // The heartbeat may have passed already, or may have ended.
-                self.give_back(holder, &held);
-                self.give_back_unstarted(holder, Duration::ZERO);
+                self.give_back(worker.holder, &held);
+                self.give_back_unstarted(worker.holder, Duration::ZERO);
                 Turn::Idle
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::shared::PollerShared;
 use super::work_board::TurnPermit;
-use crate::attempt::{Runner, Slot, Turn, WorkerCalls};
+use crate::attempt::{Runner, Slot, Turn, WorkerCalls, WorkerTurn};
 use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
@@ -127,7 +127,7 @@ impl<C: QueueConnection> Worker<C> {
         holder.move_to_file(shared.sessions.files());
         holder.stays = !alone && shared.board.is_only_work(number);
         let calls = CallsOfTurn { shared, slot, permit: Cell::new(*permit), changes, alone };
-        let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(holder, slot, &calls)));
+        let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(&mut WorkerTurn { holder, slot, calls: &calls })));
         *permit = calls.permit.get();
         turn.unwrap_or_else(|panic| {
             // A handler's panic is caught closer to the handler. This one comes from this library or from the driver,
