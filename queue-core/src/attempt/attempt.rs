@@ -63,22 +63,21 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     let due = state.and_then(|state| state.next_attempt_time).map(Instant::from);
     let claimed_as = state.map(|state| plan.due_rows.kept_rows.claimed_as(&key, state));
     let tries = tries_before(fence) + 1;
-    let mut row = UnsettledRow { key, fence, due, details, claimed_as: None };
+    let mut row = UnsettledRow::new(key, fence, due, details);
     let in_hand = take_in_hand(session, plan, &row)?;
-    let watch = plan.rules.teller.watch(&row.key, tries, due);
+    row.watch = plan.rules.teller.watch(&row.key, tries, due);
     leave_returned(session, plan, &row, claimed_as)?;
-    let (message, kept) = check_crashes(&mut **session, plan, &mut row, &watch, message)?;
+    let (message, kept) = check_crashes(&mut **session, plan, &mut row, message)?;
     row.claimed_as = claimed_as;
-    plan.slot.hold(Box::new((row.clone(), watch.clone())), &[&watch]);
-    let UnsettledRow { key, fence, details, .. } = &row;
-    let (fence, watched) = (*fence, &watch);
-    let locked =
-        LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint, watch: watched };
+    plan.slot.hold(Box::new(row.clone()), &[&row.watch]);
+    let UnsettledRow { key, fence, details, watch, .. } = &row;
+    let fence = *fence;
+    let locked = LockedRow { key, fence, before: fence, tries, kept: &kept, details, is_under_savepoint, watch };
     let (result, session_is_sound) =
         settle_claimed(session, plan, locked, message.map(|message| Box::new(message) as _), Some(in_hand));
     let end = match result {
         Ok(settled) => plan.settled(&row, settled),
-        Err(rest) => End::Unsettled(Box::new(row), rest, watch),
+        Err(rest) => End::Unsettled(Box::new(row), rest),
     };
     Ok(Attempted { end, session_is_sound })
 }

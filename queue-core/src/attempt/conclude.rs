@@ -13,10 +13,10 @@ use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
-use crate::event::{Ending, Watch};
+use crate::event::Ending;
 use crate::fault::fail_point;
 use crate::handler::Failure;
-use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status};
+use crate::row::{ErrorText, Fence, Options, Settlement, Status};
 use crate::statement::{Change, Next};
 
 /// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
@@ -30,27 +30,21 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Writes the rest of an attempt.
-    pub(crate) fn conclude(
-        &self,
-        holder: &mut SessionHolder<C>,
-        row: UnsettledRow<K>,
-        rest: Rest,
-        watch: &Watch,
-    ) -> Turn {
+    pub(crate) fn conclude(&self, holder: &mut SessionHolder<C>, row: UnsettledRow<K>, rest: Rest) -> Turn {
         let (rest, delay) = self.count_interruption(&row, rest);
         let _passed_over = self.due_rows.row_backoff.while_concluded(&row.key);
         let what = "the end of an attempt cannot be recorded";
         let concluded = self.insist(holder, what, |session| self.write_rest(session, &row, &rest, delay));
         let Some(conclusion) = concluded else {
             // The row is as it was before the attempt, and due.
-            watch.is_interrupted("the end of the attempt cannot be recorded");
+            row.watch.is_interrupted("the end of the attempt cannot be recorded");
             self.due_rows.row_backoff.skip_for_a_while(&row.key);
             return Turn::Trouble;
         };
         match self.unless_of_another(conclusion, &row, &rest) {
             Conclusion::Settled(settled) => {
                 self.note_settled(&row);
-                self.tell_settled(&row.key, settled, &rest, watch);
+                self.tell_settled(&row, settled, &rest);
                 Turn::Settled(settled)
             }
             Conclusion::Interrupted => {
@@ -58,7 +52,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                     Rest::Leave => "the poller has taken the transaction away",
                     _ => rest.cause().unwrap_or("its end was not recorded"),
                 };
-                watch.is_interrupted(why);
+                row.watch.is_interrupted(why);
                 Turn::Interrupted
             }
             Conclusion::Overtaken => {
@@ -66,16 +60,16 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 let untold = rest.failure().map(|text| format!(": {text}")).unwrap_or_default();
                 let text = format!("another session changed row {}{untold}", row.key);
                 self.warn(&text);
-                watch.is_interrupted(&text);
+                row.watch.is_interrupted(&text);
                 Turn::Interrupted
             }
             Conclusion::Refused { is_noted } => {
                 let cause = rest.failure().or(rest.cause()).unwrap_or(KEPT);
-                watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
+                row.watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
                 self.leave_alone(&row, cause, is_noted)
             }
             Conclusion::Kept => {
-                watch.ends(Ending::Refused, Some(KEPT), None);
+                row.watch.ends(Ending::Refused, Some(KEPT), None);
                 self.leave_alone(&row, KEPT, false)
             }
         }
@@ -125,16 +119,16 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     }
 
     /// Tells the log and the listeners of a new state that was written as the rest of an attempt.
-    fn tell_settled(&self, key: &RowKey<K>, settled: Settlement, rest: &Rest, watch: &Watch) {
+    fn tell_settled(&self, row: &UnsettledRow<K>, settled: Settlement, rest: &Rest) {
         let change = match rest {
             Rest::Record(_, change) | Rest::RecordReserved(_, change) => Some(&**change),
             Rest::FindOut(in_doubt) => in_doubt.change.as_ref(),
             Rest::Postpone(_) | Rest::Leave => None,
         };
         if let Some(change) = change {
-            self.rules.teller.settled(key, settled, change, watch);
+            self.rules.teller.settled(&row.key, settled, change, &row.watch);
         }
-        tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled in a transaction of its own");
+        tracing::debug!(entity = self.queue.sql.entity, key = ?row.key, outcome = ?settled, "settled in a transaction of its own");
     }
 
     /// Writes the rest in a transaction. `delay` is the pause of a row that was interrupted, or that the database refuses to

@@ -17,7 +17,6 @@ use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::crash::{CrashAction, CrashMark, Suspicion, earlier};
 use crate::entity::Key;
-use crate::event::Watch;
 use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
@@ -32,7 +31,6 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
     connection: &mut C,
     plan: &Plan<'_, K, C>,
     row: &mut UnsettledRow<K>,
-    watch: &Watch,
     message: DecodedMessage,
 ) -> Result<Checked, Attempted<K>> {
     let (recorder, fence) = (plan.slot.recorder(), row.fence);
@@ -56,14 +54,14 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
             recorder.crashes.written(suspect, written.is_ok());
             Err(match written {
                 Ok(()) => come_back_alone(plan, row),
-                Err(error) => unwritten::<K, C>(error, row, watch, Rest::Leave),
+                Err(error) => unwritten::<K, C>(error, row, Rest::Leave),
             })
         }
         CrashAction::SetAside(text, suspect) => {
             let change = failed_by_crashes(fence, text);
             let written = plan.write_and_commit(connection, row, &change);
             if written.is_ok() {
-                plan.rules.teller.settled(&row.key, Settlement::Failed, &change, watch);
+                plan.rules.teller.settled(&row.key, Settlement::Failed, &change, &row.watch);
             }
             if let Some(suspect) = suspect {
                 recorder.crashes.written(suspect, written.is_ok());
@@ -71,10 +69,10 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
             Err(match written {
                 Ok(()) => Attempted::sound(plan.settled(row, Settlement::Failed)),
                 // The failure is recorded again, in a plainer text, or the row is passed over.
-                Err(error) => unwritten::<K, C>(error, row, watch, Rest::record((Settlement::Failed, change))),
+                Err(error) => unwritten::<K, C>(error, row, Rest::record((Settlement::Failed, change))),
             })
         }
-        CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, watch, mark, state),
+        CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, mark, state),
     };
     if checked.is_ok() {
         recorder.begin(&plan.info.key_prefix, [(&row.key, fence)]);
@@ -105,14 +103,9 @@ fn failed_by_crashes(fence: Fence, text: String) -> Change {
 }
 
 /// Returns the end of an attempt whose row could not be written. `rest`: what is left to do if only this row is concerned.
-fn unwritten<K: Key, C: QueueConnection>(
-    error: DieselError,
-    row: &UnsettledRow<K>,
-    watch: &Watch,
-    rest: Rest,
-) -> Attempted<K> {
+fn unwritten<K: Key, C: QueueConnection>(error: DieselError, row: &UnsettledRow<K>, rest: Rest) -> Attempted<K> {
     match C::classify(&error) {
-        ErrorClass::Other => unsettled(row, rest, watch),
+        ErrorClass::Other => unsettled(row, rest),
         ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => {
             Attempted::lost(End::NotClaimed(error))
         }
@@ -120,8 +113,8 @@ fn unwritten<K: Key, C: QueueConnection>(
 }
 
 /// Returns the end of an attempt that has something left to do.
-fn unsettled<K: Key>(row: &UnsettledRow<K>, rest: Rest, watch: &Watch) -> Attempted<K> {
-    Attempted::lost(End::Unsettled(Box::new(row.clone()), rest, watch.clone()))
+fn unsettled<K: Key>(row: &UnsettledRow<K>, rest: Rest) -> Attempted<K> {
+    Attempted::lost(End::Unsettled(Box::new(row.clone()), rest))
 }
 
 /// Marks the row, commits, and claims the row again in a new transaction.
@@ -129,7 +122,6 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     connection: &mut C,
     plan: &Plan<'_, K, C>,
     row: &mut UnsettledRow<K>,
-    watch: &Watch,
     text: String,
     state: QueueState,
 ) -> Result<Checked, Attempted<K>> {
@@ -145,13 +137,13 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
         Err(error) if C::leaves_commit_in_doubt(&error) => {
             plan.slot.recorder().set_mark(mark);
-            return Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)), watch));
+            return Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error))));
         }
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(Attempted::lost(End::NotClaimed(error))),
         Err(error) => {
             let failure = Failure::retry(AttemptError::NotMarked(error));
             let failed = plan.rules.after_failure(tries_before(fence) + 1, &failure, &row.details);
-            return Err(unsettled(row, Rest::record(failed), watch));
+            return Err(unsettled(row, Rest::record(failed)));
         }
     }
     plan.slot.recorder().set_mark(mark);
@@ -168,8 +160,8 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         }
         // Another session has stopped, resent or removed the row, or its condition no longer holds: nothing is left to
         // do here.
-        Ok(None) => Err(unsettled(row, Rest::Leave, watch)),
-        Err(error) => Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)), watch)),
+        Ok(None) => Err(unsettled(row, Rest::Leave)),
+        Err(error) => Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)))),
     }
 }
 

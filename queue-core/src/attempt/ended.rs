@@ -104,7 +104,7 @@ pub(crate) enum End<K> {
     /// The end of the turn is known.
     Known(Turn),
     /// The message's transaction is gone; the rest is to be written in another one.
-    Unsettled(Box<UnsettledRow<K>>, Rest, Watch),
+    Unsettled(Box<UnsettledRow<K>>, Rest),
 }
 
 impl<K> Attempted<K> {
@@ -120,7 +120,7 @@ impl<K> Attempted<K> {
 }
 
 /// A row whose attempt is to be recorded in another transaction than its own.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct UnsettledRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
@@ -129,6 +129,14 @@ pub(crate) struct UnsettledRow<K> {
     pub(crate) details: Details,
     /// The state by which this process recognizes the row if a trigger restores its old values.
     pub(crate) claimed_as: Option<ClaimedAs>,
+    /// What the listeners hear of the attempt.
+    pub(crate) watch: Watch,
+}
+
+impl<K> UnsettledRow<K> {
+    pub(crate) fn new(key: RowKey<K>, fence: Fence, due: Option<Instant>, details: Details) -> Self {
+        UnsettledRow { key, fence, due, details, claimed_as: None, watch: Watch::default() }
+    }
 }
 
 /// The work that is left for a row whose transaction is gone.

@@ -21,7 +21,6 @@ use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRow
 use crate::entity::{Entity, Key};
 use crate::erased_entity::opened;
 use crate::error::{Error, Finding};
-use crate::event::Watch;
 use crate::handler::Handler;
 use crate::row::failure_text;
 use crate::statement::QueueOn;
@@ -152,9 +151,9 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 self.forget_prefetched();
                 turn
             }
-            End::Unsettled(mut row, rest, watch) => {
+            End::Unsettled(mut row, rest) => {
                 row.fence = self.unmarked(worker.holder, worker.slot, &row.key, row.fence);
-                self.conclude(worker.holder, *row, rest, &watch)
+                self.conclude(worker.holder, *row, rest)
             }
         })
     }
@@ -199,11 +198,11 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
-        let (mut row, watch) = *row.downcast::<(UnsettledRow<K>, Watch)>().expect("what this runner has put there");
+        let mut row = *row.downcast::<UnsettledRow<K>>().expect("what this runner has put there");
         row.fence = self.unmarked(holder, slot, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
         self.due_rows.rows_in_hand.give_up(&row.key);
         let rest = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
-        self.conclude(holder, row, rest, &watch)
+        self.conclude(holder, row, rest)
     }
 }

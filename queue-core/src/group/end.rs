@@ -172,20 +172,15 @@ impl<K> GroupRow<K> {
     /// Returns the row for the rest of its attempt.
     pub(crate) fn into_unsettled(self) -> UnsettledRow<K> {
         let due = self.due();
-        UnsettledRow { key: self.key, fence: self.fence, due, details: self.details, claimed_as: None }
+        UnsettledRow { watch: self.watch, ..UnsettledRow::new(self.key, self.fence, due, self.details) }
     }
 }
 
 impl<K: Clone> DecidedRow<K> {
     /// Returns the row for the rest of its attempt.
     pub(crate) fn unsettled(&self) -> UnsettledRow<K> {
-        UnsettledRow {
-            key: self.key.clone(),
-            fence: self.fence,
-            due: None,
-            details: Details::default(),
-            claimed_as: None,
-        }
+        let row = UnsettledRow::new(self.key.clone(), self.fence, None, Details::default());
+        UnsettledRow { watch: self.watch.clone(), ..row }
     }
 }
 

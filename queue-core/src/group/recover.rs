@@ -51,9 +51,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                     (None, Some(why)) => return self.conclude(holder, GroupEnd::Undone(why), begun),
                     // Each row is recorded in a transaction of its own.
                     (None, None) => rows.into_iter().for_each(|row| {
-                        let (unsettled, change) = (row.unsettled(), Box::new(row.change));
-                        let rest = Rest::Record(row.settled, change);
-                        tally.count(self.runner.conclude(holder, unsettled, rest, &row.watch));
+                        let unsettled = row.unsettled();
+                        let rest = Rest::record((row.settled, row.change));
+                        tally.count(self.runner.conclude(holder, unsettled, rest));
                     }),
                 }
             }
@@ -102,9 +102,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             self.find_out(holder, written, why.to_owned(), tally);
             others.iter().for_each(|_| tally.count(Turn::Interrupted));
         }
-        let watch = row.watch.clone();
         let row = UnsettledRow { fence, ..row.into_unsettled() };
-        tally.count(self.runner.conclude(holder, row, rest, &watch));
+        tally.count(self.runner.conclude(holder, row, rest));
     }
 
     /// Finds out whether a transaction that a handler ended was committed. If it was, it settles the rows. `None`: it was
@@ -148,7 +147,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             let (settled, since) = (row.settled, Instant::now());
             let rest = Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
             // Its end is told with that of the others.
-            matches!(self.runner.conclude(holder, row.unsettled(), rest, &Watch::default()), Turn::Settled(_))
+            let row = UnsettledRow { watch: Watch::default(), ..row.unsettled() };
+            matches!(self.runner.conclude(holder, row, rest), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);

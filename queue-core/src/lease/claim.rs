@@ -145,7 +145,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
             if began.is_none() {
                 let due = due(&message);
-                batch.unwritable.push((UnsettledRow { key, fence, due, details, claimed_as: None }, None));
+                batch.unwritable.push((UnsettledRow::new(key, fence, due, details), None));
                 continue;
             }
             if fence.status == Status::InProgress {
@@ -199,8 +199,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             ..Change::default()
         };
         for (key, fence, message, details) in rows {
-            let (due, row_details) = (due(&message), details.clone());
-            let row = UnsettledRow { key: key.clone(), fence, due, details: row_details, claimed_as: None };
+            let row = UnsettledRow::new(key.clone(), fence, due(&message), details.clone());
             let before = tries_before(fence);
             let expired = fence.status == Status::InProgress;
             if expired {
@@ -278,7 +277,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
         let mut batch = nothing();
         for (key, fence, message, details) in panic_safe(rows) {
-            let row = UnsettledRow { key: key.clone(), fence, due: None, details: details.clone(), claimed_as: None };
+            let row = UnsettledRow::new(key.clone(), fence, None, details.clone());
             let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
             let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
             let expired = text == Some(&expired_in(tries - 1));

@@ -124,9 +124,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             self.due_rows.kept_rows.forget(claimed_as);
             return None;
         }
-        let row =
-            UnsettledRow { key: key.clone(), fence: *before, due: *due, details: details.clone(), claimed_as: None };
-        Some(self.leave_kept_alone(&row, times))
+        Some(self.leave_kept_alone(&UnsettledRow::new(key.clone(), *before, *due, details.clone()), times))
     }
 
     /// Passes claimed rows on to the workers, and takes the first one.
