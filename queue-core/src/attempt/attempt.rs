@@ -35,10 +35,11 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
         Err(error) => return Attempted::lost(End::NotClaimed(error)),
     };
     let (key, tries) = (&claimed.key, tries_before(claimed.fence) + 1);
-    let _span = tracing::debug_span!("attempt", entity = plan.queue.sql.entity, ?key, try_number = tries).entered();
+    let _span =
+        tracing::debug_span!("attempt", entity = plan.served.queue.sql.entity, ?key, try_number = tries).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(session.id, plan.info.timeout);
+    plan.slot.enter(session.id, plan.served.info.timeout);
     worker.has_claimed();
     // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
     // here.
@@ -61,11 +62,11 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
 ) -> Result<Attempted<K>, Attempted<K>> {
     let state = message.as_ref().ok().map(|(_, state)| state);
     let due = state.and_then(|state| state.next_attempt_time).map(Instant::from);
-    let claimed_as = state.map(|state| plan.due_rows.kept_rows.claimed_as(&key, state));
+    let claimed_as = state.map(|state| plan.served.due_rows.kept_rows.claimed_as(&key, state));
     let tries = tries_before(fence) + 1;
     let mut row = UnsettledRow::new(key, fence, due, details);
     let in_hand = take_in_hand(session, plan, &row)?;
-    row.watch = plan.rules.teller.watch(&row.key, tries, due);
+    row.watch = plan.served.rules.teller.watch(&row.key, tries, due);
     leave_returned(session, plan, &row, claimed_as)?;
     let (message, kept) = check_crashes(&mut **session, plan, &mut row, message)?;
     row.claimed_as = claimed_as;
@@ -103,9 +104,9 @@ fn leave_returned<K: Key, C: QueueConnection>(
     row: &UnsettledRow<K>,
     claimed_as: Option<ClaimedAs>,
 ) -> Result<(), Attempted<K>> {
-    match plan.detect_returned(session, &row.key, row.fence, claimed_as) {
+    match plan.served.detect_returned(session, &row.key, row.fence, claimed_as) {
         Ok(None) => Ok(()),
-        Ok(Some(times)) => Err(roll_back(session, plan.leave_kept_alone(row, times))),
+        Ok(Some(times)) => Err(roll_back(session, plan.served.leave_kept_alone(row, times))),
         Err(error) => Err(Attempted::lost(End::NotClaimed(error))),
     }
 }
@@ -175,7 +176,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Returns the new state of a row whose handler is not to run. In lease mode, the claim has already checked this.
     fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, Change)> {
-        let (rules, row) = (&self.plan.rules, &self.row);
+        let (rules, row) = (&self.plan.served.rules, &self.row);
         (!rules.leased)
             .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
             .flatten()
@@ -187,7 +188,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             self.session.control(SAVEPOINT).map_err(|error| self.lost(error, AttemptError::NotWritten))?;
         }
         fail_point("sentinel");
-        let idempotency_key = idempotency_key(&self.plan.info.key_prefix, self.row.key, self.row.details);
+        let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, self.row.key, self.row.details);
         let mut message = Message {
             connection: self.session.lend(),
             state,
@@ -203,7 +204,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             return Err(self.revoked(why));
         }
         let answer = match answer {
-            Ok(answer) => self.plan.rules.accept(answer),
+            Ok(answer) => self.plan.served.rules.accept(answer),
             Err(panic) => {
                 self.session_is_sound = false;
                 Err(Failure::retry(Panicked::new(panic)))
@@ -213,7 +214,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             Ok(_) => Ok(self.decide(answer, Effects::Stand)),
             Err(failure) => match failure.database_error().filter(|error| is_interruption::<C>(error)) {
                 Some(error) => {
-                    let text = self.plan.rules.texts.of(&*failure.error);
+                    let text = self.plan.served.rules.texts.of(&*failure.error);
                     Err(Rest::Postpone(Interruption::with_text::<C>(error, text)))
                 }
                 None => Ok(self.decide(answer, Effects::Undone)),
@@ -223,7 +224,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Decides what becomes of the row, and of its handler's writes.
     pub(crate) fn decide(&self, answer: HandlerResult, effects: Effects) -> Decision {
-        let (rules, row) = (&self.plan.rules, &self.row);
+        let (rules, row) = (&self.plan.served.rules, &self.row);
         let (settled, change) = match answer {
             Ok(outcome) => rules.after_outcome(row.before, row.tries, outcome, row.details),
             Err(failure) => rules.after_failure(row.tries, &failure, row.details),

@@ -15,7 +15,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
     /// Claims a row. The transaction may have begun already, and the row may be locked already; then the handler's
     /// savepoint exists too. The flag tells whether it does.
     pub(super) fn begin_and_claim(&self, session: &mut Session<C>) -> QueryResult<Option<(Claimed<K>, bool)>> {
-        let queue = self.queue;
+        let queue = self.served.queue;
         let claim = &self.claim;
         if let (Some(rows), Some(row)) = (claim.prefetched_rows, claim.next.take())
             && session.goes_on_with_locked()?
@@ -70,7 +70,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         rows: &PrefetchedRows<K>,
         row: ReadRow<K>,
     ) -> QueryResult<(Claimed<K>, bool)> {
-        let queue = self.queue;
+        let queue = self.served.queue;
         rows.begins(row.key());
         self.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
         match self.claim.floor {
@@ -84,7 +84,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
 
     /// Returns the next prefetched row, and the text that locks it.
     pub(super) fn next_row(&self, session: &Session<C>) -> Option<(String, ReadRow<K>)> {
-        let queue = self.queue;
+        let queue = self.served.queue;
         let lock = session.lock_of(queue.id())?;
         let row = self.claim.prefetched_rows?.take(self.claim.scope.except)?;
         Some((format!("{lock}({})", row.lock()), row))

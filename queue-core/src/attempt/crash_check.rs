@@ -39,7 +39,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
     // A row that cannot be decoded is not handled; it fails.
     let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
     let text = state.last_attempt_error_message.as_deref();
-    let checked = match recorder.decide(&plan.info.key_prefix, &row.key, fence, text) {
+    let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
         CrashAction::Handle => {
             let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
             Ok((Ok((entity, state)), text))
@@ -50,7 +50,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
         }),
         CrashAction::Mark(text, suspect) => {
             let change = Change { error: ErrorText::Set(text), ..Change::default() };
-            let written = plan.write_and_commit(connection, row, &change);
+            let written = plan.served.write_and_commit(connection, row, &change);
             recorder.crashes.written(suspect, written.is_ok());
             Err(match written {
                 Ok(()) => come_back_alone(plan, row),
@@ -59,9 +59,9 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
         }
         CrashAction::SetAside(text, suspect) => {
             let change = failed_by_crashes(fence, text);
-            let written = plan.write_and_commit(connection, row, &change);
+            let written = plan.served.write_and_commit(connection, row, &change);
             if written.is_ok() {
-                plan.rules.teller.settled(&row.key, Settlement::Failed, &change, &row.watch);
+                plan.served.rules.teller.settled(&row.key, Settlement::Failed, &change, &row.watch);
             }
             if let Some(suspect) = suspect {
                 recorder.crashes.written(suspect, written.is_ok());
@@ -75,7 +75,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
         CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, mark, state),
     };
     if checked.is_ok() {
-        recorder.begin(&plan.info.key_prefix, [(&row.key, fence)]);
+        recorder.begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
     }
     checked
 }
@@ -127,12 +127,15 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
 ) -> Result<Checked, Attempted<K>> {
     // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
     // After a crash it waits for that long.
-    let change =
-        Change { next: Some(Next::In(plan.info.timeout)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    let change = Change {
+        next: Some(Next::In(plan.served.info.timeout)),
+        error: ErrorText::Set(text.clone()),
+        ..Change::default()
+    };
     let fence = row.fence;
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     let mark = CrashMark { text: text.clone(), before };
-    match plan.write_and_commit(connection, row, &change) {
+    match plan.served.write_and_commit(connection, row, &change) {
         Ok(()) => row.fence = fence.at_any_time(),
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
         Err(error) if C::leaves_commit_in_doubt(&error) => {
@@ -142,13 +145,13 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         Err(error) if C::classify(&error) != ErrorClass::Other => return Err(Attempted::lost(End::NotClaimed(error))),
         Err(error) => {
             let failure = Failure::retry(AttemptError::NotMarked(error));
-            let failed = plan.rules.after_failure(tries_before(fence) + 1, &failure, &row.details);
+            let failed = plan.served.rules.after_failure(tries_before(fence) + 1, &failure, &row.details);
             return Err(unsettled(row, Rest::record(failed)));
         }
     }
     plan.slot.recorder().set_mark(mark);
     let retaken = connection.begin().and_then(|()| match is_still_its_turn(connection, plan, &row.key)? {
-        true => Ok(marked_so(plan.queue.retake_if_claimable(connection, &row.key, fence.at_any_time())?, &text)),
+        true => Ok(marked_so(plan.served.queue.retake_if_claimable(connection, &row.key, fence.at_any_time())?, &text)),
         false => Ok(None),
     });
     match retaken {
@@ -203,7 +206,7 @@ fn is_still_its_turn<K: Key, C: QueueConnection>(
     plan: &Plan<'_, K, C>,
     key: &RowKey<K>,
 ) -> QueryResult<bool> {
-    let (queue, claim) = (plan.queue, &plan.claim);
+    let (queue, claim) = (plan.served.queue, &plan.claim);
     if !queue.sql.options.exclusive {
         return claim.places.map_or(Ok(true), |places| places.retake(connection));
     }

@@ -48,15 +48,18 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             return None;
         }
         if C::Backend::FINISHES_IN_A_BLOCK {
-            let ends_so = began.is_none() && due.is_some() && self.session.finish_of(self.plan.queue.id()).is_some();
+            let ends_so =
+                began.is_none() && due.is_some() && self.session.finish_of(self.plan.served.queue.id()).is_some();
             return ends_so.then_some(OneTrip::Block);
         }
         let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
         let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
         Some(OneTrip::Text(match began {
-            None => format!("{}({arguments}, {})", self.session.finish_of(self.plan.queue.id())?, time_literal(due?)),
+            None => {
+                format!("{}({arguments}, {})", self.session.finish_of(self.plan.served.queue.id())?, time_literal(due?))
+            }
             Some(began) => {
-                let number = self.session.lease_finish_of(self.plan.queue.id())?;
+                let number = self.session.lease_finish_of(self.plan.served.queue.id())?;
                 format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
             }
         }))
@@ -73,7 +76,8 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             OneTrip::Text(settle) => self.finish_and_lock_next(settle),
             OneTrip::Block => {
                 let tries = stored(self.row.tries);
-                let finished = self.plan.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
+                let finished =
+                    self.plan.served.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
                 finished.map(|()| {
                     self.session.has_own_settings();
                     self.session.next_has_begun();
@@ -134,7 +138,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {
                 let text = decision.change.error.text().unwrap_or_default().to_owned();
-                let text = self.plan.rules.texts.of(&AttemptError::FailedAndEnded(text));
+                let text = self.plan.served.rules.texts.of(&AttemptError::FailedAndEnded(text));
                 decision.change.error = ErrorText::Set(text);
                 Err(Rest::record((decision.settled, decision.change)))
             }
@@ -187,7 +191,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     /// Writes the row's new state, under the fence and on exactly one row.
     fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Rest> {
-        let written = self.plan.queue.settle(self.session, self.row.key, self.row.fence, change);
+        let written = self.plan.served.queue.settle(self.session, self.row.key, self.row.fence, change);
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
@@ -218,13 +222,13 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     fn tell_settled(&self, settled: Settlement, change: &Change) {
-        self.plan.rules.teller.settled(self.row.key, settled, change, self.row.watch);
+        self.plan.served.rules.teller.settled(self.row.key, settled, change, self.row.watch);
     }
 
     /// Returns what is left after a COMMIT that was refused, or whose answer was lost.
     fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Rest {
         if C::leaves_commit_in_doubt(&error) {
-            let reached = change.reached(self.row.fence, self.plan.queue.sql.options);
+            let reached = change.reached(self.row.fence, self.plan.served.queue.sql.options);
             let (cause, since, change) = (error.to_string(), Instant::now(), Some(change.clone()));
             return Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));
         }
@@ -248,14 +252,14 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     pub(crate) fn revoked(&self, why: Revocation) -> Rest {
         match why {
             Revocation::TimedOut => {
-                timed_out(&self.plan.rules, self.row.tries, self.plan.info.timeout, self.row.details)
+                timed_out(&self.plan.served.rules, self.row.tries, self.plan.served.info.timeout, self.row.details)
             }
             Revocation::Shutdown => Rest::Leave,
         }
     }
 
     pub(crate) fn record(&self, failure: &Failure) -> Rest {
-        Rest::record(self.plan.rules.after_failure(self.row.tries, failure, self.row.details))
+        Rest::record(self.plan.served.rules.after_failure(self.row.tries, failure, self.row.details))
     }
 }
 

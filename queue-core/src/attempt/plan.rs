@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::ops::Deref;
 
 use super::ended::{End, Turn, UnsettledRow};
 use super::served_queue::ServedQueue;
@@ -31,14 +30,6 @@ pub(crate) struct Plan<'a, K: Key, C: QueueConnection> {
     pub(crate) handler: &'a AttemptBody<'a, C>,
     pub(crate) slot: &'a Slot,
     pub(crate) claim: ClaimPlan<'a, K, C>,
-}
-
-impl<K: Key, C: QueueConnection> Deref for Plan<'_, K, C> {
-    type Target = ServedQueue<K, C>;
-
-    fn deref(&self) -> &ServedQueue<K, C> {
-        self.served
-    }
 }
 
 impl<K: Key, C: QueueConnection> Plan<'_, K, C> {

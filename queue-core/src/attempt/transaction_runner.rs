@@ -2,7 +2,6 @@
 //! locked already.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use diesel::result::QueryResult;
@@ -27,18 +26,10 @@ use crate::statement::QueueOn;
 
 /// A queue whose messages have a transaction each, and its handler.
 pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
-    pub(super) served: ServedQueue<K, C>,
+    pub(crate) served: ServedQueue<K, C>,
     handler: SharedBody<C>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
-}
-
-impl<K: Key, C: QueueConnection> Deref for TransactionRunner<K, C> {
-    type Target = ServedQueue<K, C>;
-
-    fn deref(&self) -> &ServedQueue<K, C> {
-        &self.served
-    }
 }
 
 impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
@@ -67,7 +58,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         // A worker that is alone in the process is so for the row that has been due longest.
         let is_alone = slot.recorder().is_alone();
         // Strict crash accounting commits its mark before the handler runs, in a transaction of its own.
-        let prefetches_rows = self.queue.prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
+        let prefetches_rows =
+            self.served.queue.prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
         Plan {
             served: &self.served,
             handler: &*self.handler,
@@ -75,7 +67,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             claim: ClaimPlan {
                 scope,
                 floor: Some(&rows.claim_floor),
-                prefetched_keys: (self.queue.is_claimed_by_key(scope) && !is_alone).then_some(&self.prefetched_keys),
+                prefetched_keys: (self.served.queue.is_claimed_by_key(scope) && !is_alone)
+                    .then_some(&self.prefetched_keys),
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
                 next: Cell::default(),
                 places,
@@ -89,7 +82,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         holder: &mut SessionHolder<C>,
         limit: u32,
     ) -> Result<Option<PickedRows<'_, K>>, Turn> {
-        let picked = self.due_rows.pick(holder, limit).map_err(|error| self.end_unclaimed(holder, &error))?;
+        let picked =
+            self.served.due_rows.pick(holder, limit).map_err(|error| self.served.end_unclaimed(holder, &error))?;
         if picked.as_ref().is_some_and(|picked| picked.is_new) {
             self.forget_prefetched();
         }
@@ -105,7 +99,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         rows: &PickedRows<'_, K>,
         locked: &mut Option<ReadRow<K>>,
     ) -> Result<Attempted<K>, Error> {
-        let places = self.due_rows.places.as_ref().map(Places::hold);
+        let places = self.served.due_rows.places.as_ref().map(Places::hold);
         let plan = self.plan(worker.slot, worker.holder.stays, rows, places.as_ref());
         plan.claim.next.set(locked.take());
         let session = worker.holder.session_as_it_is()?;
@@ -113,7 +107,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         *locked = plan.claim.next.take();
         // If the session is in doubt, the lock ends with it.
         let session_is_sound = session_is_sound
-            && self.queue.end_exclusion(session).is_ok()
+            && self.served.queue.end_exclusion(session).is_ok()
             && places.as_ref().is_none_or(|places| places.leave(&mut **session).is_ok());
         if !session_is_sound {
             worker.holder.close();
@@ -134,13 +128,13 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         Some(match attempted.end {
             End::Idle => {
                 self.prefetched_rows.forget();
-                if attempted.session_is_sound && self.has_found_none(rows) {
+                if attempted.session_is_sound && self.served.has_found_none(rows) {
                     return None;
                 }
                 Turn::Idle
             }
             End::NotClaimed(error) => {
-                let turn = self.end_unclaimed(worker.holder, &error.into());
+                let turn = self.served.end_unclaimed(worker.holder, &error.into());
                 if turn != Turn::Trouble {
                     worker.calls.has_claimed();
                 }
@@ -152,8 +146,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
                 turn
             }
             End::Unsettled(mut row, rest) => {
-                row.fence = self.unmarked(worker.holder, worker.slot, &row.key, row.fence);
-                self.conclude(worker.holder, *row, rest)
+                row.fence = self.served.unmarked(worker.holder, worker.slot, &row.key, row.fence);
+                self.served.conclude(worker.holder, *row, rest)
             }
         })
     }
@@ -171,7 +165,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        check_queue(self.queue, connection)
+        check_queue(self.served.queue, connection)
     }
 
     fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
@@ -185,7 +179,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
             let attempted = match self.attempt_one(worker, &rows, &mut locked) {
                 Ok(attempted) => attempted,
                 Err(error) => {
-                    self.warn(&failure_text(&error, 500));
+                    self.served.warn(&failure_text(&error, 500));
                     return Turn::Trouble;
                 }
             };
@@ -199,10 +193,10 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         let mut row = *row.downcast::<UnsettledRow<K>>().expect("what this runner has put there");
-        row.fence = self.unmarked(holder, slot, &row.key, row.fence);
+        row.fence = self.served.unmarked(holder, slot, &row.key, row.fence);
         self.prefetched_rows.is_given_up(&row.key);
-        self.due_rows.rows_in_hand.give_up(&row.key);
-        let rest = timed_out(&self.rules, tries_before(row.fence) + 1, self.info.timeout, &row.details);
-        self.conclude(holder, row, rest)
+        self.served.due_rows.rows_in_hand.give_up(&row.key);
+        let rest = timed_out(&self.served.rules, tries_before(row.fence) + 1, self.served.info.timeout, &row.details);
+        self.served.conclude(holder, row, rest)
     }
 }

@@ -70,7 +70,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 idempotency_key,
             })
             .collect();
-        let (handler, queue, timeout) = (self.handler, self.plan.queue, self.plan.info.timeout);
+        let (handler, queue, timeout) = (self.handler, self.plan.served.queue, self.plan.served.info.timeout);
         self.plan.slot.watch(rows.iter().map(|row| &row.watch));
         rows.iter().for_each(|row| row.watch.begins());
         let (mut has_used_connection, mut reserved) = (false, None);
@@ -142,7 +142,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         let (mut outcomes, mut conflict) = (Vec::new(), None);
         for (row, result) in rows.iter().zip(results) {
-            match self.plan.rules.accept(result) {
+            match self.plan.served.rules.accept(result) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
             }

@@ -49,10 +49,10 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         Err(error) => return ended(GroupEnd::NotClaimed(error), false),
     };
     let claimed = rows.len();
-    let _span = tracing::debug_span!("group", entity = plan.queue.sql.entity, messages = claimed).entered();
+    let _span = tracing::debug_span!("group", entity = plan.served.queue.sql.entity, messages = claimed).entered();
     tracing::debug!("claimed");
     fail_point("claimed");
-    plan.slot.enter(session.id, plan.info.timeout);
+    plan.slot.enter(session.id, plan.served.info.timeout);
     // After the slot was entered, for the same reason as in the attempt of one message.
     worker.has_claimed();
     if !worker.goes_on() {
@@ -60,14 +60,14 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         return ended(GroupEnd::Idle, false);
     }
     let claimed_as = claimed_as(plan, &rows);
-    let kept_rows = &plan.due_rows.kept_rows;
+    let kept_rows = &plan.served.due_rows.kept_rows;
     let returned = claimed_as.iter().any(|(_, row)| kept_rows.has_returned(*row));
     let suspects = rows.iter().any(|row| !may_share(plan, row));
     if !suspects && !returned {
-        plan.slot.recorder().begin(&plan.info.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
+        plan.slot.recorder().begin(&plan.served.info.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
     }
     plan.slot.hold(Box::new(HeldGroup { claimed }), &[]);
-    let stays = plan.rules.options.on_success == OnFinish::Keep;
+    let stays = plan.served.rules.options.on_success == OnFinish::Keep;
     let mut work = OpenGroup {
         session,
         plan,
@@ -110,7 +110,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
 
 /// Returns the rows as they were claimed, with the texts of their keys.
 fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
-    let kept = &plan.due_rows.kept_rows;
+    let kept = &plan.served.due_rows.kept_rows;
     let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
     messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
 }
@@ -118,7 +118,7 @@ fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed
 /// Tells whether the row may share a transaction, and therefore a crash, with others.
 fn may_share<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
     let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-    plan.slot.recorder().crashes.may_share(&plan.info.key_prefix, &row.key, row.fence, text)
+    plan.slot.recorder().crashes.may_share(&plan.served.info.key_prefix, &row.key, row.fence, text)
 }
 
 fn begin_and_claim<K: Key, C: QueueConnection>(
@@ -133,8 +133,8 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
             let some = LaneClaim { limit: size, locks: true, begins_again: false };
             places.claim(session, some, claim.scope)?
         }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(plan.queue, session, size, claim.scope)?,
-        (None, None) => claim_some(plan.queue, session, true, size, claim.scope)?,
+        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(plan.served.queue, session, size, claim.scope)?,
+        (None, None) => claim_some(plan.served.queue, session, true, size, claim.scope)?,
     };
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -182,12 +182,13 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             [_] => self.handle_in_turn(entities, rows)?,
             _ => {
                 let rereads = self.rereading.is_some();
-                let optimistic = self.plan.rules.settings.optimistic && !rereads;
+                let optimistic = self.plan.served.rules.settings.optimistic && !rereads;
                 // A row that leaves its table does so together with the others.
-                let stays = self.plan.rules.options.on_success == OnFinish::Keep;
+                let stays = self.plan.served.rules.options.on_success == OnFinish::Keep;
                 self.settles_in_turn = rereads || !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
-                    self.reservation = Some(reserve(self.plan.queue, self.session, rows, self.plan.info.timeout)?);
+                    self.reservation =
+                        Some(reserve(self.plan.served.queue, self.session, rows, self.plan.served.info.timeout)?);
                 }
                 match optimistic {
                     true => self.handle_under_one_savepoint(entities, rows)?,
@@ -218,19 +219,21 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             match message {
                 Ok((entity, state)) => {
                     let due = state.next_attempt_time;
-                    let watch = self.plan.rules.teller.watch(&key, tries, due.map(Into::into));
-                    if let Some((settled, change)) = self.plan.rules.instead_of_handling(fence, tries, due, &details) {
+                    let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into));
+                    if let Some((settled, change)) =
+                        self.plan.served.rules.instead_of_handling(fence, tries, due, &details)
+                    {
                         drop_safely(entity);
                         unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
                         continue;
                     }
-                    let idempotency_key = idempotency_key(&self.plan.info.key_prefix, &key, &details);
+                    let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, &key, &details);
                     messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
                 }
                 Err(error) => {
                     let failure = Failure::retry(AttemptError::Undecodable(error));
-                    let watch = self.plan.rules.teller.watch(&key, tries, None);
-                    let rules = &self.plan.rules;
+                    let watch = self.plan.served.rules.teller.watch(&key, tries, None);
+                    let rules = &self.plan.served.rules;
                     let judged = self.judge(tries, failure, &details);
                     let (settled, change) =
                         judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
@@ -253,7 +256,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     fn leave(&mut self, rows: &[GroupRow<K>], reservation: &Reservation) -> Result<(), GroupEnd<K>> {
         for row in rows {
             let (fence, change) = (reservation.fence(row.fence), row.restored());
-            expect_rows::<K, C>(self.plan.queue.settle(self.session, &row.key, fence, &change), 1)?;
+            expect_rows::<K, C>(self.plan.served.queue.settle(self.session, &row.key, fence, &change), 1)?;
         }
         Ok(())
     }
@@ -262,14 +265,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// row. Each is fenced, and every row must be changed.
     fn settle(&mut self) -> Result<(), GroupEnd<K>> {
         // Then the written values differ from row to row.
-        let needs_details = self.plan.queue.sql.options.needs_details();
+        let needs_details = self.plan.served.queue.sql.options.needs_details();
         let (alike, others): (Vec<_>, Vec<_>) =
             self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (row.key.value(), row.fence)).collect();
             for rows in rows.chunks(SETTLED_AT_ONCE) {
-                expect_rows::<K, C>(self.plan.queue.settle_many(self.session, rows, &success), rows.len())?;
+                expect_rows::<K, C>(self.plan.served.queue.settle_many(self.session, rows, &success), rows.len())?;
             }
         }
         for row in others {
@@ -277,7 +280,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             if failed {
                 fail_point("recording");
             }
-            write(self.plan.queue, self.session, row)?;
+            write(self.plan.served.queue, self.session, row)?;
             if failed {
                 fail_point("recorded");
             }

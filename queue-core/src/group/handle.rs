@@ -70,7 +70,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     ) -> Result<Option<ErasedEntity>, GroupEnd<K>> {
         let Some(rereading) = self.rereading.filter(|_| self.begun > 0) else { return Ok(Some(entity)) };
         drop_safely(entity);
-        match reread(self.plan.queue, self.session, &self.plan.info.key_prefix, row).map_err(undone::<K, C>)? {
+        match reread(self.plan.served.queue, self.session, &self.plan.served.info.key_prefix, row)
+            .map_err(undone::<K, C>)?
+        {
             Some((entity, row)) => {
                 *anew = Some(row);
                 Ok(Some(entity))
@@ -159,7 +161,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             answer
         }));
         match answer {
-            Ok(answer) => (self.plan.rules.accept(answer), false),
+            Ok(answer) => (self.plan.served.rules.accept(answer), false),
             Err(panic) => {
                 self.session_is_sound = false;
                 (Err(Failure::retry(Panicked::new(panic))), true)
@@ -172,14 +174,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     fn remainder_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Rest {
         match why {
             Revocation::TimedOut if self.begun == 1 => {
-                Rest::record(self.after(row, AttemptError::TimedOut(self.plan.info.timeout)))
+                Rest::record(self.after(row, AttemptError::TimedOut(self.plan.served.info.timeout)))
             }
             Revocation::TimedOut | Revocation::Shutdown => Rest::Leave,
         }
     }
 
     fn span(&self, row: &GroupRow<K>) -> tracing::span::EnteredSpan {
-        tracing::debug_span!("attempt", entity = self.plan.queue.sql.entity, key = ?row.key, try_number = row.tries)
+        tracing::debug_span!("attempt", entity = self.plan.served.queue.sql.entity, key = ?row.key, try_number = row.tries)
             .entered()
     }
 }

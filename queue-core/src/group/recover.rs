@@ -23,17 +23,17 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
             GroupEnd::Idle => return Turn::Idle,
-            GroupEnd::NotClaimed(error) => return self.runner.end_unclaimed(holder, &error.into()),
+            GroupEnd::NotClaimed(error) => return self.runner.served.end_unclaimed(holder, &error.into()),
             GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
             GroupEnd::Undone(Undone::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
-                self.runner.warn(&format!("{what}: {cause}"));
+                self.runner.served.warn(&format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
             GroupEnd::Undone(Undone::Alone(cause) | Undone::RowsChanged(cause)) => {
-                let cause = self.runner.redacted(&cause);
+                let cause = self.runner.served.redacted(&cause);
                 tracing::debug!(
-                    entity = self.runner.queue.sql.entity,
+                    entity = self.runner.served.queue.sql.entity,
                     cause,
                     "the worker undid a group; its messages run one by one"
                 );
@@ -53,7 +53,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                     (None, None) => rows.into_iter().for_each(|row| {
                         let unsettled = row.unsettled();
                         let rest = Rest::record((row.settled, row.change));
-                        tally.count(self.runner.conclude(holder, unsettled, rest));
+                        tally.count(self.runner.served.conclude(holder, unsettled, rest));
                     }),
                 }
             }
@@ -103,7 +103,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             others.iter().for_each(|_| tally.count(Turn::Interrupted));
         }
         let row = UnsettledRow { fence, ..row.into_unsettled() };
-        tally.count(self.runner.conclude(holder, row, rest));
+        tally.count(self.runner.served.conclude(holder, row, rest));
     }
 
     /// Finds out whether a transaction that a handler ended was committed. If it was, it settles the rows. `None`: it was
@@ -115,9 +115,10 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         handled: &[DecidedRow<K>],
         left: &[&GroupRow<K>],
     ) -> Option<Vec<Option<Settlement>>> {
-        let settle =
-            |session: &mut Session<C>| settle_if_committed(self.runner.queue, session, reservation, handled, left);
-        self.runner.insist(holder, "the end of a group cannot be found out", settle).flatten()
+        let settle = |session: &mut Session<C>| {
+            settle_if_committed(self.runner.served.queue, session, reservation, handled, left)
+        };
+        self.runner.served.insist(holder, "the end of a group cannot be found out", settle).flatten()
     }
 
     fn count_committed(
@@ -127,12 +128,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         settled: impl IntoIterator<Item = Option<Settlement>>,
     ) {
         for (row, settled) in rows.iter().zip(settled) {
-            self.runner.due_rows.is_written(&row.key);
+            self.runner.served.due_rows.is_written(&row.key);
             if let Some(settled) = settled {
-                self.runner.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
+                self.runner.served.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
             } else {
                 let what = "was changed by another session after a handler of its group had committed its effects";
-                self.runner.warn(&format!("row {} {what}", row.key));
+                self.runner.served.warn(&format!("row {} {what}", row.key));
             }
             tally.count(settled.map_or(Turn::Interrupted, Turn::Settled));
         }
@@ -141,14 +142,14 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     /// Finds out the result of a COMMIT whose answer was lost. Nothing has to be written: all rows have reached their
     /// new state, or all are as they were and due. So one of them shows it for all.
     fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<K>>, cause: String, tally: &mut Tally) {
-        let options = *self.runner.queue.sql.options;
+        let options = *self.runner.served.queue.sql.options;
         let committed = witness(&rows, &options).is_some_and(|row| {
             let reached = row.reached(&options);
             let (settled, since) = (row.settled, Instant::now());
             let rest = Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
             // Its end is told with that of the others.
             let row = UnsettledRow { watch: Watch::default(), ..row.unsettled() };
-            matches!(self.runner.conclude(holder, row, rest), Turn::Settled(_))
+            matches!(self.runner.served.conclude(holder, row, rest), Turn::Settled(_))
         });
         if committed {
             return self.count(tally, &rows);

@@ -25,7 +25,7 @@ pub(crate) struct GroupRunner<K: Key, C: QueueConnection> {
 
 impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     pub(crate) fn new(runner: TransactionRunner<K, C>, handler: Box<dyn GroupBody<C>>) -> Self {
-        let settings = &runner.rules.settings;
+        let settings = &runner.served.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
         GroupRunner { size: Mutex::new(Size::new(1, most)), rereading: Rereading::new(), runner, handler }
     }
@@ -45,7 +45,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
 
     /// Attempts a group of these rows. `None`: the claim found none of the rows that were known to be due.
     fn attempt_several(&self, worker: &mut WorkerTurn<'_, C>, size: u32, rows: &PickedRows<'_, K>) -> Option<Turn> {
-        let places = self.runner.due_rows.places.as_ref().map(Places::hold);
+        let places = self.runner.served.due_rows.places.as_ref().map(Places::hold);
         let plan = self.runner.plan(worker.slot, false, rows, places.as_ref());
         let grouped = match worker.holder.session_as_it_is() {
             Ok(session) => {
@@ -54,12 +54,12 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 WorkedGroup { session_is_sound: grouped.session_is_sound && is_left, ..grouped }
             }
             Err(error) => {
-                self.runner.warn(&failure_text(&error, 500));
+                self.runner.served.warn(&failure_text(&error, 500));
                 return Some(Turn::Trouble);
             }
         };
         let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;
-        if is_idle && self.runner.has_found_none(rows) {
+        if is_idle && self.runner.served.has_found_none(rows) {
             return None;
         }
         if !grouped.session_is_sound {
@@ -69,7 +69,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             return Some(Turn::GivenUp);
         }
         if let Some(remark) = &grouped.remark {
-            self.runner.warn(remark);
+            self.runner.served.warn(remark);
         }
         if matches!(grouped.end, GroupEnd::Undone(Undone::RowsChanged(_))) {
             self.rereading.begin();

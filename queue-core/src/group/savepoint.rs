@@ -42,7 +42,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         goes_on: bool,
         has_ended: bool,
     ) -> Handled<K> {
-        let (settled, change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
+        let (settled, change) = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         let passed = if goes_on { self.pass_on(row, &change) } else { None };
         let decided = row.decided(settled, change, true);
         match passed {
@@ -61,7 +61,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                     return self.not_released(row, error, has_ended);
                 }
                 fail_point("released");
-                write(self.plan.queue, self.session, &decided)?;
+                write(self.plan.served.queue, self.session, &decided)?;
                 if goes_on {
                     self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
                 }
@@ -73,7 +73,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Releases, settles and sets the next savepoint in one round trip, if possible.
     fn pass_on(&mut self, row: &GroupRow<K>, change: &Change) -> Option<QueryResult<()>> {
-        let passed = match self.plan.queue.pass_on(self.session, &row.key, row.fence, change)? {
+        let passed = match self.plan.served.queue.pass_on(self.session, &row.key, row.fence, change)? {
             // Nothing was done. The worker restores the handler's settings first.
             Err(error) if C::Backend::OTHER_SETTINGS.is_some_and(|(_, says)| message_of(&error) == Some(says)) => {
                 return None;
@@ -124,7 +124,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                         true => AttemptError::GroupCommitRefused,
                         false => AttemptError::FailedAndRefused(text),
                     };
-                    change.error = ErrorText::Set(self.plan.rules.texts.of(&error));
+                    change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
                 }
                 Err(self.ended_by(row, Rest::record((settled, change))))
             }
@@ -137,7 +137,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             (Ok((settled, mut change)), Err(_)) => {
                 if let ErrorText::Set(text) = change.error {
                     let error = AttemptError::FailedAndEnded(text);
-                    change.error = ErrorText::Set(self.plan.rules.texts.of(&error));
+                    change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
                 }
                 Err(self.ended_by(row, Rest::record((settled, change))))
             }
@@ -150,7 +150,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         self.session.control(RELEASE).map_err(undone::<K, C>)?;
         let decided = row.decided(settled, change, true);
         fail_point("recording");
-        write(self.plan.queue, self.session, &decided)?;
+        write(self.plan.served.queue, self.session, &decided)?;
         fail_point("recorded");
         self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
         self.decided.push(decided);

@@ -43,11 +43,11 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
     /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.info.timeout / 2 && self.worker.goes_on()
+        self.started.elapsed() < self.plan.served.info.timeout / 2 && self.worker.goes_on()
     }
 
     pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
-        let (settled, mut change) = self.plan.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
+        let (settled, mut change) = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
         if settled == Settlement::Again && self.reservation.is_some() {
             // The text stays as it was at the claim; the reservation has replaced it on the row.
             change.error = row.text();
@@ -58,7 +58,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     pub(crate) fn revoked(&self, why: Revocation) -> Undone {
         match why {
             // The handler that was running may have had only a part of the timeout.
-            Revocation::TimedOut => Undone::Alone(AttemptError::TimedOut(self.plan.info.timeout).to_string()),
+            Revocation::TimedOut => Undone::Alone(AttemptError::TimedOut(self.plan.served.info.timeout).to_string()),
             Revocation::Shutdown => Undone::Shutdown,
         }
     }
@@ -85,7 +85,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
     pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<Undone>) -> GroupEnd<K> {
-        let rows = rows[..self.begun].iter().map(|row| row.in_doubt(&self.plan.rules)).collect();
+        let rows = rows[..self.begun].iter().map(|row| row.in_doubt(&self.plan.served.rules)).collect();
         GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
     }
 
@@ -97,7 +97,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         failure: Failure,
         details: &Details,
     ) -> Result<(Settlement, Change), Interruption> {
-        let rules = &self.plan.rules;
+        let rules = &self.plan.served.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
                 Some(error) if is_interruption::<C>(error) => {
@@ -115,7 +115,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     }
 
     pub(crate) fn after(&self, row: &GroupRow<K>, error: AttemptError) -> (Settlement, Change) {
-        self.plan.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
+        self.plan.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
     }
 }
 

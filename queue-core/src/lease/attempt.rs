@@ -69,7 +69,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                self.warn("lost a lease: another process changed the row; nothing was written");
+                self.served.warn("lost a lease: another process changed the row; nothing was written");
                 row.watch.ends(Ending::LeaseLost, None, None);
             }
             _ => {}
@@ -81,7 +81,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &DecidedRow<K>) -> Turn {
         let DecidedRow { held, settled, change } = decided;
         let row = self.watch(held.clone());
-        tracing::debug!(entity = self.queue.sql.entity, key = ?held.key, outcome = ?settled, "settled by the claim");
+        tracing::debug!(entity = self.served.queue.sql.entity, key = ?held.key, outcome = ?settled, "settled by the claim");
         let turn = catch_unwind(AssertUnwindSafe(|| self.record_again_and_again(holder, &row, *settled, change)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
@@ -154,7 +154,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             let places = self.limits().map(Places::hold);
             let written = self.apply(worker, held, places.as_ref(), applied);
             if self.keeps_turns()
-                && worker.holder.session().and_then(|session| Ok(leave(self.queue, session, places)?)).is_err()
+                && worker.holder.session().and_then(|session| Ok(leave(self.served.queue, session, places)?)).is_err()
             {
                 worker.holder.close();
             }
@@ -185,8 +185,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Err(written) => return Ok(written),
         };
         fail_point("lease-locked");
-        slot.enter(session.id, self.info.timeout);
-        slot.hold(Box::new(LateRow { row: held.clone(), timeout: self.info.timeout }), &[&held.watch]);
+        slot.enter(session.id, self.served.info.timeout);
+        slot.hold(Box::new(LateRow { row: held.clone(), timeout: self.served.info.timeout }), &[&held.watch]);
         if let Some(turn) = taken_away(held) {
             slot.leave();
             C::TransactionManager::rollback_transaction(&mut **session)?;
@@ -241,7 +241,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Ok(None);
         };
         let (Some(number), Some(key)) =
-            (session.prepare_lease(self.queue.id(), || self.queue.finish_lease())?, literal(&held.key))
+            (session.prepare_lease(self.served.queue.id(), || self.served.queue.finish_lease())?, literal(&held.key))
         else {
             return Ok(None);
         };
@@ -267,6 +267,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Standing::Unknown => thread::sleep(EXCLUDED_PAUSE),
             }
         }
-        Ok((!self.queue.is_still(connection, &held.key, held.fence)?).then_some(Written::Ended(Turn::Lost)))
+        Ok((!self.served.queue.is_still(connection, &held.key, held.fence)?).then_some(Written::Ended(Turn::Lost)))
     }
 }

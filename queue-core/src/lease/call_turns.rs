@@ -130,7 +130,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {
-                self.warn("the runtime has dropped a call: its row is given back");
+                self.served.warn("the runtime has dropped a call: its row is given back");
                 self.give_back(worker.holder, &row.held);
                 // The worker rests before it begins more calls there, and not before it has given all of them back.
                 let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());
@@ -141,6 +141,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Tells whether a claimed row may begin: its stage may be paused meanwhile.
     pub(crate) fn may_begin(&self, held: &LeasedRow<K>) -> bool {
-        self.due_rows.serves(held.details.stage.as_deref())
+        self.served.due_rows.serves(held.details.stage.as_deref())
     }
 }

@@ -77,7 +77,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     ) -> QueryResult<ClaimedBatch<K>> {
         // A queue that processes one row at a time claims one, under a lock that keeps others from claiming. A queue that
         // leaves out late runs has to know when the row was due, and an update overwrites that time.
-        let options = self.queue.sql.options;
+        let options = self.served.queue.sql.options;
         let keeps_due = options.periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
         let takes_turns = claim.places.is_some() || options.exclusive;
         let locks = claim.scope.only.is_some() || self.way.skips_locked_rows() || takes_turns || keeps_due;
@@ -123,7 +123,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         } else {
             C::TransactionManager::rollback_transaction(connection)?;
         }
-        self.queue.end_exclusion(connection)?;
+        self.served.queue.end_exclusion(connection)?;
         if let Some(places) = claim.places {
             places.leave(connection)?;
         }
@@ -140,7 +140,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let sent = Instant::now();
         let mut batch = nothing();
         let LeasedAtOnce { rows: leased, undecodable } =
-            self.queue.lease_at_once(session, self.length(), claim.limit, claim.scope)?;
+            self.served.queue.lease_at_once(session, self.length(), claim.limit, claim.scope)?;
         let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
         for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
             if began.is_none() {
@@ -171,8 +171,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         }
         // An error here must not discard the other leased rows. The undecodable row is due when its lease ends.
-        batch.set_aside = self.set_leased_aside(&mut **session, &undecodable).unwrap_or_else(|error| {
-            tracing::warn!(entity = self.info.entity, %error, "cannot set aside a row whose key cannot be decoded");
+        batch.set_aside = self.served.set_leased_aside(&mut **session, &undecodable).unwrap_or_else(|error| {
+            tracing::warn!(entity = self.served.info.entity, %error, "cannot set aside a row whose key cannot be decoded");
             0
         });
         Ok(batch)
@@ -191,7 +191,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         if rows.is_empty() {
             return Ok(Some(batch));
         }
-        let began = Some(self.queue.present(connection)?);
+        let began = Some(self.served.queue.present(connection)?);
         let leased = Change {
             status: Some(Status::InProgress),
             next: Some(Next::In(self.length())),
@@ -207,7 +207,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             match self.decide(fence, message, &details) {
                 Err((settled, change)) => {
-                    if let Some(error) = refusal::<C>(self.queue.settle(connection, &key, fence, &change), 1)? {
+                    if let Some(error) = refusal::<C>(self.served.queue.settle(connection, &key, fence, &change), 1)? {
                         return Ok(not_written(claim, row, error));
                     }
                     batch.settled.push((key, settled, change));
@@ -221,7 +221,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                         let is_lost = expired && before > 0;
                         let error = if is_lost { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep };
                         let leased = Change { try_count: Some(try_count), error, ..leased.clone() };
-                        if let Some(error) = refusal::<C>(self.queue.settle(connection, &key, fence, &leased), 1)? {
+                        if let Some(error) =
+                            refusal::<C>(self.served.queue.settle(connection, &key, fence, &leased), 1)?
+                        {
                             return Ok(not_written(claim, row, error));
                         }
                     }
@@ -230,7 +232,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         }
         let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
-        let written = self.queue.settle_many(connection, &rows, &Change { another_try: true, ..leased });
+        let written = self.served.queue.settle_many(connection, &rows, &Change { another_try: true, ..leased });
         match (refusal::<C>(written, rows.len())?, plain.pop()) {
             (Some(error), Some(row)) => Ok(not_written(claim, row, error)),
             _ => Ok(Some(batch)),
@@ -245,14 +247,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
                 places.claim(connection, some, claim.scope)?
             }
-            None => claim_some(self.queue, connection, locks, claim.limit, claim.scope)?,
+            None => claim_some(self.served.queue, connection, locks, claim.limit, claim.scope)?,
         };
-        if locks || self.queue.sql.options.rerun_on_change.is_none() {
+        if locks || self.served.queue.sql.options.rerun_on_change.is_none() {
             return Ok(rows);
         }
         // A peek may have read the content before a change and the count of changes after it. So the rows are locked, and
         // read again.
-        rows.into_iter().filter_map(|row| self.queue.retake(connection, &row.key, row.fence).transpose()).collect()
+        rows.into_iter()
+            .filter_map(|row| self.served.queue.retake(connection, &row.key, row.fence).transpose())
+            .collect()
     }
 
     /// Writes the lease on rows first, and then reads which rows those were. `None`: none is due, or one of them cannot be
@@ -269,7 +273,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 C::TransactionManager::rollback_transaction(connection)?;
                 connection.begin()?;
             }
-            taken = update_then_select(self.queue, connection, self.length(), claim.limit, claim.scope)?;
+            taken = update_then_select(self.served.queue, connection, self.length(), claim.limit, claim.scope)?;
             if taken.is_some() {
                 break;
             }
@@ -288,15 +292,19 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
             let before = Fence::new(status, stored(tries - 1));
             let decided = match message {
-                _ if expired && tries > self.rules.settings.max_tries => Err(self.given_up(tries - 1, &details)),
-                Ok(message) => self.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err),
-                Err(error) => {
-                    Err(self.rules.after_failure(tries, &Failure::retry(AttemptError::Undecodable(error)), &details))
+                _ if expired && tries > self.served.rules.settings.max_tries => Err(self.given_up(tries - 1, &details)),
+                Ok(message) => {
+                    self.served.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err)
                 }
+                Err(error) => Err(self.served.rules.after_failure(
+                    tries,
+                    &Failure::retry(AttemptError::Undecodable(error)),
+                    &details,
+                )),
             };
             match decided {
                 Err((settled, change)) => {
-                    if let Some(error) = refusal::<C>(self.queue.settle(connection, &key, fence, &change), 1)? {
+                    if let Some(error) = refusal::<C>(self.served.queue.settle(connection, &key, fence, &change), 1)? {
                         return Ok(not_written(claim, row, error));
                     }
                     batch.settled.push((key, settled, change));
@@ -315,7 +323,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
     fn decide(&self, fence: Fence, message: Message, details: &Details) -> Result<OwnedMessage, (Settlement, Change)> {
-        let (rules, before) = (&self.rules, tries_before(fence));
+        let (rules, before) = (&self.served.rules, tries_before(fence));
         match message {
             _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
                 Err(self.given_up(before, details))
@@ -343,7 +351,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         let due = message.1.next_attempt_time.map(Into::into);
-        let claimed_as = Some(self.due_rows.kept_rows.claimed_as(&key, &message.1));
+        let claimed_as = Some(self.served.due_rows.kept_rows.claimed_as(&key, &message.1));
         let state = &mut message.1;
         state.status = Status::InProgress;
         state.next_attempt_time = None;
@@ -367,10 +375,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             try_count: Some(stored(tries)),
             attempted: true,
             error: ErrorText::Set(expired_in(tries)),
-            redact: self.rules.texts.redact.clone(),
+            redact: self.served.rules.texts.redact.clone(),
             ..Change::default()
         };
-        (Settlement::Failed, self.rules.failed_on_schedule(change, details))
+        (Settlement::Failed, self.served.rules.failed_on_schedule(change, details))
     }
 }
 

@@ -30,7 +30,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         for held in held.chunks(TOGETHER) {
             if let Err(error) = self.extend(holder, held) {
                 // After half a lease without success, the handlers learn that they may have lost their rows.
-                self.warn(&format!("leases cannot be extended: {}", failure_text(&error, 500)));
+                self.served.warn(&format!("leases cannot be extended: {}", failure_text(&error, 500)));
                 holder.close();
                 return;
             }
@@ -53,7 +53,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 held = self.free(connection, &held)?;
             }
             let rows: Vec<_> = held.iter().map(|held| (held.key.value(), held.fence)).collect();
-            self.queue.settle_many(connection, &rows, &change)
+            self.served.queue.settle_many(connection, &rows, &change)
         });
         drop(writing);
         fail_point("heartbeat-sent");
@@ -72,12 +72,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             let session = holder.session()?;
             let sent = Instant::now();
             match in_transaction(&mut **session, |connection| {
-                self.queue.settle(connection, &held.key, held.fence, &change)
+                self.served.queue.settle(connection, &held.key, held.fence, &change)
             }) {
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),
                 Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {
-                    self.warn(&format!("the lease of row {} cannot be extended: {error}", held.key));
+                    self.served.warn(&format!("the lease of row {} cannot be extended: {error}", held.key));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -99,13 +99,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let places = self.limits().map(Places::hold);
         let extended = in_transaction(&mut **session, |connection| {
             match self.standing(connection, held, places.as_ref())? {
-                Standing::Holds => self.queue.settle(connection, &held.key, held.fence, change).map(Some),
+                Standing::Holds => self.served.queue.settle(connection, &held.key, held.fence, change).map(Some),
                 Standing::Lost => Ok(Some(0)),
                 // Another worker checks whose turn it is. The next heartbeat extends the lease.
                 Standing::Unknown => Ok(None),
             }
         })?;
-        leave(self.queue, session, places)?;
+        leave(self.served.queue, session, places)?;
         match extended {
             Some(1) => held.clock.confirm(sent),
             Some(_) => self.overtaken(held),
@@ -118,7 +118,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<LeasedRow<K>>]) -> QueryResult<Vec<&'h Arc<LeasedRow<K>>>> {
         let mut free = Vec::with_capacity(held.len());
         for held in held {
-            match self.queue.recall_unless_locked(connection, &held.key)? {
+            match self.served.queue.recall_unless_locked(connection, &held.key)? {
                 Some(state) if state.reads_as(held.fence) => free.push(*held),
                 Some(_) => self.overtaken(held),
                 None => {}
@@ -139,7 +139,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let given = self.write_back(holder, slice::from_ref(held));
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
-            self.warn(&format!("a row cannot be given back: {}", failure_text(error, 500)));
+            self.served.warn(&format!("a row cannot be given back: {}", failure_text(error, 500)));
             holder.close();
         }
         self.leased_rows.remove(held);
@@ -177,11 +177,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                     unless_stopped: true,
                     ..Change::default()
                 };
-                self.queue.settle(connection, &held.key, held.fence, &change).map(drop)
+                self.served.queue.settle(connection, &held.key, held.fence, &change).map(drop)
             })
         })?;
         // The rows may have been due below the low-water mark.
-        held.iter().filter_map(|held| held.due).for_each(|due| self.due_rows.low_water.fall(due));
+        held.iter().filter_map(|held| held.due).for_each(|due| self.served.due_rows.low_water.fall(due));
         Ok(())
     }
 }

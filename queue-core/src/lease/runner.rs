@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -43,14 +42,6 @@ pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
     pub(crate) writer: Arc<Mutex<()>>,
 }
 
-impl<K: Key, C: QueueConnection> Deref for LeaseRunner<K, C> {
-    type Target = ServedQueue<K, C>;
-
-    fn deref(&self) -> &ServedQueue<K, C> {
-        &self.served
-    }
-}
-
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     pub(crate) fn new<Q>(handler: Box<dyn AnyLeaseHandler<C>>, settings: RunnerSettings) -> Result<Self, Error>
     where
@@ -69,12 +60,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Returns how long a claimed row belongs to this process if its lease is not extended.
     pub(crate) fn length(&self) -> Duration {
-        self.rules.settings.lease
+        self.served.rules.settings.lease
     }
 
     /// Returns how long the handler's call may take.
     pub(crate) fn time_to_call(&self) -> Duration {
-        self.rules.settings.timeout.unwrap_or(self.length())
+        self.served.rules.settings.timeout.unwrap_or(self.length())
     }
 
     /// Waits for the process's turn to write, if the database has one writer, because the database's lock is unfair.
@@ -89,18 +80,18 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Tells whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
-        let scope = Scope { stages: self.due_rows.stages(), ..Scope::ALL };
-        !self.way.is_in_steps() && self.way.skips_locked_rows() && self.queue.is_leased_at_once(scope)
+        let scope = Scope { stages: self.served.due_rows.stages(), ..Scope::ALL };
+        !self.way.is_in_steps() && self.way.skips_locked_rows() && self.served.queue.is_leased_at_once(scope)
     }
 
     /// Tells whether the queue limits how many rows are processed at a time.
     pub(crate) fn keeps_turns(&self) -> bool {
-        self.queue.sql.options.exclusive || self.limits().is_some()
+        self.served.queue.sql.options.exclusive || self.limits().is_some()
     }
 
     /// Returns the lanes, if they or the queue have a limit.
     pub(crate) fn limits(&self) -> Option<&Places<K, C>> {
-        self.due_rows.places.as_ref().filter(|lanes| lanes.limit())
+        self.served.due_rows.places.as_ref().filter(|lanes| lanes.limit())
     }
 
     /// Tells whether a leased row still has its place among those that are processed. No other worker can take it before
@@ -111,10 +102,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &LeasedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
     ) -> QueryResult<Standing> {
-        if self.queue.sql.options.exclusive {
-            return Ok(match self.queue.exclude(connection)? {
+        if self.served.queue.sql.options.exclusive {
+            return Ok(match self.served.queue.exclude(connection)? {
                 false => Standing::Unknown,
-                true if self.queue.another_is_leased(connection, Some(&held.key))? => Standing::Lost,
+                true if self.served.queue.another_is_leased(connection, Some(&held.key))? => Standing::Lost,
                 true => Standing::Holds,
             });
         }
@@ -124,13 +115,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Watches the attempt on a leased row.
     pub(crate) fn watch(&self, held: Arc<LeasedRow<K>>) -> WatchedRow<K> {
-        let watch = self.rules.teller.watch(&held.key, held.tries, held.due);
+        let watch = self.served.rules.teller.watch(&held.key, held.tries, held.due);
         WatchedRow { held, watch }
     }
 
     /// Returns the span of an attempt.
     pub(crate) fn span(&self, row: &LeasedRow<K>) -> tracing::Span {
-        tracing::debug_span!("attempt", entity = self.queue.sql.entity, key = ?row.key, try_number = row.tries)
+        tracing::debug_span!("attempt", entity = self.served.queue.sql.entity, key = ?row.key, try_number = row.tries)
     }
 
     /// Begins the time of a call, and returns the lease that it holds.
@@ -140,11 +131,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             state: state.clone(),
             details: held.details.clone(),
             try_number: held.tries,
-            idempotency_key: idempotency_key(&self.info.key_prefix, &held.key, &held.details),
+            idempotency_key: idempotency_key(&self.served.info.key_prefix, &held.key, &held.details),
         };
         held.clock.begin(self.time_to_call());
         if let Some(claimed) = held.claimed_as {
-            self.due_rows.kept_rows.is_written(claimed);
+            self.served.due_rows.kept_rows.is_written(claimed);
         }
         lease
     }

@@ -39,7 +39,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &WatchedRow<K>,
         failure: &Failure,
     ) -> Turn {
-        let (settled, change) = self.rules.after_failure(held.tries, failure, &held.details);
+        let (settled, change) = self.served.rules.after_failure(held.tries, failure, &held.details);
         self.record_again_and_again(holder, held, settled, &change)
     }
 
@@ -58,7 +58,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// written now, the end of the lease will show it.
     pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, LateRow { row, timeout }: &LateRow<K>) -> Turn {
         let (settled, change) =
-            self.rules.after_failure(row.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &row.details);
+            self.served.rules.after_failure(row.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &row.details);
         let recorded = self.record(holder, row, settled, &change);
         self.leased_rows.remove(&row.held);
         match recorded {
@@ -70,7 +70,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             Ok(_) => Turn::Interrupted,
             Err(error) => {
-                self.warn(&format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
+                self.served.warn(&format!("a late handler cannot be recorded: {}", failure_text(&error, 500)));
                 holder.close();
                 Turn::Interrupted
             }
@@ -84,8 +84,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Ok(Written::Ended(turn)) => Ok(turn),
             Ok(Written::Refused(cause)) => {
                 let what = "the database refuses to write the end of an attempt on row";
-                self.warn(&format!("{what} {}: {cause}", held.key));
-                held.watch.ends(Ending::Refused, Some(&self.redacted(&cause)), None);
+                self.served.warn(&format!("{what} {}: {cause}", held.key));
+                held.watch.ends(Ending::Refused, Some(&self.served.redacted(&cause)), None);
                 Ok(Turn::Refused)
             }
             Ok(Written::Failed(..)) => Err("a failure was not recorded".to_owned()),
@@ -95,7 +95,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match ended {
             Ok(turn) => {
                 if matches!(turn, Turn::Settled(_)) {
-                    self.due_rows.is_written(&held.key);
+                    self.served.due_rows.is_written(&held.key);
                 }
                 turn
             }
@@ -139,7 +139,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Ok(done) => return Ok(done),
                 Err(cause) => cause,
             };
-            self.warn(&format!("{what_fails}: {cause}"));
+            self.served.warn(&format!("{what_fails}: {cause}"));
             tries += 1;
             if !rest(held, until, tries) {
                 return Err(cause);
@@ -157,7 +157,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         Ok(match self.served.find_out(session, &held.key, held.fence, in_doubt)? {
             Conclusion::Settled(settled) => {
                 let change = in_doubt.change.iter();
-                change.for_each(|change| self.rules.teller.settled(&held.key, settled, change, &held.watch));
+                change.for_each(|change| self.served.rules.teller.settled(&held.key, settled, change, &held.watch));
                 Written::Ended(Turn::Settled(settled))
             }
             Conclusion::Overtaken => Written::Ended(Turn::Lost),
@@ -179,14 +179,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let session = holder.session()?;
         let settle = |connection: &mut C, change: &Change| {
             // Under the lock, so that a row that was given back meanwhile is not mistaken for this attempt's row.
-            if !self.queue.is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
+            if !self.served.queue.is_still(connection, &held.key, held.fence)? || taken_away(held).is_some() {
                 return Ok(0);
             }
-            self.queue.settle(connection, &held.key, held.fence, change)
+            self.served.queue.settle(connection, &held.key, held.fence, change)
         };
         match record(&mut **session, change, &settle) {
             Ok(1) => {
-                self.rules.teller.settled(&held.key, settled, change, &held.watch);
+                self.served.rules.teller.settled(&held.key, settled, change, &held.watch);
                 Ok(Written::Ended(Turn::Settled(settled)))
             }
             Ok(_) => Ok(Written::Ended(taken_away(held).unwrap_or(Turn::Lost))),
@@ -205,16 +205,17 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Notes on a row what the database allows after it has refused to settle it: the reason, and that the row waits.
     /// If it allows nothing, the row becomes due when its lease ends.
     fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<K>, text: &ErrorText) -> Result<(), Error> {
-        let pause = self.due_rows.refused_rows.pause_of(&held.key).max(self.length());
+        let pause = self.served.due_rows.refused_rows.pause_of(&held.key).max(self.length());
         for error in [text.clone(), ErrorText::Keep] {
             let change = Change { next: Some(Next::In(pause)), error, unless_stopped: true, ..Change::default() };
-            match in_transaction(connection, |connection| self.queue.settle(connection, &held.key, held.fence, &change))
-            {
+            match in_transaction(connection, |connection| {
+                self.served.queue.settle(connection, &held.key, held.fence, &change)
+            }) {
                 Err(error) if is_refusal::<C>(&error) => {}
                 noted => return noted.map(drop).map_err(Error::from),
             }
         }
-        Ok(self.try_writing(connection, &held.key, held.fence)?)
+        Ok(self.served.try_writing(connection, &held.key, held.fence)?)
     }
 }
 

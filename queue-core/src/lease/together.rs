@@ -122,14 +122,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Ok(()) => {
                 calls.sizes.lock().note_success();
                 for (EndedCall { row, .. }, DecidedRow { settled, change, .. }) in applied.iter().zip(&decided) {
-                    self.rules.teller.settled(&row.key, *settled, change, &row.watch);
+                    self.served.rules.teller.settled(&row.key, *settled, change, &row.watch);
                     tally.count(self.note_settled(row, *settled));
                 }
             }
             Err(Uncommitted::Undone(why)) => {
                 let answers = decided.len();
-                let why = self.redacted(&why);
-                tracing::debug!(entity = self.queue.sql.entity, answers, %why, "answers were not applied together");
+                let why = self.served.redacted(&why);
+                tracing::debug!(entity = self.served.queue.sql.entity, answers, %why, "answers were not applied together");
                 calls.sizes.lock().note_hindered();
                 back.extend(applied.into_iter().chain(current));
             }
@@ -158,7 +158,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Notes that a row's new state is committed.
     fn note_settled(&self, row: &WatchedRow<K>, settled: Settlement) -> Turn {
         let _span = self.span(row).entered();
-        self.due_rows.is_written(&row.key);
+        self.served.due_rows.is_written(&row.key);
         self.leased_rows.remove(&row.held);
         tracing::debug!(outcome = ?settled, "settled");
         Turn::Settled(settled)
@@ -193,7 +193,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             worker.holder.close();
             return Err(error.into());
         }
-        slot.enter(session.id, self.info.timeout);
+        slot.enter(session.id, self.served.info.timeout);
         let end = self
             .apply_each(calls, session, slot, hand, most)
             .and_then(|()| self.settle_each(session, &hand.decided))
@@ -227,7 +227,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         while let Some(ended) = &hand.current {
             let row = &ended.row;
-            let late = LateRow { row: row.clone(), timeout: self.info.timeout };
+            let late = LateRow { row: row.clone(), timeout: self.served.info.timeout };
             slot.hold(Box::new(LateBatch { late, batch: hand.batch.clone() }), &[&row.watch]);
             let decided = match self.lock_row(session, row)? {
                 false => None,
@@ -267,7 +267,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.
     fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<K>) -> Result<bool, Uncommitted<K>> {
         fail_point("lease-called");
-        if !self.queue.is_still(session, &row.key, row.fence)? {
+        if !self.served.queue.is_still(session, &row.key, row.fence)? {
             return Ok(false);
         }
         fail_point("lease-locked");
@@ -286,7 +286,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Uncommitted::undone("a call without an answer");
         };
         let _span = self.span(row).entered();
-        let idempotency_key = idempotency_key(&self.info.key_prefix, &row.key, &row.details);
+        let idempotency_key = idempotency_key(&self.served.info.key_prefix, &row.key, &row.details);
         let mut message_of_call = Message {
             connection: session.lend(),
             state: &message.1,
@@ -301,7 +301,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Uncommitted::undone("the transaction was taken away");
         }
         let applied: HandlerResult = applied.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
-        match self.rules.accept(applied) {
+        match self.served.rules.accept(applied) {
             Err(failure) => Err(self.failed(session, row, &failure)),
             Ok(outcome) => {
                 if session.is_in_no_transaction() {
@@ -315,7 +315,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 if !session.is_in_our_transaction_alone() {
                     return Uncommitted::undone("a handler has left a transaction open");
                 }
-                let (settled, change) = self.rules.after_outcome(row.before, row.tries, outcome, &row.details);
+                let (settled, change) = self.served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
                 Ok(DecidedRow { held: row.held.clone(), settled, change })
             }
         }
@@ -326,9 +326,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let is_known = failure.database_error().is_some_and(is_interruption::<C>);
         match session.control(ROLLBACK_TO) {
             Err(error) if !is_known && !is_interruption::<C>(&error) => {
-                let (settled, mut change) = self.rules.after_failure(row.tries, failure, &row.details);
+                let (settled, mut change) = self.served.rules.after_failure(row.tries, failure, &row.details);
                 let text = change.error.text().unwrap_or_default().to_owned();
-                change.error = ErrorText::Set(self.rules.texts.of(&AttemptError::FailedAndEnded(text)));
+                change.error = ErrorText::Set(self.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
                 let decided = DecidedRow { held: row.held.clone(), settled, change };
                 Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
             }
@@ -346,7 +346,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
-        let (settled, change) = self.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
+        let (settled, change) = self.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
         let decided = DecidedRow { held: row.held.clone(), settled, change };
         Uncommitted::EndedByHandler(cause, Box::new(decided))
     }
@@ -370,14 +370,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         }
         for Alike { change, rows } in alike {
-            expect(self.queue.settle_many(session, &rows, change), rows.len())?;
+            expect(self.served.queue.settle_many(session, &rows, change), rows.len())?;
         }
         Ok(())
     }
 
     /// Writes a row's new state, under its fence.
     fn write(&self, connection: &mut C, DecidedRow { held, change, .. }: &DecidedRow<K>) -> QueryResult<usize> {
-        self.queue.settle(connection, &held.key, held.fence, change)
+        self.served.queue.settle(connection, &held.key, held.fence, change)
     }
 
     fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {
@@ -408,7 +408,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (mut others, since) = (Vec::new(), Instant::now());
         for (ended, DecidedRow { settled, change, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;
-            let reached = change.reached(row.fence, self.queue.sql.options);
+            let reached = change.reached(row.fence, self.served.queue.sql.options);
             let in_doubt = InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) };
             let found = catch_unwind(AssertUnwindSafe(|| self.find_out(holder, row, &in_doubt)));
             match found {

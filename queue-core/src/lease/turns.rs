@@ -55,10 +55,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             return Ok(ready);
         }
         loop {
-            let picked = self.due_rows.pick(holder, limit).map_err(|error| self.end_unclaimed(holder, &error))?;
+            let picked =
+                self.served.due_rows.pick(holder, limit).map_err(|error| self.served.end_unclaimed(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
-            if !batch.is_empty() || !self.has_found_none(&rows) {
+            if !batch.is_empty() || !self.served.has_found_none(&rows) {
                 return self.take_up(holder, batch, &rows);
             }
         }
@@ -71,7 +72,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         limit: u32,
         rows: &PickedRows<'_, K>,
     ) -> Result<ClaimedBatch<K>, Turn> {
-        let places = self.due_rows.places.as_ref().map(Places::hold);
+        let places = self.served.due_rows.places.as_ref().map(Places::hold);
         let claim = LeaseClaim {
             limit,
             at_once: rows.only.is_none() && self.claims_at_once(),
@@ -84,7 +85,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let can_be_read = !matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_))));
         watched.iter_mut().for_each(|watched| watched.can_be_read = can_be_read);
         drop(watched);
-        let batch = claimed.map_err(|error| self.end_unclaimed(holder, &error));
+        let batch = claimed.map_err(|error| self.served.end_unclaimed(holder, &error));
         drop(writing);
         let batch = batch?;
         // Rows that were picked one by one say nothing about the number of due rows, and neither does a refused row
@@ -100,16 +101,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
     fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<K>, error: Option<DieselError>) -> Turn {
-        let Some(error) = error else { return self.leave_alone(row, KEPT, false) };
-        let pause = self.due_rows.refused_rows.pause_of(&row.key);
-        let text = ErrorText::Set(self.rules.texts.of(&AttemptError::NotLeased(error)));
+        let Some(error) = error else { return self.served.leave_alone(row, KEPT, false) };
+        let pause = self.served.due_rows.refused_rows.pause_of(&row.key);
+        let text = ErrorText::Set(self.served.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
-        let noted = holder.session().and_then(|session| Ok(self.note_refusal(session, row, &text, pause)?));
+        let noted = holder.session().and_then(|session| Ok(self.served.note_refusal(session, row, &text, pause)?));
         match noted {
-            Ok(Conclusion::Refused { is_noted }) => self.leave_alone(row, text.text().unwrap_or(KEPT), is_noted),
-            Ok(Conclusion::Kept) => self.leave_alone(row, KEPT, false),
+            Ok(Conclusion::Refused { is_noted }) => self.served.leave_alone(row, text.text().unwrap_or(KEPT), is_noted),
+            Ok(Conclusion::Kept) => self.served.leave_alone(row, KEPT, false),
             Ok(_) => Turn::Interrupted,
-            Err(error) => self.end_unclaimed(holder, &error),
+            Err(error) => self.served.end_unclaimed(holder, &error),
         }
     }
 
@@ -117,14 +118,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<K>) -> Option<Turn> {
         let LeasedRow { key, before, fence, due, details, claimed_as, .. } = held;
         let claimed_as = (*claimed_as)?;
-        let times = self.due_rows.kept_rows.take_returned(claimed_as)?;
-        let is_leased =
-            |connection: &mut C| in_transaction(connection, |connection| self.queue.is_still(connection, key, *fence));
+        let times = self.served.due_rows.kept_rows.take_returned(claimed_as)?;
+        let is_leased = |connection: &mut C| {
+            in_transaction(connection, |connection| self.served.queue.is_still(connection, key, *fence))
+        };
         if holder.session().and_then(|session| Ok(is_leased(session)?)).unwrap_or(true) {
-            self.due_rows.kept_rows.forget(claimed_as);
+            self.served.due_rows.kept_rows.forget(claimed_as);
             return None;
         }
-        Some(self.leave_kept_alone(&UnsettledRow::new(key.clone(), *before, *due, details.clone()), times))
+        Some(self.served.leave_kept_alone(&UnsettledRow::new(key.clone(), *before, *due, details.clone()), times))
     }
 
     /// Passes claimed rows on to the workers, and takes the first one.
@@ -152,8 +154,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         });
         let (now, mut ready) = (Instant::now(), self.ready.lock());
         for (key, settled, change) in batch.settled {
-            self.rules.teller.settled_unhandled(&key, settled, &change);
-            tracing::debug!(entity = self.queue.sql.entity, ?key, outcome = ?settled, "settled by the claim");
+            self.served.rules.teller.settled_unhandled(&key, settled, &change);
+            tracing::debug!(entity = self.served.queue.sql.entity, ?key, outcome = ?settled, "settled by the claim");
             ready.push_back((now, Ready::Settled(settled)));
         }
         for _ in 0..batch.set_aside {
@@ -178,7 +180,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
         self.way.learn::<C>(connection.skips_locked_rows()?);
-        check_queue(self.queue, connection)
+        check_queue(self.served.queue, connection)
     }
 
     fn calls(&self) -> Option<&dyn BackgroundCalls> {
@@ -189,7 +191,8 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         if let Some(calls) = &self.calls {
             return self.turn_beside(calls, worker);
         }
-        let ready = match self.next(worker.holder, if self.queue.sql.options.exclusive { 1 } else { self.size.next() })
+        let ready = match self
+            .next(worker.holder, if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() })
         {
             Ok(ready) => ready,
             Err(turn) => return turn,
