@@ -113,7 +113,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: LEASES,
         edits: &[instead_of(
             "lease/runner.rs",
-            "self.rules.settings.lease",
+            "self.served.rules.settings.lease",
             "Duration::from_secs(10 * 365 * 24 * 3600)",
         )],
     },
@@ -129,7 +129,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 4,
         count: 2,
         on: &[(Postgres, Transaction), (Mariadb, Transaction), (Postgres, Group)],
-        edits: &[instead_of("attempt/plan.rs", "C::classify(error) != ErrorClass::Other", "false")],
+        edits: &[instead_of("attempt/ended.rs", "C::classify(error) != ErrorClass::Other", "false")],
     },
     Bug {
         name: "crashes are not counted",
@@ -257,7 +257,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: &[(Postgres, Transaction)],
         edits: &[
             instead_of("row/failure_text.rs", "char::REPLACEMENT_CHARACTER", "c"),
-            before("attempt/conclude.rs", "for error in texts {", "texts.truncate(1);"),
+            before("attempt/served_queue.rs", "for error in texts {", "texts.truncate(1);"),
         ],
     },
     Bug {

@@ -5,7 +5,7 @@
 //! row, it writes the number of crashes on the row itself (`crash_count.rs`), in a transaction of its own
 //! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): from then on only a crash
 //! there counts, and after three the row is set aside. If no file outlives the process, the worker writes the count
-//! before the handler runs (`attempt/crash_mark.rs`).
+//! before the handler runs (`attempt/crash_check.rs`).
 
 use std::fmt::Display;
 use std::io;

@@ -34,6 +34,13 @@ pub(crate) struct WorkedGroup<K> {
     pub(crate) remark: Option<String>,
 }
 
+impl<K> WorkedGroup<K> {
+    /// Returns the end of a group none of whose rows was handled.
+    pub(crate) fn without_rows(end: GroupEnd<K>, session_is_sound: bool) -> Self {
+        WorkedGroup { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None }
+    }
+}
+
 /// The rows of a group, for the thread that gives it up because a handler does not return.
 pub(crate) struct HeldGroup {
     /// How many rows there are.

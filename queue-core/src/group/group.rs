@@ -4,25 +4,23 @@
 //! [`handle`](super::handle) says how they are handled. Rows that were only rolled back are as they were, and run one
 //! by one. [`recover`](super::recover) finds out what a handler that has ended the transaction has left behind.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use diesel::connection::{TransactionManager, TransactionManagerStatus};
+use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::body::{Entities, GroupBody};
-use super::end::{DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, Undone, WorkedGroup};
-use super::reread::Rereading;
-use super::reserve::reserve;
-use super::work::{OpenGroup, SETTLED_AT_ONCE, expect_rows, undone, write};
-use crate::attempt::{AttemptError, Plan, WorkerCalls, tries_before};
+use super::end::{
+    DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, SETTLED_AT_ONCE, Undone, WorkedGroup, expect_rows, reserve,
+    undone, write,
+};
+use super::work::{Entities, GroupBody, OpenGroup, Rereading};
+use crate::attempt::{Plan, WorkerCalls};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, LaneClaim, claim_some};
 use crate::entity::Key;
 use crate::fault::fail_point;
-use crate::handler::{Failure, drop_safely};
-use crate::row::{OnFinish, idempotency_key};
+use crate::row::OnFinish;
 use crate::statement::{Change, Claimed};
 
 /// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
@@ -35,18 +33,10 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     worker: &dyn WorkerCalls,
     rereading: &Rereading,
 ) -> WorkedGroup<K> {
-    let ended = |end, session_is_sound| WorkedGroup {
-        end,
-        claimed: 0,
-        begun: 0,
-        session_is_sound,
-        given_up: false,
-        remark: None,
-    };
     let rows = match begin_and_claim(session, size, plan) {
-        Ok(rows) if rows.is_empty() => return ended(GroupEnd::Idle, true),
+        Ok(rows) if rows.is_empty() => return WorkedGroup::without_rows(GroupEnd::Idle, true),
         Ok(rows) => rows,
-        Err(error) => return ended(GroupEnd::NotClaimed(error), false),
+        Err(error) => return WorkedGroup::without_rows(GroupEnd::NotClaimed(error), false),
     };
     let claimed = rows.len();
     let _span = tracing::debug_span!("group", entity = plan.served.queue.sql.entity, messages = claimed).entered();
@@ -57,18 +47,10 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     worker.has_claimed();
     if !worker.goes_on() {
         plan.slot.leave();
-        return ended(GroupEnd::Idle, false);
+        return WorkedGroup::without_rows(GroupEnd::Idle, false);
     }
-    let claimed_as = claimed_as(plan, &rows);
-    let kept_rows = &plan.served.due_rows.kept_rows;
-    let returned = claimed_as.iter().any(|(_, row)| kept_rows.has_returned(*row));
-    let suspects = rows.iter().any(|row| !may_share(plan, row));
-    if !suspects && !returned {
-        plan.slot.recorder().begin(&plan.served.info.key_prefix, rows.iter().map(|row| (&row.key, row.fence)));
-    }
-    plan.slot.hold(Box::new(HeldGroup { claimed }), &[]);
     let stays = plan.served.rules.options.on_success == OnFinish::Keep;
-    let mut work = OpenGroup {
+    let group = OpenGroup {
         session,
         plan,
         handler,
@@ -83,42 +65,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         session_is_sound: true,
         remark: None,
     };
-    let end = if suspects {
-        GroupEnd::Undone(Undone::Alone("one of its messages is suspected of ending its process".to_owned()))
-    } else if returned {
-        GroupEnd::Undone(Undone::Alone("one of its messages has come back as it was".to_owned()))
-    } else {
-        work.run(rows)
-    };
-    if let GroupEnd::Settled(settled) = &end {
-        // A group that was closed early has given some of its rows back.
-        let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
-        claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
-            kept_rows.is_written(*row);
-        });
-    }
-    let OpenGroup { begun, session_is_sound, remark, .. } = work;
-    let transaction_is_over = match &end {
-        GroupEnd::Settled(_) => true,
-        GroupEnd::Undone(_) => roll_back(&mut **session),
-        _ => false,
-    };
-    let given_up = plan.slot.leave();
-    let session_is_sound = session_is_sound && !given_up && transaction_is_over;
-    WorkedGroup { end, claimed, begun, session_is_sound, given_up, remark }
-}
-
-/// Returns the rows as they were claimed, with the texts of their keys.
-fn claimed_as<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
-    let kept = &plan.served.due_rows.kept_rows;
-    let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
-    messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
-}
-
-/// Tells whether the row may share a transaction, and therefore a crash, with others.
-fn may_share<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &Claimed<K>) -> bool {
-    let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-    plan.slot.recorder().crashes.may_share(&plan.served.info.key_prefix, &row.key, row.fence, text)
+    group.work(rows)
 }
 
 fn begin_and_claim<K: Key, C: QueueConnection>(
@@ -142,14 +89,64 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
     Ok(rows)
 }
 
-/// Rolls back, and tells whether no transaction is left open: a handler may have opened one inside ours.
-fn roll_back<C: QueueConnection>(connection: &mut C) -> bool {
-    let rolled_back = C::TransactionManager::rollback_transaction(connection).is_ok();
-    let status: &TransactionManagerStatus = C::TransactionManager::transaction_manager_status_mut(connection);
-    rolled_back && matches!(status.transaction_depth(), Ok(None))
-}
-
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+    /// Processes the claimed rows to the end of the transaction.
+    fn work(mut self, rows: Vec<Claimed<K>>) -> WorkedGroup<K> {
+        let (slot, claimed, kept_rows) = (self.plan.slot, rows.len(), &self.plan.served.due_rows.kept_rows);
+        let claimed_as = self.claimed_as(&rows);
+        let alone = self.reason_to_run_alone(&rows, &claimed_as);
+        if alone.is_none() {
+            let rows = rows.iter().map(|row| (&row.key, row.fence));
+            slot.recorder().begin(&self.plan.served.info.key_prefix, rows);
+        }
+        slot.hold(Box::new(HeldGroup { claimed }), &[]);
+        let end = match alone {
+            Some(why) => GroupEnd::Undone(Undone::Alone(why.to_owned())),
+            None => self.run(rows),
+        };
+        if let GroupEnd::Settled(settled) = &end {
+            // A group that was closed early has given some of its rows back.
+            let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
+            claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
+                kept_rows.is_written(*row);
+            });
+        }
+        let transaction_is_over = match &end {
+            GroupEnd::Settled(_) => true,
+            GroupEnd::Undone(_) => self.roll_back(),
+            _ => false,
+        };
+        let given_up = slot.leave();
+        let session_is_sound = self.session_is_sound && !given_up && transaction_is_over;
+        WorkedGroup { end, claimed, begun: self.begun, session_is_sound, given_up, remark: self.remark }
+    }
+
+    /// Returns the rows as they were claimed, with the texts of their keys.
+    fn claimed_as(&self, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
+        let kept = &self.plan.served.due_rows.kept_rows;
+        let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
+        messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
+    }
+
+    /// Returns why the rows must not share a transaction, and therefore a crash.
+    fn reason_to_run_alone(&self, rows: &[Claimed<K>], claimed_as: &[(Arc<str>, ClaimedAs)]) -> Option<&'static str> {
+        let (recorder, served) = (self.plan.slot.recorder(), self.plan.served);
+        let may_share = |row: &Claimed<K>| {
+            let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
+            recorder.crashes.may_share(&served.info.key_prefix, &row.key, row.fence, text)
+        };
+        if !rows.iter().all(may_share) {
+            return Some("one of its messages is suspected of ending its process");
+        }
+        let has_returned = claimed_as.iter().any(|(_, row)| served.due_rows.kept_rows.has_returned(*row));
+        has_returned.then_some("one of its messages has come back as it was")
+    }
+
+    /// Rolls back, and tells whether no transaction is left open: a handler may have opened one inside ours.
+    fn roll_back(&mut self) -> bool {
+        C::TransactionManager::rollback_transaction(&mut **self.session).is_ok() && self.session.is_in_no_transaction()
+    }
+
     /// Handles the messages, settles and commits.
     fn run(&mut self, claimed: Vec<Claimed<K>>) -> GroupEnd<K> {
         let (entities, rows, unhandled) = self.take_apart(claimed);
@@ -208,48 +205,6 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             self.leave(&rows[self.begun..], &reservation)?;
         }
         self.commit()
-    }
-
-    /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
-    /// to be handled.
-    fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
-        let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
-        for Claimed { key, fence, message, details } in claimed {
-            let tries = tries_before(fence) + 1;
-            match message {
-                Ok((entity, state)) => {
-                    let due = state.next_attempt_time;
-                    let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into));
-                    if let Some((settled, change)) =
-                        self.plan.served.rules.instead_of_handling(fence, tries, due, &details)
-                    {
-                        drop_safely(entity);
-                        unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
-                        continue;
-                    }
-                    let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, &key, &details);
-                    messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
-                }
-                Err(error) => {
-                    let failure = Failure::retry(AttemptError::Undecodable(error));
-                    let watch = self.plan.served.rules.teller.watch(&key, tries, None);
-                    let rules = &self.plan.served.rules;
-                    let judged = self.judge(tries, failure, &details);
-                    let (settled, change) =
-                        judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
-                    unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
-                }
-            }
-        }
-        // The comparison is the user's code. A sort that panics leaves everything in some order.
-        let handler = self.handler;
-        let sort = || messages.sort_by(|(one, _), (other, _)| handler.compare(one, other));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
-            std::mem::forget(panic);
-            self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
-        }
-        let (entities, rows) = messages.into_iter().unzip();
-        (Entities::new(entities), rows, unhandled)
     }
 
     /// Restores the rows that the group did not come to.

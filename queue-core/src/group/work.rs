@@ -9,7 +9,7 @@ use std::{cmp, thread, vec};
 use diesel::result::QueryResult;
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
-use crate::attempt::{AttemptError, Interruption, Plan, Rest, Revocation, WorkerCalls, is_interruption};
+use crate::attempt::{AttemptError, Interruption, Plan, Rest, Revocation, WorkerCalls, is_interruption, tries_before};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::{Entity, Key};
 use crate::erased_entity::{ErasedEntity, opened, unboxed};
@@ -40,6 +40,48 @@ pub(crate) struct OpenGroup<'a, K: Key, C: QueueConnection> {
 }
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+    /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
+    /// to be handled.
+    pub(super) fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
+        let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
+        for Claimed { key, fence, message, details } in claimed {
+            let tries = tries_before(fence) + 1;
+            match message {
+                Ok((entity, state)) => {
+                    let due = state.next_attempt_time;
+                    let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into));
+                    if let Some((settled, change)) =
+                        self.plan.served.rules.instead_of_handling(fence, tries, due, &details)
+                    {
+                        drop_safely(entity);
+                        unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
+                        continue;
+                    }
+                    let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, &key, &details);
+                    messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
+                }
+                Err(error) => {
+                    let failure = Failure::retry(AttemptError::Undecodable(error));
+                    let watch = self.plan.served.rules.teller.watch(&key, tries, None);
+                    let rules = &self.plan.served.rules;
+                    let judged = self.judge(tries, failure, &details);
+                    let (settled, change) =
+                        judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
+                    unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
+                }
+            }
+        }
+        // The comparison is the user's code. A sort that panics leaves everything in some order.
+        let handler = self.handler;
+        let sort = || messages.sort_by(|(one, _), (other, _)| handler.compare(one, other));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
+            std::mem::forget(panic);
+            self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
+        }
+        let (entities, rows) = messages.into_iter().unzip();
+        (Entities::new(entities), rows, unhandled)
+    }
+
     /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
     /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {

@@ -2,12 +2,14 @@
 //!
 //! A heartbeat extends the leases of running calls. The row of a dead worker becomes due when its lease ends.
 
+mod answers;
 mod attempt;
 mod call_turns;
 mod calls;
 mod claim;
 mod claim_size;
 mod claim_way;
+mod claimed;
 mod heartbeat;
 mod leased_rows;
 mod runner;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::claim::{ClaimedBatch, LeaseClaim};
+use super::claim::LeaseClaim;
+use super::claimed::ClaimedBatch;
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
 use super::together::LateBatch;

@@ -1,0 +1,276 @@
+//! The answers of several calls in their transaction: lock each row and apply its answer, then settle all rows, and commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::calls::{Calls, EndedCall};
+use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
+use super::runner::{LateRow, LeaseRunner};
+use super::settle::taken_away;
+use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
+use crate::backend::{QueueConnection, RoundTrips, Session};
+use crate::entity::Key;
+use crate::fault::fail_point;
+use crate::handler::{Answered, Failure, HandlerResult, LeaseLost, Message, Panicked, drop_safely};
+use crate::lock::Mutex;
+use crate::row::{ErrorText, Fence, idempotency_key};
+use crate::statement::Change;
+
+/// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
+const TAKES_UP_FOR: Duration = Duration::from_millis(20);
+
+/// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
+/// them, so that other workers apply them anew.
+pub(super) struct Batch<K, C> {
+    pub(super) applied: Vec<EndedCall<K, C>>,
+    /// The row of which that thread has recorded that its handler is late.
+    pub(super) given_up: Option<Arc<LeasedRow<K>>>,
+}
+
+pub(super) type SharedBatch<K, C> = Arc<Mutex<Batch<K, C>>>;
+
+/// A row whose answer is being applied after others, for the thread that records that its handler is late.
+pub(crate) struct LateBatch<K, C> {
+    pub(super) late: LateRow<K>,
+    pub(super) batch: SharedBatch<K, C>,
+}
+
+/// A worker's state while it applies answers.
+pub(super) struct InHand<K, C> {
+    pub(super) batch: SharedBatch<K, C>,
+    /// What becomes of the rows whose answers are applied, in the same order.
+    pub(super) decided: Vec<DecidedRow<K>>,
+    /// The answer that is being applied.
+    pub(super) current: Option<EndedCall<K, C>>,
+    /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
+    pub(super) aside: Vec<EndedCall<K, C>>,
+}
+
+/// Rows that one statement settles.
+pub(super) struct Alike<'a, K> {
+    pub(super) change: &'a Change,
+    pub(super) rows: Vec<(&'a K, Fence)>,
+}
+
+/// Why a transaction with several answers is over and not certainly committed.
+pub(super) enum Uncommitted<K> {
+    /// It is rolled back, for this reason.
+    Undone(String),
+    /// The answer to COMMIT was lost.
+    InDoubt(String),
+    /// The handler of the current answer has ended it, which is a failure of its row.
+    EndedByHandler(String, Box<DecidedRow<K>>),
+}
+
+impl<K> Uncommitted<K> {
+    fn undone<T>(why: &str) -> Result<T, Self> {
+        Err(Uncommitted::Undone(why.to_owned()))
+    }
+}
+
+impl<K> From<DieselError> for Uncommitted<K> {
+    fn from(error: DieselError) -> Self {
+        Uncommitted::Undone(error.to_string())
+    }
+}
+
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+    /// Applies the answers, one after the other. If the server lets a handler commit, each row is settled before the
+    /// next handler runs, so that the state of a row that a handler commits fits its effects.
+    pub(super) fn apply_each(
+        &self,
+        calls: &Calls<K, C>,
+        session: &mut Session<C>,
+        slot: &Slot,
+        hand: &mut InHand<K, C>,
+        most: u32,
+    ) -> Result<(), Uncommitted<K>> {
+        let (started, in_turn) = (Instant::now(), !C::Backend::REFUSES_COMMITS);
+        if !in_turn {
+            session.control(SAVEPOINT)?;
+        }
+        while let Some(ended) = &hand.current {
+            let row = &ended.row;
+            let late = LateRow { row: row.clone(), timeout: self.served.info.timeout };
+            slot.hold(Box::new(LateBatch { late, batch: hand.batch.clone() }), &[&row.watch]);
+            let decided = match self.lock_row(session, row)? {
+                false => None,
+                true if in_turn => {
+                    session.control(SAVEPOINT)?;
+                    let decided = self.apply_one(session, slot, ended)?;
+                    if let Err(error) = session.control(RELEASE) {
+                        return Err(self.without_savepoint(session, row, error));
+                    }
+                    expect(self.write(session, &decided), 1)?;
+                    Some(decided)
+                }
+                true => Some(self.apply_one(session, slot, ended)?),
+            };
+            match decided {
+                Some(decided) => {
+                    hand.decided.push(decided);
+                    hand.batch.lock().applied.extend(hand.current.take());
+                }
+                None => hand.aside.extend(hand.current.take()),
+            }
+            if hand.decided.len() < most as usize && started.elapsed() < TAKES_UP_FOR && !session.is_spoilt() {
+                hand.current = calls.take_answer();
+            }
+        }
+        if !in_turn {
+            if session.has_other_settings()? {
+                return Uncommitted::undone("a handler changed a setting of the session");
+            }
+            // So that the release does not put them back, and the short lock wait of this transaction with them.
+            session.has_own_settings();
+            session.control(RELEASE)?;
+        }
+        Ok(())
+    }
+
+    /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.
+    fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<K>) -> Result<bool, Uncommitted<K>> {
+        fail_point("lease-called");
+        if !self.served.queue.is_still(session, &row.key, row.fence)? {
+            return Ok(false);
+        }
+        fail_point("lease-locked");
+        Ok(matches!(row.clock.answered(), None | Some(LeaseLost::Unconfirmed)))
+    }
+
+    /// Applies one of the answers.
+    fn apply_one(
+        &self,
+        session: &mut Session<C>,
+        slot: &Slot,
+        ended: &EndedCall<K, C>,
+    ) -> Result<DecidedRow<K>, Uncommitted<K>> {
+        let EndedCall { row, .. } = ended;
+        let Some(Answered { message, answer }) = ended.answer() else {
+            return Uncommitted::undone("a call without an answer");
+        };
+        let _span = self.span(row).entered();
+        let idempotency_key = idempotency_key(&self.served.info.key_prefix, &row.key, &row.details);
+        let mut message_of_call = Message {
+            connection: session.lend(),
+            state: &message.1,
+            details: &row.details,
+            try_number: row.tries,
+            idempotency_key: &idempotency_key,
+            stop: slot.stop_signal(),
+        };
+        let applied = catch_unwind(AssertUnwindSafe(|| answer(&message.0, &mut message_of_call)));
+        if slot.revoked().is_some() {
+            drop_safely(applied);
+            return Uncommitted::undone("the transaction was taken away");
+        }
+        let applied: HandlerResult = applied.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
+        match self.served.rules.accept(applied) {
+            Err(failure) => Err(self.failed(session, row, &failure)),
+            Ok(outcome) => {
+                if session.is_in_no_transaction() {
+                    drop_safely(outcome);
+                    let error = DieselError::NotInTransaction;
+                    return Err(self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error)));
+                }
+                if let Err(error) = session.check_savepoint() {
+                    return Err(self.without_savepoint(session, row, error));
+                }
+                if !session.is_in_our_transaction_alone() {
+                    return Uncommitted::undone("a handler has left a transaction open");
+                }
+                let (settled, change) = self.served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
+                Ok(DecidedRow { held: row.held.clone(), settled, change })
+            }
+        }
+    }
+
+    /// Returns why the transaction of an answer that was not applied is over.
+    fn failed(&self, session: &mut Session<C>, row: &WatchedRow<K>, failure: &Failure) -> Uncommitted<K> {
+        let is_known = failure.database_error().is_some_and(is_interruption::<C>);
+        match session.control(ROLLBACK_TO) {
+            Err(error) if !is_known && !is_interruption::<C>(&error) => {
+                let (settled, mut change) = self.served.rules.after_failure(row.tries, failure, &row.details);
+                let text = change.error.text().unwrap_or_default().to_owned();
+                change.error = ErrorText::Set(self.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
+                let decided = DecidedRow { held: row.held.clone(), settled, change };
+                Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
+            }
+            _ => Uncommitted::Undone("a handler failed".to_owned()),
+        }
+    }
+
+    /// Returns why a transaction is over whose savepoint cannot be released. If it still exists, no handler has ended
+    /// the transaction.
+    fn without_savepoint(&self, session: &mut Session<C>, row: &WatchedRow<K>, error: DieselError) -> Uncommitted<K> {
+        if is_interruption::<C>(&error) || session.control(ROLLBACK_TO).is_ok() {
+            return error.into();
+        }
+        self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error))
+    }
+
+    fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
+        let (settled, change) = self.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
+        let decided = DecidedRow { held: row.held.clone(), settled, change };
+        Uncommitted::EndedByHandler(cause, Box::new(decided))
+    }
+
+    /// Settles the rows, unless that was done: rows with the same change by one statement.
+    pub(super) fn settle_each(
+        &self,
+        session: &mut Session<C>,
+        decided: &[DecidedRow<K>],
+    ) -> Result<(), Uncommitted<K>> {
+        fail_point("lease-applied");
+        if decided.iter().any(|decided| taken_away(&decided.held).is_some()) {
+            return Uncommitted::undone("a lease has ended");
+        }
+        if !C::Backend::REFUSES_COMMITS {
+            return Ok(());
+        }
+        let mut alike: Vec<Alike<'_, K>> = Vec::new();
+        for row in decided {
+            let (key, fence) = (row.held.key.value(), row.held.fence);
+            match alike.iter_mut().find(|alike| *alike.change == row.change) {
+                _ if row.change.removes => expect(self.write(session, row), 1)?,
+                Some(alike) => alike.rows.push((key, fence)),
+                None => alike.push(Alike { change: &row.change, rows: vec![(key, fence)] }),
+            }
+        }
+        for Alike { change, rows } in alike {
+            expect(self.served.queue.settle_many(session, &rows, change), rows.len())?;
+        }
+        Ok(())
+    }
+
+    /// Writes a row's new state, under its fence.
+    fn write(&self, connection: &mut C, DecidedRow { held, change, .. }: &DecidedRow<K>) -> QueryResult<usize> {
+        self.served.queue.settle(connection, &held.key, held.fence, change)
+    }
+
+    pub(super) fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {
+        if slot.commit().is_err() {
+            return Uncommitted::undone("the transaction was taken away");
+        }
+        fail_point("committing");
+        match session.commit_group(false) {
+            Ok(()) => {
+                fail_point("committed");
+                Ok(())
+            }
+            Err(error) if C::leaves_commit_in_doubt(&error) => Err(Uncommitted::InDoubt(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Checks how many rows were written. A row that is no longer as it was claimed is found when it runs alone.
+fn expect<K>(written: QueryResult<usize>, expected: usize) -> Result<(), Uncommitted<K>> {
+    match written? {
+        rows if rows == expected => Ok(()),
+        rows => Err(Uncommitted::Undone(format!("{rows} rows were settled instead of {expected}"))),
+    }
+}

@@ -1,0 +1,162 @@
+//! The rows that a claim has found: leased, or settled because they are not to be attempted.
+
+use std::sync::Arc;
+use std::time::Instant as LocalTime;
+
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
+use super::runner::LeaseRunner;
+use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
+use crate::backend::{ErrorClass, QueueConnection};
+use crate::entity::Key;
+use crate::handler::{Failure, LeaseClock, OwnedMessage, PanicSafeDrop};
+use crate::row::{Details, ErrorText, Fence, Instant, LEASE_EXPIRED, RowKey, Settlement, Status};
+use crate::statement::{Change, Claimed, Next};
+
+/// The result of a claim.
+pub(crate) struct ClaimedBatch<K> {
+    pub(crate) leased: Vec<LeasedMessage<K>>,
+    /// Rows that the claim has settled: they cannot be decoded, or their last attempt never ended and was the last one.
+    pub(crate) settled: Vec<(RowKey<K>, Settlement, Change)>,
+    /// Such rows, if the claim had written the lease on them before it could know. Their handlers are not to run.
+    pub(crate) decided: Vec<DecidedRow<K>>,
+    /// How many rows have failed because their keys cannot be decoded.
+    pub(crate) set_aside: u64,
+    /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without
+    /// an error.
+    pub(crate) unwritable: Vec<(UnsettledRow<K>, Option<DieselError>)>,
+    /// Whether the database refused the one statement for rows that could then be written in steps.
+    pub(crate) refuses_one_statement: bool,
+}
+
+impl<K> ClaimedBatch<K> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows() == 0
+    }
+
+    /// Returns how many rows the claim has found.
+    pub(crate) fn rows(&self) -> usize {
+        let set_aside = usize::try_from(self.set_aside).unwrap_or(usize::MAX);
+        self.leased.len() + self.settled.len() + self.decided.len() + self.unwritable.len() + set_aside
+    }
+}
+
+impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+    /// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
+    pub(super) fn decide(
+        &self,
+        fence: Fence,
+        message: Message,
+        details: &Details,
+    ) -> Result<OwnedMessage, (Settlement, Change)> {
+        let (rules, before) = (&self.served.rules, tries_before(fence));
+        match message {
+            _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
+                Err(self.given_up(before, details))
+            }
+            Ok(message) => {
+                let due = message.1.next_attempt_time;
+                rules.instead_of_handling(fence, before + 1, due, details).map_or(Ok(message), Err)
+            }
+            Err(error) => {
+                Err(rules.after_failure(before + 1, &Failure::retry(AttemptError::Undecodable(error)), details))
+            }
+        }
+    }
+
+    /// Returns a row that was claimed in this state, with its message as it is under the lease.
+    pub(super) fn leased_from(
+        &self,
+        key: RowKey<K>,
+        fence: Fence,
+        mut message: OwnedMessage,
+        details: Details,
+        began: Option<Instant>,
+        sent: LocalTime,
+    ) -> LeasedMessage<K> {
+        let before = tries_before(fence);
+        let expired = fence.status == Status::InProgress;
+        let due = message.1.next_attempt_time.map(Into::into);
+        let claimed_as = Some(self.served.due_rows.kept_rows.claimed_as(&key, &message.1));
+        let state = &mut message.1;
+        state.status = Status::InProgress;
+        state.next_attempt_time = None;
+        state.last_attempt_time = began.map(Into::into).or(state.last_attempt_time);
+        state.try_count = stored(before + 1);
+        if expired && before > 0 {
+            state.last_attempt_error_message = Some(expired_in(before));
+        }
+        // Given back as it was, the row would once more count as one whose lease has expired.
+        let before_it = if expired { Fence::new(Status::Error, fence.try_count) } else { fence };
+        let (fence, clock) = (held_as(fence, before + 1, began), Arc::new(LeaseClock::new(sent, self.length())));
+        let held = LeasedRow { key, before: before_it, due, claimed_as, fence, tries: before + 1, details, clock };
+        LeasedMessage { held: Arc::new(held), message }
+    }
+
+    /// Returns the new state of a row whose last attempt never ended, and was the last one that its settings allow.
+    pub(super) fn given_up(&self, tries: u32, details: &Details) -> (Settlement, Change) {
+        let change = Change {
+            status: Some(Status::Failed),
+            next: Some(Next::Never),
+            try_count: Some(stored(tries)),
+            attempted: true,
+            error: ErrorText::Set(expired_in(tries)),
+            redact: self.served.rules.texts.redact.clone(),
+            ..Change::default()
+        };
+        (Settlement::Failed, self.served.rules.failed_on_schedule(change, details))
+    }
+}
+
+pub(super) fn nothing<K>() -> ClaimedBatch<K> {
+    ClaimedBatch {
+        leased: Vec::new(),
+        settled: Vec::new(),
+        decided: Vec::new(),
+        set_aside: 0,
+        unwritable: Vec::new(),
+        refuses_one_statement: false,
+    }
+}
+
+/// Returns the result of a claim one of whose rows was not written. If the row was claimed alone, it is left to its
+/// pause.
+pub(super) fn not_written<K>(limit: u32, row: UnsettledRow<K>, error: Option<DieselError>) -> Option<ClaimedBatch<K>> {
+    (limit == 1).then(|| ClaimedBatch { unwritable: vec![(row, error)], ..nothing() })
+}
+
+/// Tells whether a write failed because of one of the rows, and by which error, if there was any.
+pub(super) fn refusal<C: QueueConnection>(
+    written: QueryResult<usize>,
+    rows: usize,
+) -> QueryResult<Option<Option<DieselError>>> {
+    match written {
+        Ok(changed) => Ok((changed != rows).then_some(None)),
+        Err(error) if C::classify(&error) == ErrorClass::Other => Ok(Some(Some(error))),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) type Message = Result<OwnedMessage, Box<dyn std::error::Error + Send + Sync>>;
+
+pub(super) type PanicSafeRow<K> = (RowKey<K>, Fence, Message, Details);
+
+pub(super) fn panic_safe<K>(rows: Vec<Claimed<K>>) -> Vec<PanicSafeRow<K>> {
+    let safe = |(entity, state)| PanicSafeDrop::new((entity, state));
+    rows.into_iter().map(|row| (row.key, row.fence, row.message.map(safe), row.details)).collect()
+}
+
+/// Returns when a row was due, if that can be read.
+pub(super) fn due(message: &Message) -> Option<Instant> {
+    message.as_ref().ok().and_then(|message| message.1.next_attempt_time).map(Into::into)
+}
+
+/// Returns the state of a claimed row under its lease.
+pub(super) fn held_as(claimed: Fence, tries: u32, began: Option<Instant>) -> Fence {
+    Fence { status: Status::InProgress, try_count: stored(tries), began, ..claimed.at_any_time() }
+}
+
+pub(super) fn expired_in(attempt: u32) -> String {
+    format!("{LEASE_EXPIRED}{attempt}")
+}
