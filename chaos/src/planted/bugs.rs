@@ -122,7 +122,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 3,
         count: 24,
         on: &[(Postgres, Transaction), (Mariadb, Transaction)],
-        edits: &[instead_of("attempt/end.rs", "Err(self.not_committed(error, settled, change))", "Ok(settled)")],
+        edits: &[instead_of("attempt/end.rs", "Err(self.not_committed(error, new))", "Ok(new.settled)")],
     },
     Bug {
         name: "an interruption uses a try",

@@ -10,7 +10,7 @@ use diesel::connection::TransactionManager;
 use super::attempt_error::AttemptError;
 use super::crash_check::check_crashes;
 use super::end::SAVEPOINT;
-use super::ended::{Attempted, End, Interruption, Rest, Turn, UnsettledRow, is_interruption};
+use super::ended::{Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
 use super::plan::{Attempt, BoxedError, Decision, Effects, LockedRow, Plan, ToHandle};
 use super::runner::WorkerCalls;
 use super::settle_rules::tries_before;
@@ -21,7 +21,7 @@ use crate::erased_entity::ErasedEntity;
 use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::row::{Instant, QueueState, Settlement, idempotency_key};
-use crate::statement::{Change, Claimed};
+use crate::statement::Claimed;
 
 /// Attempts the row that the end of the last message has locked, or else the row that has been due longest.
 pub(crate) fn attempt<K: Key, C: QueueConnection>(
@@ -159,7 +159,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             Ok(message) => {
                 let (entity, state) = (*message).borrow();
                 match self.instead_of_handling(state) {
-                    Some((settled, change)) => Ok(Decision { settled, change, effects: Effects::None }),
+                    Some(new) => Ok(Decision { new, effects: Effects::None }),
                     None => self.handle(entity, state),
                 }
             }
@@ -175,7 +175,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Returns the new state of a row whose handler is not to run. In lease mode, the claim has already checked this.
-    fn instead_of_handling(&self, state: &QueueState) -> Option<(Settlement, Change)> {
+    fn instead_of_handling(&self, state: &QueueState) -> Option<NewState> {
         let (rules, row) = (&self.plan.served.rules, &self.row);
         (!rules.leased)
             .then(|| rules.instead_of_handling(row.before, row.tries, state.next_attempt_time, row.details))
@@ -225,10 +225,10 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Decides what becomes of the row, and of its handler's writes.
     pub(crate) fn decide(&self, answer: HandlerResult, effects: Effects) -> Decision {
         let (rules, row) = (&self.plan.served.rules, &self.row);
-        let (settled, change) = match answer {
+        let new = match answer {
             Ok(outcome) => rules.after_outcome(row.before, row.tries, outcome, row.details),
             Err(failure) => rules.after_failure(row.tries, &failure, row.details),
         };
-        Decision { settled, change, effects }
+        Decision { new, effects }
     }
 }

@@ -7,16 +7,16 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::attempt_error::AttemptError;
-use super::ended::{Conclusion, InDoubt, Rest, Turn, UnsettledRow};
+use super::ended::{Conclusion, InDoubt, NewState, Rest, Turn, UnsettledRow};
 use super::refusal::{KEPT, is_refusal};
 use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
-use crate::event::Ending;
+use crate::event::{Ending, Watch};
 use crate::fault::fail_point;
 use crate::handler::Failure;
-use crate::row::{ErrorText, Fence, Options, Settlement, Status};
+use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status};
 use crate::statement::{Change, Next};
 
 /// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
@@ -120,15 +120,19 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 
     /// Tells the log and the listeners of a new state that was written as the rest of an attempt.
     fn tell_settled(&self, row: &UnsettledRow<K>, settled: Settlement, rest: &Rest) {
-        let change = match rest {
-            Rest::Record(_, change) | Rest::RecordReserved(_, change) => Some(&**change),
-            Rest::FindOut(in_doubt) => in_doubt.change.as_ref(),
-            Rest::Postpone(_) | Rest::Leave => None,
-        };
-        if let Some(change) = change {
-            self.rules.teller.settled(&row.key, settled, change, &row.watch);
+        match rest {
+            Rest::Record(new) | Rest::RecordReserved(new) => self.rules.teller.settled(&row.key, new, &row.watch),
+            Rest::FindOut(in_doubt) => self.tell_found_out(&row.key, in_doubt, &row.watch),
+            Rest::Postpone(_) | Rest::Leave => {}
         }
         tracing::debug!(entity = self.queue.sql.entity, key = ?row.key, outcome = ?settled, "settled in a transaction of its own");
+    }
+
+    /// Tells the log and the listeners of a new state that was found to be committed, unless the caller does.
+    pub(crate) fn tell_found_out(&self, key: &RowKey<K>, in_doubt: &InDoubt, watch: &Watch) {
+        if !in_doubt.is_told_by_caller {
+            self.rules.teller.settled(key, &in_doubt.new, watch);
+        }
     }
 
     /// Writes the rest in a transaction. `delay` is the pause of a row that was interrupted, or that the database refuses to
@@ -148,15 +152,15 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 let change = postponed(self.queue.sql.options, row, delay);
                 self.settle_alone(connection, key, fence, &change).map(|changed| (changed, Conclusion::Interrupted))
             }
-            Rest::Record(settled, change) => {
-                record(connection, change, &|connection, change| self.queue.settle_anew(connection, key, fence, change))
-                    .map(|changed| (changed, Conclusion::Settled(*settled)))
-            }
-            Rest::RecordReserved(settled, change) => {
-                let changed = record(connection, change, &|connection, change| {
+            Rest::Record(new) => record(connection, &new.change, &|connection, change| {
+                self.queue.settle_anew(connection, key, fence, change)
+            })
+            .map(|changed| (changed, Conclusion::Settled(new.settled))),
+            Rest::RecordReserved(new) => {
+                let changed = record(connection, &new.change, &|connection, change| {
                     self.queue.settle(connection, key, fence, change)
                 })?;
-                return Ok(if changed == 1 { Conclusion::Settled(*settled) } else { Conclusion::Overtaken });
+                return Ok(if changed == 1 { Conclusion::Settled(new.settled) } else { Conclusion::Overtaken });
             }
             Rest::FindOut(in_doubt) => return self.find_out(connection, key, fence, in_doubt),
         };
@@ -165,7 +169,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             Ok(_) => self.kept_or_overtaken(connection, row),
             Err(error) if is_refusal::<C>(&error) => {
                 let text = match rest {
-                    Rest::Record(_, change) => &change.error,
+                    Rest::Record(new) => &new.change.error,
                     _ => &ErrorText::Keep,
                 };
                 tracing::debug!(%error, "the database refuses to write on a row");
@@ -184,7 +188,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         in_doubt: &InDoubt,
     ) -> QueryResult<Conclusion> {
         fail_point("finding-out");
-        let InDoubt { settled, reached, since, .. } = *in_doubt;
+        let InDoubt { new: NewState { settled, .. }, reached, since, .. } = *in_doubt;
         let (lost_for, looked) = (since.elapsed(), Instant::now());
         // Under the lock: the lost session may still be about to commit.
         let (now, is_another) = in_transaction(connection, |connection| {

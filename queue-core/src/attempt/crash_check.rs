@@ -9,7 +9,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::attempt_error::AttemptError;
-use super::ended::{Attempted, End, Interruption, Rest, Turn, UnsettledRow};
+use super::ended::{Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow};
 use super::plan::{DecodedMessage, Plan};
 use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};
@@ -58,10 +58,10 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
             })
         }
         CrashAction::SetAside(text, suspect) => {
-            let change = failed_by_crashes(fence, text);
-            let written = plan.served.write_and_commit(connection, row, &change);
+            let new = NewState { settled: Settlement::Failed, change: failed_by_crashes(fence, text) };
+            let written = plan.served.write_and_commit(connection, row, &new.change);
             if written.is_ok() {
-                plan.served.rules.teller.settled(&row.key, Settlement::Failed, &change, &row.watch);
+                plan.served.rules.teller.settled(&row.key, &new, &row.watch);
             }
             if let Some(suspect) = suspect {
                 recorder.crashes.written(suspect, written.is_ok());
@@ -69,7 +69,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
             Err(match written {
                 Ok(()) => Attempted::sound(plan.settled(row, Settlement::Failed)),
                 // The failure is recorded again, in a plainer text, or the row is passed over.
-                Err(error) => unwritten::<K, C>(error, row, Rest::record((Settlement::Failed, change))),
+                Err(error) => unwritten::<K, C>(error, row, Rest::record(new)),
             })
         }
         CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, mark, state),

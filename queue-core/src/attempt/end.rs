@@ -6,7 +6,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
 use super::attempt_error::AttemptError;
-use super::ended::{InDoubt, Interruption, Rest, is_interruption};
+use super::ended::{InDoubt, Interruption, NewState, Rest, is_interruption};
 use super::plan::{Attempt, Decision, Effects};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
@@ -16,7 +16,7 @@ use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
-use crate::statement::{Change, literal, time_literal};
+use crate::statement::{literal, time_literal};
 
 /// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str =
@@ -42,7 +42,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// has an unambiguous text if it needs one.
     pub(crate) fn one_trip(&mut self, decision: &Decision) -> Option<OneTrip> {
         let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
-        if (decision.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
+        if (decision.new.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
             || !self.session.is_in_our_transaction_alone()
         {
             return None;
@@ -87,9 +87,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         let error = match finished {
             Ok(()) => {
                 fail_point("committed");
-                tracing::debug!(outcome = ?decision.settled, "settled");
-                self.tell_settled(decision.settled, &decision.change);
-                return Ok(decision.settled);
+                return Ok(self.tell_settled(&decision.new));
             }
             Err(error) => error,
         };
@@ -105,7 +103,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
                 Err(Rest::Postpone(Interruption::with_text::<C>(&error, text)))
             }
             Unfinished::NotWritten(error) => Err(self.lost(error, AttemptError::NotWritten)),
-            Unfinished::NotCommitted(error) => Err(self.not_committed(error, decision.settled, &decision.change)),
+            Unfinished::NotCommitted(error) => Err(self.not_committed(error, &decision.new)),
         }
     }
 
@@ -132,15 +130,15 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Undoes the handler's writes and keeps the lock.
-    fn undo(&mut self, mut decision: Decision) -> Result<Decision, Rest> {
+    fn undo(&mut self, decision: Decision) -> Result<Decision, Rest> {
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => Ok(decision),
             Err(error) if is_interruption::<C>(&error) => Err(Rest::Postpone(Interruption::of::<C>(&error))),
             Err(_) => {
-                let text = decision.change.error.text().unwrap_or_default().to_owned();
-                let text = self.plan.served.rules.texts.of(&AttemptError::FailedAndEnded(text));
-                decision.change.error = ErrorText::Set(text);
-                Err(Rest::record((decision.settled, decision.change)))
+                let mut new = decision.new;
+                let text = new.change.error.text().unwrap_or_default().to_owned();
+                new.change.error = ErrorText::Set(self.plan.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
+                Err(Rest::record(new))
             }
         }
     }
@@ -157,19 +155,20 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Writes the row's new state and commits.
-    fn settle_and_commit(&mut self, Decision { settled, mut change, .. }: Decision) -> Result<Settlement, Rest> {
-        if change.error == ErrorText::Keep {
-            change.error = self.row.kept.clone();
+    fn settle_and_commit(&mut self, Decision { mut new, .. }: Decision) -> Result<Settlement, Rest> {
+        if new.change.error == ErrorText::Keep {
+            new.change.error = self.row.kept.clone();
         }
-        if settled.is_failure() {
+        let is_failure = new.settled.is_failure();
+        if is_failure {
             fail_point("recording");
         }
-        self.settle(settled, &change)?;
+        self.settle(&new)?;
         fail_point("settled");
-        if settled.is_failure() {
+        if is_failure {
             fail_point("recorded");
         }
-        self.commit(settled, &change)
+        self.commit(&new)
     }
 
     /// Ends the message. The same text locks the next row if one was prefetched.
@@ -190,21 +189,19 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Writes the row's new state, under the fence and on exactly one row.
-    fn settle(&mut self, settled: Settlement, change: &Change) -> Result<(), Rest> {
-        let written = self.plan.served.queue.settle(self.session, self.row.key, self.row.fence, change);
+    fn settle(&mut self, new: &NewState) -> Result<(), Rest> {
+        let written = self.plan.served.queue.settle(self.session, self.row.key, self.row.fence, &new.change);
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
-            Err(error) if settled.is_failure() && !is_interruption::<C>(&error) => {
-                Err(Rest::record((settled, change.clone())))
-            }
+            Err(error) if new.settled.is_failure() && !is_interruption::<C>(&error) => Err(Rest::record(new.clone())),
             Ok(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
             Err(error) => Err(self.lost(error, AttemptError::NotWritten)),
         }
     }
 
     /// Commits, unless the transaction was taken away, and evaluates the result.
-    fn commit(&mut self, settled: Settlement, change: &Change) -> Result<Settlement, Rest> {
+    fn commit(&mut self, new: &NewState) -> Result<Settlement, Rest> {
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point("committing");
         // Under a lease, the transaction that claimed the row ended before the handler began.
@@ -214,28 +211,28 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         };
         let Err(error) = committed else {
             fail_point("committed");
-            tracing::debug!(outcome = ?settled, "settled");
-            self.tell_settled(settled, change);
-            return Ok(settled);
+            return Ok(self.tell_settled(new));
         };
-        Err(self.not_committed(error, settled, change))
+        Err(self.not_committed(error, new))
     }
 
-    fn tell_settled(&self, settled: Settlement, change: &Change) {
-        self.plan.served.rules.teller.settled(self.row.key, settled, change, self.row.watch);
+    fn tell_settled(&self, new: &NewState) -> Settlement {
+        tracing::debug!(outcome = ?new.settled, "settled");
+        self.plan.served.rules.teller.settled(self.row.key, new, self.row.watch);
+        new.settled
     }
 
     /// Returns what is left after a COMMIT that was refused, or whose answer was lost.
-    fn not_committed(&self, error: DieselError, settled: Settlement, change: &Change) -> Rest {
+    fn not_committed(&self, error: DieselError, new: &NewState) -> Rest {
         if C::leaves_commit_in_doubt(&error) {
-            let reached = change.reached(self.row.fence, self.plan.served.queue.sql.options);
-            let (cause, since, change) = (error.to_string(), Instant::now(), Some(change.clone()));
-            return Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change }));
+            let reached = new.change.reached(self.row.fence, self.plan.served.queue.sql.options);
+            let (new, cause, since) = (new.clone(), error.to_string(), Instant::now());
+            return Rest::FindOut(Box::new(InDoubt { new, reached, cause, since, is_told_by_caller: false }));
         }
         // A failure stays what it was, even if Diesel still counts an open transaction of the handler's, as after a
         // panic in one. Diesel then releases that transaction instead of committing ours.
-        if settled.is_failure() && !is_interruption::<C>(&error) {
-            return Rest::record((settled, change.clone()));
+        if new.settled.is_failure() && !is_interruption::<C>(&error) {
+            return Rest::record(new.clone());
         }
         self.lost(error, AttemptError::CommitRefused)
     }

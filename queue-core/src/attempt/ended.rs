@@ -144,9 +144,9 @@ pub(crate) enum Rest {
     /// A conflict, a lost connection or a full disk: no try is used.
     Postpone(Interruption),
     /// The attempt failed: record it.
-    Record(Settlement, Box<Change>),
+    Record(Box<NewState>),
     /// The same for a row that its group has reserved, and that is not due for this reason.
-    RecordReserved(Settlement, Box<Change>),
+    RecordReserved(Box<NewState>),
     /// The answer to COMMIT was lost: find out whether the row reached its new state.
     FindOut(Box<InDoubt>),
     /// The poller shut down: leave the row as it was.
@@ -155,8 +155,8 @@ pub(crate) enum Rest {
 
 impl Rest {
     /// Returns what is left for a row whose new state is decided and not written.
-    pub(crate) fn record((settled, change): (Settlement, Change)) -> Self {
-        Rest::Record(settled, Box::new(change))
+    pub(crate) fn record(new: NewState) -> Self {
+        Rest::Record(Box::new(new))
     }
 
     /// Returns why the attempt was interrupted, or why its end is not known.
@@ -170,22 +170,29 @@ impl Rest {
 
     /// Returns the text of the failure that is to be recorded.
     pub(crate) fn failure(&self) -> Option<&str> {
-        let Rest::Record(_, change) = self else { return None };
-        change.error.text()
+        let Rest::Record(new) = self else { return None };
+        new.change.error.text()
     }
+}
+
+/// The new state of a row.
+#[derive(Debug, Clone)]
+pub(crate) struct NewState {
+    pub(crate) settled: Settlement,
+    pub(crate) change: Change,
 }
 
 /// A new state of a row that may or may not be committed.
 pub(crate) struct InDoubt {
-    pub(crate) settled: Settlement,
+    pub(crate) new: NewState,
     /// The state. `None`: the row was removed.
     pub(crate) reached: Option<Fence>,
     /// The error that came instead of the answer to COMMIT.
     pub(crate) cause: String,
     /// When it came.
     pub(crate) since: LocalTime,
-    /// The change to log if it is committed. `None`: the caller logs it.
-    pub(crate) change: Option<Change>,
+    /// Whether the caller tells the log and the listeners if it is committed.
+    pub(crate) is_told_by_caller: bool,
 }
 
 /// The interruption of an attempt.

@@ -27,7 +27,7 @@ pub use self::preflight::ComparesSchema;
 pub(crate) use self::attempt::settle_claimed;
 pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
-pub(crate) use self::ended::{Conclusion, InDoubt, Interruption, Rest, Turn, UnsettledRow, is_interruption};
+pub(crate) use self::ended::{Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::plan::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::preflight::check_queue;

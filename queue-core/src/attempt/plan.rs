@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::cell::Cell;
 
-use super::ended::{End, Turn, UnsettledRow};
+use super::ended::{End, NewState, Turn, UnsettledRow};
 use super::served_queue::ServedQueue;
 use super::slot::Slot;
 use crate::backend::{QueueConnection, Session};
@@ -13,7 +13,7 @@ use crate::erased_entity::ErasedEntity;
 use crate::event::Watch;
 use crate::handler::{HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, QueueState, RowKey, Settlement};
-use crate::statement::{Change, Scope};
+use crate::statement::Scope;
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
 pub(crate) type AttemptBody<'a, C> = dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + 'a;
@@ -96,8 +96,7 @@ pub(crate) struct Attempt<'a, K: Key, C: QueueConnection> {
 
 /// The new state of a row, and what becomes of its handler's writes.
 pub(crate) struct Decision {
-    pub(crate) settled: Settlement,
-    pub(crate) change: Change,
+    pub(crate) new: NewState,
     pub(crate) effects: Effects,
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::attempt_error::AttemptError;
+use super::ended::NewState;
 use super::teller::Teller;
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
@@ -35,10 +36,13 @@ impl SettleRules {
         tries: u32,
         due: Option<DateTime<Utc>>,
         details: &Details,
-    ) -> Option<(Settlement, Change)> {
+    ) -> Option<NewState> {
         let recurrence = match self.recurrence(details) {
             Ok(recurrence) => recurrence?,
-            Err(why) => return Some((Settlement::Failed, self.failure(tries, &Failure::fatal(why), None, details))),
+            Err(why) => {
+                let change = self.failure(tries, &Failure::fatal(why), None, details);
+                return Some(NewState { settled: Settlement::Failed, change });
+            }
         };
         // A run that was tried before has begun in time.
         let next = recurrence.left_out_for(due).filter(|_| tries == 1)?;
@@ -52,7 +56,7 @@ impl SettleRules {
             unless_stopped: self.leased,
             ..Change::default()
         };
-        Some((Settlement::Again, change))
+        Some(NewState { settled: Settlement::Again, change })
     }
 
     /// Accepts a handler's answer, or replaces it by a failure if the entity has no such stage.
@@ -67,13 +71,7 @@ impl SettleRules {
     }
 
     /// Returns the row's new state after an outcome. `tries` includes this attempt.
-    pub(crate) fn after_outcome(
-        &self,
-        fence: Fence,
-        tries: u32,
-        outcome: Outcome,
-        details: &Details,
-    ) -> (Settlement, Change) {
+    pub(crate) fn after_outcome(&self, fence: Fence, tries: u32, outcome: Outcome, details: &Details) -> NewState {
         let recorded = Change {
             next: Some(Next::Never),
             try_count: Some(stored(tries)),
@@ -82,7 +80,7 @@ impl SettleRules {
             unless_stopped: self.leased,
             ..Change::of(details)
         };
-        match outcome {
+        let (settled, change) = match outcome {
             Outcome::Done => {
                 let change = Change { status: Some(Status::Success), next_occasion: true, ..recorded };
                 (Settlement::Succeeded, self.on_schedule(change, details))
@@ -123,11 +121,12 @@ impl SettleRules {
                 };
                 (Settlement::Again, change)
             }
-        }
+        };
+        NewState { settled, change }
     }
 
     /// Returns the row's new state after a failure. `tries` includes this attempt.
-    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> (Settlement, Change) {
+    pub(crate) fn after_failure(&self, tries: u32, failure: &Failure, details: &Details) -> NewState {
         let delay = match failure.retry {
             _ if tries >= self.settings.max_tries => None,
             RetryChoice::Never => None,
@@ -136,8 +135,8 @@ impl SettleRules {
         };
         let change = self.failure(tries, failure, delay, details);
         match delay {
-            Some(_) => (Settlement::Retried, change),
-            None => (Settlement::Failed, self.failed_on_schedule(change, details)),
+            Some(_) => NewState { settled: Settlement::Retried, change },
+            None => NewState { settled: Settlement::Failed, change: self.failed_on_schedule(change, details) },
         }
     }
 

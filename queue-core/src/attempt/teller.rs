@@ -1,10 +1,11 @@
 //! Tells the log and the listeners what has become of a row, once that is committed.
 
+use super::ended::NewState;
 use crate::event::{AttemptEvent, Ending, Event, Events, Watch};
 use crate::log::RateLimitedLog;
 use crate::redact::Redact;
 use crate::row::{Instant, RowKey, Settlement, Status};
-use crate::statement::{Change, Next};
+use crate::statement::Next;
 
 /// Tells what has become of the rows of one entity.
 pub(crate) struct Teller {
@@ -27,7 +28,8 @@ impl Teller {
     /// Tells that a row's new state is committed.
     ///
     /// Every `FAILED` row is logged at once, because no worker will touch it again.
-    pub(crate) fn settled<K>(&self, key: &RowKey<K>, settled: Settlement, change: &Change, watch: &Watch) {
+    pub(crate) fn settled<K>(&self, key: &RowKey<K>, NewState { settled, change }: &NewState, watch: &Watch) {
+        let settled = *settled;
         let (error, tries) = (change.error.text(), change.try_count);
         let text = error.unwrap_or_default();
         let retry_in = match change.next {
@@ -58,9 +60,9 @@ impl Teller {
     }
 
     /// Tells the same of a row whose handler was not called.
-    pub(crate) fn settled_unhandled<K>(&self, key: &RowKey<K>, settled: Settlement, change: &Change) {
-        let tries = change.try_count.and_then(|tries| u32::try_from(tries).ok()).unwrap_or_default();
-        self.settled(key, settled, change, &self.watch(key, tries.max(1), None));
+    pub(crate) fn settled_unhandled<K>(&self, key: &RowKey<K>, new: &NewState) {
+        let tries = new.change.try_count.and_then(|tries| u32::try_from(tries).ok()).unwrap_or_default();
+        self.settled(key, new, &self.watch(key, tries.max(1), None));
     }
 
     /// Tells that a row has failed whose key cannot be decoded.

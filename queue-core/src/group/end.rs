@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{SubsecRound, TimeDelta};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::attempt::{AttemptError, Rest, SettleRules, UnsettledRow, is_interruption, tries_before};
+use crate::attempt::{AttemptError, NewState, Rest, SettleRules, UnsettledRow, is_interruption, tries_before};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::event::Watch;
@@ -104,8 +104,7 @@ impl Undone {
 pub(crate) struct DecidedRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
-    pub(crate) settled: Settlement,
-    pub(crate) change: Change,
+    pub(crate) new: NewState,
     /// Whether the group's transaction contains the change already.
     pub(crate) written: bool,
     pub(crate) watch: Watch,
@@ -149,15 +148,14 @@ pub(crate) struct GroupRow<K> {
 
 impl<K: Clone> GroupRow<K> {
     /// Returns the row with its new state. `written`: the group's transaction contains it already.
-    pub(crate) fn decided(&self, settled: Settlement, change: Change, written: bool) -> DecidedRow<K> {
+    pub(crate) fn decided(&self, new: NewState, written: bool) -> DecidedRow<K> {
         let (key, fence, watch) = (self.key.clone(), self.fence, self.watch.clone());
-        DecidedRow { key, fence, settled, change, written, watch }
+        DecidedRow { key, fence, new, written, watch }
     }
 
     /// Returns the row, whose effects may or may not be committed: it is reported, and does not run again by itself.
     pub(crate) fn in_doubt(&self, rules: &SettleRules) -> DecidedRow<K> {
-        let (settled, change) = rules.after_failure(self.tries, &Failure::fatal(AttemptError::InDoubt), &self.details);
-        self.decided(settled, change, false)
+        self.decided(rules.after_failure(self.tries, &Failure::fatal(AttemptError::InDoubt), &self.details), false)
     }
 }
 
@@ -195,14 +193,14 @@ impl<K> DecidedRow<K> {
     /// Tells whether the row succeeded and its tries go up by one, so that one statement settles all rows of its kind.
     pub(crate) fn is_plain_success(&self) -> bool {
         let tries = self.fence.try_count;
-        self.settled == Settlement::Succeeded
+        self.new.settled == Settlement::Succeeded
             && tries < i32::MAX
             && i64::from(tries) == i64::from(tries_before(self.fence))
     }
 
     /// Returns the state in which a commit leaves the row. `None`: the row is gone.
     pub(crate) fn reached(&self, options: &Options) -> Option<Fence> {
-        self.change.reached(self.fence, options)
+        self.new.change.reached(self.fence, options)
     }
 }
 
@@ -224,7 +222,7 @@ pub(crate) fn write<K: Key, C: QueueConnection>(
     connection: &mut C,
     row: &DecidedRow<K>,
 ) -> Result<(), GroupEnd<K>> {
-    expect_rows::<K, C>(queue.settle(connection, &row.key, row.fence, &row.change), 1)
+    expect_rows::<K, C>(queue.settle(connection, &row.key, row.fence, &row.new.change), 1)
 }
 
 /// Checks how many rows were written. A row that cannot be written, or that its handler has changed, is identified when

@@ -224,14 +224,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         let (alike, others): (Vec<_>, Vec<_>) =
             self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
-            let success = Change { try_count: None, another_try: true, ..first.change.clone() };
+            let success = Change { try_count: None, another_try: true, ..first.new.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (row.key.value(), row.fence)).collect();
             for rows in rows.chunks(SETTLED_AT_ONCE) {
                 expect_rows::<K, C>(self.plan.served.queue.settle_many(self.session, rows, &success), rows.len())?;
             }
         }
         for row in others {
-            let failed = row.settled.is_failure();
+            let failed = row.new.settled.is_failure();
             if failed {
                 fail_point("recording");
             }

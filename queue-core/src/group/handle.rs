@@ -45,7 +45,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             let (answer, panicked) = self.call(entity, row);
             if let Some(why) = self.plan.slot.revoked() {
                 drop_safely(answer);
-                let rest = self.remainder_of_revoked(row, why);
+                let rest = self.rest_of_revoked(row, why);
                 return Err(self.ended_by(row, rest));
             }
             let goes_on = left > 0 && !panicked && self.has_time();
@@ -171,7 +171,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Returns the rest for a row whose handler ran when the transaction was taken away. Only the first handler
     /// had the whole timeout.
-    fn remainder_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Rest {
+    fn rest_of_revoked(&self, row: &GroupRow<K>, why: Revocation) -> Rest {
         match why {
             Revocation::TimedOut if self.begun == 1 => {
                 Rest::record(self.after(row, AttemptError::TimedOut(self.plan.served.info.timeout)))

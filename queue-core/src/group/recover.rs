@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
 use super::runner::GroupRunner;
-use crate::attempt::{InDoubt, Rest, Tally, Turn, UnsettledRow, in_transaction};
+use crate::attempt::{InDoubt, NewState, Rest, Tally, Turn, UnsettledRow, in_transaction};
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionHolder};
 use crate::entity::Key;
 use crate::event::Watch;
@@ -52,7 +52,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                     // Each row is recorded in a transaction of its own.
                     (None, None) => rows.into_iter().for_each(|row| {
                         let unsettled = row.unsettled();
-                        let rest = Rest::record((row.settled, row.change));
+                        let rest = Rest::record(row.new);
                         tally.count(self.runner.served.conclude(holder, unsettled, rest));
                     }),
                 }
@@ -63,7 +63,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     }
 
     fn count(&self, tally: &mut Tally, rows: &[DecidedRow<K>]) {
-        self.count_committed(tally, rows, rows.iter().map(|row| Some(row.settled)));
+        self.count_committed(tally, rows, rows.iter().map(|row| Some(row.new.settled)));
     }
 
     /// Does what is left after a group whose transaction the offender may have ended: the other rows come first.
@@ -85,9 +85,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             match self.committed(holder, &reservation, &before, &left) {
                 Some(settled) => {
                     self.count_committed(tally, &before, settled);
-                    if let Rest::Record(state, change) = rest {
+                    if let Rest::Record(new) = rest {
                         fence = reservation.fence(fence);
-                        rest = Rest::RecordReserved(state, change);
+                        rest = Rest::RecordReserved(new);
                     }
                 }
                 None => before.iter().for_each(|_| tally.count(Turn::Interrupted)),
@@ -129,8 +129,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     ) {
         for (row, settled) in rows.iter().zip(settled) {
             self.runner.served.due_rows.is_written(&row.key);
-            if let Some(settled) = settled {
-                self.runner.served.rules.teller.settled(&row.key, settled, &row.change, &row.watch);
+            if settled.is_some() {
+                self.runner.served.rules.teller.settled(&row.key, &row.new, &row.watch);
             } else {
                 let what = "was changed by another session after a handler of its group had committed its effects";
                 self.runner.served.warn(&format!("row {} {what}", row.key));
@@ -144,10 +144,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<K>>, cause: String, tally: &mut Tally) {
         let options = *self.runner.served.queue.sql.options;
         let committed = witness(&rows, &options).is_some_and(|row| {
-            let reached = row.reached(&options);
-            let (settled, since) = (row.settled, Instant::now());
-            let rest = Rest::FindOut(Box::new(InDoubt { settled, reached, cause, since, change: None }));
+            let (new, reached, since) = (row.new.clone(), row.reached(&options), Instant::now());
             // Its end is told with that of the others.
+            let rest = Rest::FindOut(Box::new(InDoubt { new, reached, cause, since, is_told_by_caller: true }));
             let row = UnsettledRow { watch: Watch::default(), ..row.unsettled() };
             matches!(self.runner.served.conclude(holder, row, rest), Turn::Settled(_))
         });
@@ -162,7 +161,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
 /// processed it meanwhile.
 fn witness<'a, K>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a DecidedRow<K>> {
     let moved = rows.iter().filter(|row| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence)));
-    moved.max_by_key(|row| row.change.next == Some(Next::Never))
+    moved.max_by_key(|row| row.new.change.next == Some(Next::Never))
 }
 
 /// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects
@@ -178,15 +177,15 @@ fn settle_if_committed<K: Key, C: QueueConnection>(
     in_transaction(connection, |connection| {
         let mut committed = false;
         let mut settled = Vec::new();
-        for DecidedRow { key, fence, settled: state, change, .. } in handled {
+        for DecidedRow { key, fence, new, .. } in handled {
             let changed = match queue.recall_reservation(connection, key)? {
                 Some(text) if text == reservation.text => {
                     committed = true;
-                    settle_where_it_is(queue, connection, key, reservation.fence(*fence), *state, change)?
+                    settle_where_it_is(queue, connection, key, reservation.fence(*fence), new)?
                 }
                 _ => 0,
             };
-            settled.push((changed == 1).then_some(*state));
+            settled.push((changed == 1).then_some(new.settled));
         }
         for row @ GroupRow { key, fence, .. } in left {
             if queue.recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
@@ -205,8 +204,7 @@ fn settle_where_it_is<K: Key, C: QueueConnection>(
     connection: &mut C,
     key: &K,
     fence: Fence,
-    settled: Settlement,
-    change: &Change,
+    NewState { settled, change }: &NewState,
 ) -> QueryResult<usize> {
     if !matches!(settled, Settlement::Succeeded | Settlement::Deleted) {
         return queue.settle(connection, key, fence, change);
@@ -232,17 +230,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::row::Status;
-    use crate::row::{Fence, RowKey};
-    use crate::statement::Change;
+    use crate::row::RowKey;
 
     fn decided(key: u32, settled: Settlement, status: Status, next: Next) -> DecidedRow<u32> {
         let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
         DecidedRow {
             key: RowKey::new(key, key.to_string()),
             fence: Fence::new(Status::NotAttempted, 0),
-            settled,
-            change,
+            new: NewState { settled, change },
             written: false,
             watch: Watch::default(),
         }
@@ -252,10 +247,8 @@ mod tests {
     fn a_row_that_somebody_may_have_worked_meanwhile_does_not_tell_for_its_group() {
         let retried = decided(1, Settlement::Retried, Status::Error, Next::In(Duration::ZERO));
         let succeeded = decided(2, Settlement::Succeeded, Status::Success, Next::Never);
-        let again = DecidedRow {
-            change: Change::default(),
-            ..decided(3, Settlement::Again, Status::NotAttempted, Next::In(Duration::ZERO))
-        };
+        let mut again = decided(3, Settlement::Again, Status::NotAttempted, Next::In(Duration::ZERO));
+        again.new.change = Change::default();
         let key_of = |rows: &[DecidedRow<u32>]| witness(rows, &Options::NONE).map(|row| *row.key);
         let rows = [retried, succeeded, again];
         assert_eq!(key_of(&rows), Some(2));

@@ -93,7 +93,7 @@ fn learn<K>(next: &mut Size, grouped: &WorkedGroup<K>, size: u32) {
     match &grouped.end {
         GroupEnd::Idle => next.note_idle(),
         GroupEnd::NotClaimed(_) => {}
-        GroupEnd::Settled(rows) if rows.iter().any(|row| row.settled.is_failure()) => next.note_failure(size),
+        GroupEnd::Settled(rows) if rows.iter().any(|row| row.new.settled.is_failure()) => next.note_failure(size),
         // A group that was closed early is as large as it should be.
         GroupEnd::Settled(rows) => next.note_claim(number(rows.len()), size),
         GroupEnd::Undone(Undone::Conflict(_))

@@ -4,12 +4,12 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, undone, write};
 use super::work::OpenGroup;
-use crate::attempt::{AttemptError, Interruption, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
+use crate::attempt::{AttemptError, Interruption, NewState, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, message_of};
 use crate::entity::Key;
 use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
-use crate::row::{ErrorText, Settlement};
+use crate::row::ErrorText;
 use crate::statement::{Change, PASSED_NOT_ONE};
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
@@ -42,9 +42,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         goes_on: bool,
         has_ended: bool,
     ) -> Handled<K> {
-        let (settled, change) = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        let passed = if goes_on { self.pass_on(row, &change) } else { None };
-        let decided = row.decided(settled, change, true);
+        let new = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
+        let passed = if goes_on { self.pass_on(row, &new.change) } else { None };
+        let decided = row.decided(new, true);
         match passed {
             Some(Ok(())) => {
                 fail_point("released");
@@ -97,8 +97,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         if self.session.control(ROLLBACK_TO).is_ok() {
             // The savepoint still exists, for the next message.
-            let (settled, change) = self.after(row, AttemptError::SwallowedError(error));
-            self.decided.push(row.decided(settled, change, false));
+            self.decided.push(row.decided(self.after(row, AttemptError::SwallowedError(error)), false));
             return Ok(());
         }
         Err(self.ended_by(row, Rest::record(self.after(row, AttemptError::TransactionEnded(error)))))
@@ -109,24 +108,22 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
         match (judged, self.session.control(ROLLBACK_TO)) {
-            (Ok((settled, change)), Ok(())) if self.settles_in_turn => self.settle_failure(row, settled, change),
-            (Ok((settled, change)), Ok(())) => {
-                self.decided.push(row.decided(settled, change, false));
+            (Ok(new), Ok(())) if self.settles_in_turn => self.settle_failure(row, new),
+            (Ok(new), Ok(())) => {
+                self.decided.push(row.decided(new, false));
                 Ok(())
             }
-            (Ok((settled, mut change)), Err(error))
-                if is_refusal::<C>(&error) && (has_ended || says_refused(&change.error)) =>
-            {
-                if let ErrorText::Set(text) = change.error {
+            (Ok(mut new), Err(error)) if is_refusal::<C>(&error) && (has_ended || says_refused(&new.change.error)) => {
+                if let ErrorText::Set(text) = new.change.error {
                     // The handler may have answered with the database's own message. Only the row's text depends on
                     // that.
                     let error = match text.contains(COMMIT_REFUSED) {
                         true => AttemptError::GroupCommitRefused,
                         false => AttemptError::FailedAndRefused(text),
                     };
-                    change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
+                    new.change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
                 }
-                Err(self.ended_by(row, Rest::record((settled, change))))
+                Err(self.ended_by(row, Rest::record(new)))
             }
             // The savepoint existed, so nobody has ended the transaction, and nothing of it will be committed.
             (Err(by), Ok(())) => Err(GroupEnd::Undone(Undone::Conflict(by.cause))),
@@ -134,21 +131,21 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
                 Err(self.interrupted(row, Interruption::of::<C>(&error)))
             }
-            (Ok((settled, mut change)), Err(_)) => {
-                if let ErrorText::Set(text) = change.error {
+            (Ok(mut new), Err(_)) => {
+                if let ErrorText::Set(text) = new.change.error {
                     let error = AttemptError::FailedAndEnded(text);
-                    change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
+                    new.change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
                 }
-                Err(self.ended_by(row, Rest::record((settled, change))))
+                Err(self.ended_by(row, Rest::record(new)))
             }
         }
     }
 
     /// Writes a failure before the next handler runs: a handler that commits then commits the failure too. It is
     /// written outside the savepoint, because the next failure is rolled back to that.
-    fn settle_failure(&mut self, row: &GroupRow<K>, settled: Settlement, change: Change) -> Handled<K> {
+    fn settle_failure(&mut self, row: &GroupRow<K>, new: NewState) -> Handled<K> {
         self.session.control(RELEASE).map_err(undone::<K, C>)?;
-        let decided = row.decided(settled, change, true);
+        let decided = row.decided(new, true);
         fail_point("recording");
         write(self.plan.served.queue, self.session, &decided)?;
         fail_point("recorded");

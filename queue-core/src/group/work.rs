@@ -9,13 +9,15 @@ use std::{cmp, thread, vec};
 use diesel::result::QueryResult;
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
-use crate::attempt::{AttemptError, Interruption, Plan, Rest, Revocation, WorkerCalls, is_interruption, tries_before};
+use crate::attempt::{
+    AttemptError, Interruption, NewState, Plan, Rest, Revocation, WorkerCalls, is_interruption, tries_before,
+};
 use crate::backend::{QueueConnection, Session};
 use crate::entity::{Entity, Key};
 use crate::erased_entity::{ErasedEntity, opened, unboxed};
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked, drop_safely};
 use crate::row::{Details, Settlement, idempotency_key};
-use crate::statement::{Change, Claimed, ErasedQueue};
+use crate::statement::{Claimed, ErasedQueue};
 
 /// How many groups read their rows again after one was undone, or had a row that a neighbour has changed. A handler that
 /// changes its own row in a forbidden way looks like one that changes a neighbour's, so this has an end.
@@ -50,11 +52,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 Ok((entity, state)) => {
                     let due = state.next_attempt_time;
                     let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into));
-                    if let Some((settled, change)) =
-                        self.plan.served.rules.instead_of_handling(fence, tries, due, &details)
-                    {
+                    if let Some(new) = self.plan.served.rules.instead_of_handling(fence, tries, due, &details) {
                         drop_safely(entity);
-                        unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
+                        unhandled.push(DecidedRow { key, fence, new, written: false, watch });
                         continue;
                     }
                     let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, &key, &details);
@@ -65,9 +65,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                     let watch = self.plan.served.rules.teller.watch(&key, tries, None);
                     let rules = &self.plan.served.rules;
                     let judged = self.judge(tries, failure, &details);
-                    let (settled, change) =
+                    let new =
                         judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
-                    unhandled.push(DecidedRow { key, fence, settled, change, written: false, watch });
+                    unhandled.push(DecidedRow { key, fence, new, written: false, watch });
                 }
             }
         }
@@ -89,12 +89,12 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     }
 
     pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
-        let (settled, mut change) = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        if settled == Settlement::Again && self.reservation.is_some() {
+        let mut new = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
+        if new.settled == Settlement::Again && self.reservation.is_some() {
             // The text stays as it was at the claim; the reservation has replaced it on the row.
-            change.error = row.text();
+            new.change.error = row.text();
         }
-        self.decided.push(row.decided(settled, change, false));
+        self.decided.push(row.decided(new, false));
     }
 
     pub(crate) fn revoked(&self, why: Revocation) -> Undone {
@@ -133,12 +133,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Decides what a failure makes of its row. An error is an interruption. The failure's `source` and `Drop` are user
     /// code.
-    pub(crate) fn judge(
-        &mut self,
-        tries: u32,
-        failure: Failure,
-        details: &Details,
-    ) -> Result<(Settlement, Change), Interruption> {
+    pub(crate) fn judge(&mut self, tries: u32, failure: Failure, details: &Details) -> Result<NewState, Interruption> {
         let rules = &self.plan.served.rules;
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let judged = match failure.database_error() {
@@ -156,7 +151,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         })
     }
 
-    pub(crate) fn after(&self, row: &GroupRow<K>, error: AttemptError) -> (Settlement, Change) {
+    pub(crate) fn after(&self, row: &GroupRow<K>, error: AttemptError) -> NewState {
         self.plan.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
     }
 }

@@ -182,8 +182,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 if !session.is_in_our_transaction_alone() {
                     return Uncommitted::undone("a handler has left a transaction open");
                 }
-                let (settled, change) = self.served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
-                Ok(DecidedRow { held: row.held.clone(), settled, change })
+                let new = self.served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
+                Ok(DecidedRow { held: row.held.clone(), new })
             }
         }
     }
@@ -193,10 +193,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let is_known = failure.database_error().is_some_and(is_interruption::<C>);
         match session.control(ROLLBACK_TO) {
             Err(error) if !is_known && !is_interruption::<C>(&error) => {
-                let (settled, mut change) = self.served.rules.after_failure(row.tries, failure, &row.details);
-                let text = change.error.text().unwrap_or_default().to_owned();
-                change.error = ErrorText::Set(self.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
-                let decided = DecidedRow { held: row.held.clone(), settled, change };
+                let mut new = self.served.rules.after_failure(row.tries, failure, &row.details);
+                let text = new.change.error.text().unwrap_or_default().to_owned();
+                new.change.error = ErrorText::Set(self.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
+                let decided = DecidedRow { held: row.held.clone(), new };
                 Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
             }
             _ => Uncommitted::Undone("a handler failed".to_owned()),
@@ -213,8 +213,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
-        let (settled, change) = self.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
-        let decided = DecidedRow { held: row.held.clone(), settled, change };
+        let new = self.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
+        let decided = DecidedRow { held: row.held.clone(), new };
         Uncommitted::EndedByHandler(cause, Box::new(decided))
     }
 
@@ -234,10 +234,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let mut alike: Vec<Alike<'_, K>> = Vec::new();
         for row in decided {
             let (key, fence) = (row.held.key.value(), row.held.fence);
-            match alike.iter_mut().find(|alike| *alike.change == row.change) {
-                _ if row.change.removes => expect(self.write(session, row), 1)?,
+            match alike.iter_mut().find(|alike| *alike.change == row.new.change) {
+                _ if row.new.change.removes => expect(self.write(session, row), 1)?,
                 Some(alike) => alike.rows.push((key, fence)),
-                None => alike.push(Alike { change: &row.change, rows: vec![(key, fence)] }),
+                None => alike.push(Alike { change: &row.new.change, rows: vec![(key, fence)] }),
             }
         }
         for Alike { change, rows } in alike {
@@ -247,8 +247,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Writes a row's new state, under its fence.
-    fn write(&self, connection: &mut C, DecidedRow { held, change, .. }: &DecidedRow<K>) -> QueryResult<usize> {
-        self.served.queue.settle(connection, &held.key, held.fence, change)
+    fn write(&self, connection: &mut C, DecidedRow { held, new }: &DecidedRow<K>) -> QueryResult<usize> {
+        self.served.queue.settle(connection, &held.key, held.fence, &new.change)
     }
 
     pub(super) fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {

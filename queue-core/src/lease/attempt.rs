@@ -79,10 +79,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Settles a leased row without its handler.
     pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &DecidedRow<K>) -> Turn {
-        let DecidedRow { held, settled, change } = decided;
+        let DecidedRow { held, new } = decided;
         let row = self.watch(held.clone());
-        tracing::debug!(entity = self.served.queue.sql.entity, key = ?held.key, outcome = ?settled, "settled by the claim");
-        let turn = catch_unwind(AssertUnwindSafe(|| self.record_again_and_again(holder, &row, *settled, change)));
+        tracing::debug!(entity = self.served.queue.sql.entity, key = ?held.key, outcome = ?new.settled, "settled by the claim");
+        let turn = catch_unwind(AssertUnwindSafe(|| self.record_again_and_again(holder, &row, new)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {
             // The panic is the driver's. The row becomes due when its lease ends.
@@ -160,7 +160,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             drop(writing);
             match written {
-                Ok(Written::Failed(settled, change)) => self.record(worker.holder, held, settled, &change),
+                Ok(Written::Failed(new)) => self.record(worker.holder, held, &new),
                 written => written,
             }
             .inspect_err(|_| worker.holder.close())
@@ -208,9 +208,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match result {
             Ok(settled) => Ok(Written::Ended(Turn::Settled(settled))),
             Err(Rest::Postpone(interruption)) => Ok(Written::NotYet(interruption.cause)),
-            Err(Rest::Record(settled, change) | Rest::RecordReserved(settled, change)) => {
-                Ok(Written::Failed(settled, *change))
-            }
+            Err(Rest::Record(new) | Rest::RecordReserved(new)) => Ok(Written::Failed(new)),
             Err(Rest::Leave) => Ok(Written::Ended(Turn::Interrupted)),
             Err(Rest::FindOut(in_doubt)) => Ok(self.written_in_doubt(worker.holder.session()?, held, &in_doubt)?),
         }

@@ -126,7 +126,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             match self.decide(fence, message, &details) {
                 Ok(message) => batch.leased.push(self.leased_from(key, fence, message, details, began, sent)),
-                Err((settled, change)) => {
+                Err(new) => {
                     let tries = tries_before(fence) + 1;
                     // Given back, the row is in the state in which it was, so that the next claim decides the same.
                     let held = LeasedRow {
@@ -139,7 +139,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                         details,
                         clock: Arc::new(LeaseClock::new(sent, self.length())),
                     };
-                    batch.decided.push(DecidedRow { held: Arc::new(held), settled, change });
+                    batch.decided.push(DecidedRow { held: Arc::new(held), new });
                 }
             }
         }
@@ -179,11 +179,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 fail_point("lease-expired");
             }
             match self.decide(fence, message, &details) {
-                Err((settled, change)) => {
-                    if let Some(error) = refusal::<C>(self.served.queue.settle(connection, &key, fence, &change), 1)? {
+                Err(new) => {
+                    if let Some(error) =
+                        refusal::<C>(self.served.queue.settle(connection, &key, fence, &new.change), 1)?
+                    {
                         return Ok(not_written(claim.limit, row, error));
                     }
-                    batch.settled.push((key, settled, change));
+                    batch.settled.push((key, new));
                 }
                 Ok(message) => {
                     let try_count = stored(before + 1);
@@ -276,11 +278,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 )),
             };
             match decided {
-                Err((settled, change)) => {
-                    if let Some(error) = refusal::<C>(self.served.queue.settle(connection, &key, fence, &change), 1)? {
+                Err(new) => {
+                    if let Some(error) =
+                        refusal::<C>(self.served.queue.settle(connection, &key, fence, &new.change), 1)?
+                    {
                         return Ok(not_written(claim.limit, row, error));
                     }
-                    batch.settled.push((key, settled, change));
+                    batch.settled.push((key, new));
                 }
                 Ok(mut message) => {
                     message.1.next_attempt_time = None;

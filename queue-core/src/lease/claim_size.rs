@@ -72,13 +72,13 @@ impl ClaimSize {
     }
 
     /// Notes that a claim of at most `of` rows has brought this many.
-    pub(crate) fn has_claimed(&self, of: u32, rows: usize) {
+    pub(crate) fn note_claim(&self, of: u32, rows: usize) {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         self.state.lock().size = if rows >= of { of.saturating_mul(2).min(MOST) } else { rows.max(1) };
     }
 
     /// Notes how long a claimed row has waited for a worker.
-    pub(crate) fn has_waited(&self, wait: Duration) {
+    pub(crate) fn note_wait(&self, wait: Duration) {
         if wait > self.too_long {
             let mut state = self.state.lock();
             state.size = 1;
@@ -87,7 +87,7 @@ impl ClaimSize {
     }
 
     /// Notes that a worker begins a message, until the returned value is dropped.
-    pub(crate) fn begins(&self) -> AtWork<'_> {
+    pub(crate) fn begin(&self) -> AtWork<'_> {
         self.state.lock().at_work += 1;
         AtWork { size: self, begun: Instant::now() }
     }
@@ -101,7 +101,7 @@ impl State {
         u32::try_from(rows).unwrap_or(MOST).clamp(1, MOST)
     }
 
-    fn has_taken(&mut self, took: Duration) {
+    fn note_turn(&mut self, took: Duration) {
         self.turn = Some(self.turn.map_or(took, |turn| took.max(turn - turn.saturating_sub(took) / 8)));
     }
 }
@@ -117,7 +117,7 @@ impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         let mut state = self.size.state.lock();
         state.at_work -= 1;
-        state.has_taken(self.begun.elapsed());
+        state.note_turn(self.begun.elapsed());
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     fn with_turns_of(turn: Duration) -> ClaimSize {
         let size = ClaimSize::new(None, LEASE);
-        size.state.lock().has_taken(turn);
+        size.state.lock().note_turn(turn);
         size
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn grow(size: &ClaimSize, claims: usize) -> Vec<u32> {
         let claim = |_| {
             let of = size.next();
-            size.has_claimed(of, of as usize);
+            size.note_claim(of, of as usize);
             of
         };
         (0..claims).map(claim).collect()
@@ -147,9 +147,9 @@ mod tests {
     fn a_claim_doubles_while_it_comes_back_full_and_messages_are_quick() {
         let quick = with_turns_of(Duration::from_micros(100));
         assert_eq!(grow(&quick, 6), [1, 2, 4, 8, 16, 16]);
-        quick.has_claimed(16, 3);
+        quick.note_claim(16, 3);
         assert_eq!(quick.next(), 2);
-        quick.has_claimed(2, 0);
+        quick.note_claim(2, 0);
         assert_eq!(quick.next(), 1);
         assert_eq!(grow(&with_turns_of(Duration::from_millis(2)), 3), [1, 2, 2]);
         assert_eq!(grow(&ClaimSize::new(Some(32), LEASE), 2), [32, 32]);
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(grow(&with_turns_of(Duration::from_secs(1)), 3), [1, 1, 1]);
         let mixed = with_turns_of(Duration::from_micros(100));
         grow(&mixed, 5);
-        mixed.state.lock().has_taken(Duration::from_secs(1));
+        mixed.state.lock().note_turn(Duration::from_secs(1));
         assert_eq!(grow(&mixed, 3), [1, 1, 1]);
     }
 
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn the_more_workers_are_here_the_more_rows_are_begun_at_once() {
         let size = with_turns_of(Duration::from_millis(2));
-        let others = [size.begins(), size.begins(), size.begins()];
+        let others = [size.begin(), size.begin(), size.begin()];
         assert_eq!(grow(&size, 5), [1, 2, 4, 8, 8]);
         drop(others);
         assert_eq!(size.state.lock().at_work, 0);
@@ -186,9 +186,9 @@ mod tests {
     fn a_row_that_has_waited_too_long_ends_the_growth() {
         let size = with_turns_of(Duration::from_micros(100));
         grow(&size, 5);
-        size.has_waited(Duration::from_millis(99));
+        size.note_wait(Duration::from_millis(99));
         assert_eq!(size.next(), 16);
-        size.has_waited(Duration::from_millis(101));
+        size.note_wait(Duration::from_millis(101));
         assert_eq!(grow(&size, 3), [1, 1, 1]);
     }
 }

@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
-use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
+use crate::attempt::{AttemptError, NewState, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection};
 use crate::entity::Key;
 use crate::handler::{Failure, LeaseClock, OwnedMessage, PanicSafeDrop};
@@ -18,7 +18,7 @@ use crate::statement::{Change, Claimed, Next};
 pub(crate) struct ClaimedBatch<K> {
     pub(crate) leased: Vec<LeasedMessage<K>>,
     /// Rows that the claim has settled: they cannot be decoded, or their last attempt never ended and was the last one.
-    pub(crate) settled: Vec<(RowKey<K>, Settlement, Change)>,
+    pub(crate) settled: Vec<(RowKey<K>, NewState)>,
     /// Such rows, if the claim had written the lease on them before it could know. Their handlers are not to run.
     pub(crate) decided: Vec<DecidedRow<K>>,
     /// How many rows have failed because their keys cannot be decoded.
@@ -44,12 +44,7 @@ impl<K> ClaimedBatch<K> {
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
-    pub(super) fn decide(
-        &self,
-        fence: Fence,
-        message: Message,
-        details: &Details,
-    ) -> Result<OwnedMessage, (Settlement, Change)> {
+    pub(super) fn decide(&self, fence: Fence, message: Message, details: &Details) -> Result<OwnedMessage, NewState> {
         let (rules, before) = (&self.served.rules, tries_before(fence));
         match message {
             _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
@@ -95,7 +90,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Returns the new state of a row whose last attempt never ended, and was the last one that its settings allow.
-    pub(super) fn given_up(&self, tries: u32, details: &Details) -> (Settlement, Change) {
+    pub(super) fn given_up(&self, tries: u32, details: &Details) -> NewState {
         let change = Change {
             status: Some(Status::Failed),
             next: Some(Next::Never),
@@ -105,7 +100,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             redact: self.served.rules.texts.redact.clone(),
             ..Change::default()
         };
-        (Settlement::Failed, self.served.rules.failed_on_schedule(change, details))
+        NewState { settled: Settlement::Failed, change: self.served.rules.failed_on_schedule(change, details) }
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::attempt::NewState;
 use crate::claim::ClaimedAs;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseLost, OwnedMessage};
 use crate::lock::Mutex;
-use crate::row::{Details, Fence, RowKey, Settlement};
-use crate::statement::Change;
+use crate::row::{Details, Fence, RowKey};
 
 /// A row that this process has leased.
 #[derive(Debug)]
@@ -39,8 +39,7 @@ pub(crate) struct LeasedMessage<K> {
 /// A leased row, and the new state that is decided for it.
 pub(crate) struct DecidedRow<K> {
     pub(crate) held: Arc<LeasedRow<K>>,
-    pub(crate) settled: Settlement,
-    pub(crate) change: Change,
+    pub(crate) new: NewState,
 }
 
 /// A leased row, and what the listeners hear of its attempt.

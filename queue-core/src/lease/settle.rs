@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 
 use super::leased_rows::{LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
-use crate::attempt::{AttemptError, Conclusion, InDoubt, Turn, in_transaction, is_refusal, record};
+use crate::attempt::{AttemptError, Conclusion, InDoubt, NewState, Turn, in_transaction, is_refusal, record};
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionHolder};
 use crate::entity::{Key, Retry, RetryPolicy, jittered};
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub(crate) enum Written {
     /// Nothing was written, for a reason that may pass.
     NotYet(String),
     /// The attempt failed, and the failure is to be recorded in another transaction.
-    Failed(Settlement, Change),
+    Failed(Box<NewState>),
     /// The database refuses to write this on this row, for this reason.
     Refused(String),
 }
@@ -39,8 +39,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &WatchedRow<K>,
         failure: &Failure,
     ) -> Turn {
-        let (settled, change) = self.served.rules.after_failure(held.tries, failure, &held.details);
-        self.record_again_and_again(holder, held, settled, &change)
+        let new = self.served.rules.after_failure(held.tries, failure, &held.details);
+        self.record_again_and_again(holder, held, &new)
     }
 
     /// Records a new state that is decided already, again and again until it is written or the lease ends.
@@ -48,18 +48,17 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         holder: &mut SessionHolder<C>,
         held: &WatchedRow<K>,
-        settled: Settlement,
-        change: &Change,
+        new: &NewState,
     ) -> Turn {
-        self.persist(held, &mut || self.record(holder, held, settled, change).inspect_err(|_| holder.close()))
+        self.persist(held, &mut || self.record(holder, held, new).inspect_err(|_| holder.close()))
     }
 
     /// Records that a handler took too long, in place of its worker, to which it does not return. If this cannot be
     /// written now, the end of the lease will show it.
     pub(crate) fn settle_late(&self, holder: &mut SessionHolder<C>, LateRow { row, timeout }: &LateRow<K>) -> Turn {
-        let (settled, change) =
+        let new =
             self.served.rules.after_failure(row.tries, &Failure::retry(AttemptError::TimedOut(*timeout)), &row.details);
-        let recorded = self.record(holder, row, settled, &change);
+        let recorded = self.record(holder, row, &new);
         self.leased_rows.remove(&row.held);
         match recorded {
             Ok(Written::Ended(turn)) => {
@@ -156,8 +155,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     ) -> QueryResult<Written> {
         Ok(match self.served.find_out(session, &held.key, held.fence, in_doubt)? {
             Conclusion::Settled(settled) => {
-                let change = in_doubt.change.iter();
-                change.for_each(|change| self.served.rules.teller.settled(&held.key, settled, change, &held.watch));
+                self.served.tell_found_out(&held.key, in_doubt, &held.watch);
                 Written::Ended(Turn::Settled(settled))
             }
             Conclusion::Overtaken => Written::Ended(Turn::Lost),
@@ -172,8 +170,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         holder: &mut SessionHolder<C>,
         held: &WatchedRow<K>,
-        settled: Settlement,
-        change: &Change,
+        new: &NewState,
     ) -> Result<Written, Error> {
         let _writing = self.turn_to_write();
         let session = holder.session()?;
@@ -184,10 +181,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             self.served.queue.settle(connection, &held.key, held.fence, change)
         };
-        match record(&mut **session, change, &settle) {
+        match record(&mut **session, &new.change, &settle) {
             Ok(1) => {
-                self.served.rules.teller.settled(&held.key, settled, change, &held.watch);
-                Ok(Written::Ended(Turn::Settled(settled)))
+                self.served.rules.teller.settled(&held.key, new, &held.watch);
+                Ok(Written::Ended(Turn::Settled(new.settled)))
             }
             Ok(_) => Ok(Written::Ended(taken_away(held).unwrap_or(Turn::Lost))),
             Err(error) if matches!(C::classify(&error), ErrorClass::Conflict | ErrorClass::NoRoom) => {
@@ -195,7 +192,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             Err(error) if is_refusal::<C>(&error) => {
                 let cause = failure_text(&error, 500);
-                self.note_on_leased(session, held, &change.error)?;
+                self.note_on_leased(session, held, &new.change.error)?;
                 Ok(Written::Refused(cause))
             }
             Err(error) => Err(error.into()),

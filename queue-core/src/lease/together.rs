@@ -75,9 +75,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let why = match end {
             Ok(()) => {
                 calls.sizes.lock().note_success();
-                for (EndedCall { row, .. }, DecidedRow { settled, change, .. }) in applied.iter().zip(&decided) {
-                    self.served.rules.teller.settled(&row.key, *settled, change, &row.watch);
-                    tally.count(self.note_settled(row, *settled));
+                for (EndedCall { row, .. }, DecidedRow { new, .. }) in applied.iter().zip(&decided) {
+                    self.served.rules.teller.settled(&row.key, new, &row.watch);
+                    tally.count(self.note_settled(row, new.settled));
                 }
                 return Vec::new();
             }
@@ -100,7 +100,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 let back = self.find_out_each(worker.holder, applied, decided, &cause, tally);
                 if let Some(EndedCall { row, .. }) = &current {
                     tally.count(self.to_its_end(worker, row, |worker| {
-                        self.record_again_and_again(worker.holder, row, failed.settled, &failed.change)
+                        self.record_again_and_again(worker.holder, row, &failed.new)
                     }));
                 }
                 back
@@ -175,10 +175,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         tally: &mut Tally,
     ) -> Vec<EndedCall<K, C>> {
         let (mut others, since) = (Vec::new(), Instant::now());
-        for (ended, DecidedRow { settled, change, .. }) in applied.into_iter().zip(decided) {
+        for (ended, DecidedRow { new, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;
-            let reached = change.reached(row.fence, self.served.queue.sql.options);
-            let in_doubt = InDoubt { settled, reached, cause: cause.to_owned(), since, change: Some(change) };
+            let (reached, cause) = (new.change.reached(row.fence, self.served.queue.sql.options), cause.to_owned());
+            let in_doubt = InDoubt { new, reached, cause, since, is_told_by_caller: false };
             let found = catch_unwind(AssertUnwindSafe(|| self.find_out(holder, row, &in_doubt)));
             match found {
                 Ok(Some(found)) => tally.count(self.note_settled(row, found)),

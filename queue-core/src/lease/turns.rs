@@ -46,7 +46,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Takes a claimed row that no worker has begun.
     pub(crate) fn take_ready(&self) -> Option<Ready<K>> {
         let (claimed, ready) = self.ready.lock().pop_front()?;
-        self.size.has_waited(claimed.elapsed());
+        self.size.note_wait(claimed.elapsed());
         Some(ready)
     }
 
@@ -92,7 +92,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         // Rows that were picked one by one say nothing about the number of due rows, and neither does a refused row
         // that was claimed alone.
         if rows.only.is_none() && batch.unwritable.is_empty() {
-            self.size.has_claimed(limit, batch.rows());
+            self.size.note_claim(limit, batch.rows());
         }
         if claim.at_once {
             self.way.was_refused(batch.refuses_one_statement);
@@ -154,10 +154,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             returned.is_none()
         });
         let (now, mut ready) = (Instant::now(), self.ready.lock());
-        for (key, settled, change) in batch.settled {
-            self.served.rules.teller.settled_unhandled(&key, settled, &change);
-            tracing::debug!(entity = self.served.queue.sql.entity, ?key, outcome = ?settled, "settled by the claim");
-            ready.push_back((now, Ready::Settled(settled)));
+        for (key, new) in batch.settled {
+            self.served.rules.teller.settled_unhandled(&key, &new);
+            tracing::debug!(entity = self.served.queue.sql.entity, ?key, outcome = ?new.settled, "settled by the claim");
+            ready.push_back((now, Ready::Settled(new.settled)));
         }
         for _ in 0..batch.set_aside {
             ready.push_back((now, Ready::Settled(Settlement::Failed)));
@@ -202,7 +202,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
             Ready::LeasedMessage(leased) if worker.calls.goes_on() && self.may_begin(&leased.held) => {
-                let _at_work = self.size.begins();
+                let _at_work = self.size.begin();
                 self.work(worker, leased)
             }
             Ready::DecidedRow(decided) if worker.calls.goes_on() && self.may_begin(&decided.held) => {
