@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use diesel::connection::TransactionManager;
 
-use super::attempt_error::AttemptError;
 use super::crash_check::check_crashes;
 use super::end::SAVEPOINT;
-use super::ended::{Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
+use super::ended::{AttemptError, Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
 use super::plan::{Attempt, BoxedError, Decision, Effects, LockedRow, Plan, ToHandle};
 use super::runner::WorkerCalls;
+use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{ClaimedAs, RowInHand};
@@ -97,16 +97,22 @@ fn take_in_hand<'a, K: Key, C: QueueConnection>(
     })
 }
 
-/// Leaves the row alone if it has come back as it was when its last attempt began.
+/// Leaves the row alone if it has come back as it was when its last attempt began, although its new state was committed.
 fn leave_returned<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
     plan: &Plan<'_, K, C>,
     row: &UnsettledRow<K>,
     claimed_as: Option<ClaimedAs>,
 ) -> Result<(), Attempted<K>> {
-    match plan.served.detect_returned(session, &row.key, row.fence, claimed_as) {
-        Ok(None) => Ok(()),
-        Ok(Some(times)) => Err(roll_back(session, plan.served.leave_kept_alone(row, times))),
+    let kept_rows = &plan.served.due_rows.kept_rows;
+    let Some(claimed) = claimed_as else { return Ok(()) };
+    let Some(times) = kept_rows.take_returned(claimed) else { return Ok(()) };
+    match plan.served.puts_old_values_back(session, &row.key, row.fence) {
+        Ok(true) => Err(roll_back(session, plan.served.leave_kept_alone(row, times))),
+        Ok(false) => {
+            kept_rows.forget(claimed);
+            Ok(())
+        }
         Err(error) => Err(Attempted::lost(End::NotClaimed(error))),
     }
 }
@@ -137,6 +143,35 @@ pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
             Err(_) => false,
         };
     (result, session_is_sound)
+}
+
+impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
+    /// Notes that the claimed row's new state is committed, and returns the end of its attempt.
+    pub(super) fn settled(&self, row: &UnsettledRow<K>, settled: Settlement) -> End<K> {
+        if self.served.note_settled(row) {
+            self.claim.floor.inspect(|floor| floor.keep());
+        }
+        End::Known(Turn::Settled(settled))
+    }
+}
+
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Notes that a row's new state is committed. If the row has come back although its new state was committed before, it is
+    /// left alone for a while. Returns whether it has not.
+    pub(super) fn note_settled(&self, row: &UnsettledRow<K>) -> bool {
+        match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
+            0 => {
+                self.due_rows.is_written(&row.key);
+                true
+            }
+            times => {
+                self.due_rows.row_backoff.end(&row.key);
+                // If the row does not come back this time, its next try finds that it is not due.
+                self.refuse(row, times);
+                false
+            }
+        }
+    }
 }
 
 impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
-use super::attempt_error::AttemptError;
-use super::ended::{Conclusion, InDoubt, NewState, Rest, Turn, UnsettledRow};
+use super::ended::{AttemptError, Conclusion, InDoubt, NewState, Rest, Turn, UnsettledRow};
 use super::refusal::{KEPT, is_refusal};
 use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::tries_before;
@@ -99,23 +98,6 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let is_found_out = matches!((conclusion, rest), (Conclusion::Settled(_), Rest::FindOut(_)));
         let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.kept_rows.has_returned(claimed));
         if is_found_out && is_of_another { Conclusion::Overtaken } else { conclusion }
-    }
-
-    /// Notes that a row's new state is committed. If the row has come back although its new state was committed before, it is
-    /// left alone for a while. Returns whether it has not.
-    pub(super) fn note_settled(&self, row: &UnsettledRow<K>) -> bool {
-        match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
-            0 => {
-                self.due_rows.is_written(&row.key);
-                true
-            }
-            times => {
-                self.due_rows.row_backoff.end(&row.key);
-                // If the row does not come back this time, its next try finds that it is not due.
-                self.refuse(row, times);
-                false
-            }
-        }
     }
 
     /// Tells the log and the listeners of a new state that was written as the rest of an attempt.

@@ -8,8 +8,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::attempt_error::AttemptError;
-use super::ended::{Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow};
+use super::ended::{AttemptError, Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow};
 use super::plan::{DecodedMessage, Plan};
 use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};

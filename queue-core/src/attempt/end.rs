@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
-use super::attempt_error::AttemptError;
-use super::ended::{InDoubt, Interruption, NewState, Rest, is_interruption};
+use super::ended::{AttemptError, InDoubt, Interruption, NewState, Rest, is_interruption};
 use super::plan::{Attempt, Decision, Effects};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;

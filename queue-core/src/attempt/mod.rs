@@ -3,7 +3,6 @@
 //! `attempt.rs` tells the story. `conclude.rs` writes what is left when the transaction is gone.
 
 mod attempt;
-mod attempt_error;
 mod begin;
 mod conclude;
 mod crash_check;
@@ -25,9 +24,10 @@ pub use self::ended::Tally;
 pub use self::preflight::ComparesSchema;
 
 pub(crate) use self::attempt::settle_claimed;
-pub(crate) use self::attempt_error::AttemptError;
 pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
-pub(crate) use self::ended::{Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
+pub(crate) use self::ended::{
+    AttemptError, Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption,
+};
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
 pub(crate) use self::plan::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::preflight::check_queue;

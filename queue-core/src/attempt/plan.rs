@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::cell::Cell;
 
-use super::ended::{End, NewState, Turn, UnsettledRow};
+use super::ended::NewState;
 use super::served_queue::ServedQueue;
 use super::slot::Slot;
 use crate::backend::{QueueConnection, Session};
@@ -12,7 +12,7 @@ use crate::entity::Key;
 use crate::erased_entity::ErasedEntity;
 use crate::event::Watch;
 use crate::handler::{HandlerResult, Message};
-use crate::row::{Details, ErrorText, Fence, QueueState, RowKey, Settlement};
+use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
 use crate::statement::Scope;
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
@@ -30,16 +30,6 @@ pub(crate) struct Plan<'a, K: Key, C: QueueConnection> {
     pub(crate) handler: &'a AttemptBody<'a, C>,
     pub(crate) slot: &'a Slot,
     pub(crate) claim: ClaimPlan<'a, K, C>,
-}
-
-impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
-    /// Notes that the claimed row's new state is committed, and returns the end of its attempt.
-    pub(super) fn settled(&self, row: &UnsettledRow<K>, settled: Settlement) -> End<K> {
-        if self.served.note_settled(row) {
-            self.claim.floor.inspect(|floor| floor.keep());
-        }
-        End::Known(Turn::Settled(settled))
-    }
 }
 
 /// How the row of an attempt is claimed.

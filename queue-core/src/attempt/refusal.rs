@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::attempt_error::AttemptError;
-use super::ended::{Conclusion, Tally, Turn, UnsettledRow};
+use super::ended::{AttemptError, Conclusion, Tally, Turn, UnsettledRow};
 use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::{stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
-use crate::claim::{ClaimedAs, Refusal};
+use crate::claim::Refusal;
 use crate::entity::Key;
 use crate::error::Error;
 use crate::row::{ErrorText, Fence, Instant, RowKey, Status, failure_text};
@@ -128,25 +127,8 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         Ok(if is_kept { Conclusion::Kept } else { Conclusion::Overtaken })
     }
 
-    /// If the row has come back as it was when its last attempt began, returns how often it had come back before.
-    pub(super) fn detect_returned(
-        &self,
-        connection: &mut C,
-        key: &RowKey<K>,
-        fence: Fence,
-        claimed_as: Option<ClaimedAs>,
-    ) -> QueryResult<Option<u32>> {
-        let Some(claimed) = claimed_as else { return Ok(None) };
-        let Some(times) = self.due_rows.kept_rows.take_returned(claimed) else { return Ok(None) };
-        if self.puts_old_values_back(connection, key, fence)? {
-            return Ok(Some(times));
-        }
-        self.due_rows.kept_rows.forget(claimed);
-        Ok(None)
-    }
-
     /// Tries to settle this locked row, and tells whether a trigger restores its old values. The trial is undone.
-    fn puts_old_values_back(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<bool> {
+    pub(super) fn puts_old_values_back(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<bool> {
         let tries = Some(stored(tries_before(fence) + 1));
         let settled =
             Change { try_count: tries, attempted: true, error: ErrorText::Clear, stays: true, ..Change::default() };

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::attempt_error::AttemptError;
-use super::ended::NewState;
+use super::ended::{AttemptError, NewState};
 use super::teller::Teller;
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};

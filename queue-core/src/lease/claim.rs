@@ -7,33 +7,21 @@ use std::time::Instant;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::claimed::{ClaimedBatch, due, expired_in, held_as, not_written, nothing, panic_safe, refusal};
+use super::claimed::{ClaimedBatch, LeaseClaim, due, expired_in, held_as, not_written, nothing, panic_safe, refusal};
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{HeldPlaces, LaneClaim, claim_some, update_then_select};
+use crate::claim::{LaneClaim, claim_some, update_then_select};
 use crate::entity::Key;
 use crate::error::refused;
 use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseClock};
 use crate::row::{ErrorText, Fence, Missed, Status};
-use crate::statement::{Change, Claimed, LeasedAtOnce, Next, Scope};
+use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
 
 /// How often a claim begins anew because another claim has drawn the same token.
 const DRAWS: u32 = 5;
-
-/// Which rows are claimed under a lease, and how.
-pub(crate) struct LeaseClaim<'a, K: Key, C: QueueConnection> {
-    /// How many rows a claim takes at most.
-    pub(crate) limit: u32,
-    /// Whether one statement makes the claim, as its own transaction.
-    pub(crate) at_once: bool,
-    /// Which of the due rows are claimed.
-    pub(crate) scope: Scope<'a, K>,
-    /// The places in lanes that the claim holds while it counts the leases there.
-    pub(crate) places: Option<&'a HeldPlaces<'a, K, C>>,
-}
 
 type ClaimIn<K, C> =
     fn(&LeaseRunner<K, C>, &mut C, &LeaseClaim<'_, K, C>, Instant) -> QueryResult<Option<ClaimedBatch<K>>>;

@@ -1,4 +1,4 @@
-//! The rows that a claim has found: leased, or settled because they are not to be attempted.
+//! A claim under a lease, and the rows that it has found: leased, or settled because they are not to be attempted.
 
 use std::sync::Arc;
 use std::time::Instant as LocalTime;
@@ -9,10 +9,23 @@ use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, NewState, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection};
+use crate::claim::HeldPlaces;
 use crate::entity::Key;
 use crate::handler::{Failure, LeaseClock, OwnedMessage, PanicSafeDrop};
 use crate::row::{Details, ErrorText, Fence, Instant, LEASE_EXPIRED, RowKey, Settlement, Status};
-use crate::statement::{Change, Claimed, Next};
+use crate::statement::{Change, Claimed, Next, Scope};
+
+/// Which rows are claimed under a lease, and how.
+pub(crate) struct LeaseClaim<'a, K: Key, C: QueueConnection> {
+    /// How many rows a claim takes at most.
+    pub(crate) limit: u32,
+    /// Whether one statement makes the claim, as its own transaction.
+    pub(crate) at_once: bool,
+    /// Which of the due rows are claimed.
+    pub(crate) scope: Scope<'a, K>,
+    /// The places in lanes that the claim holds while it counts the leases there.
+    pub(crate) places: Option<&'a HeldPlaces<'a, K, C>>,
+}
 
 /// The result of a claim.
 pub(crate) struct ClaimedBatch<K> {

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::claim::LeaseClaim;
-use super::claimed::ClaimedBatch;
+use super::answers::LateBatch;
+use super::claimed::{ClaimedBatch, LeaseClaim};
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
-use super::together::LateBatch;
 use crate::attempt::{
     AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, KEPT, Runner, Slot, Turn,
     UnsettledRow, WorkerTurn, check_queue, in_transaction,
