@@ -7,7 +7,7 @@ use std::time::Instant;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::claimed::{ClaimedBatch, LeaseClaim, due, expired_in, held_as, not_written, nothing, panic_safe, refusal};
+use super::claimed::{ClaimedBatch, GivenUp, LeaseClaim, due, expect, expired_in, held_as, nothing, panic_safe};
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
@@ -24,7 +24,7 @@ use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
 const DRAWS: u32 = 5;
 
 type ClaimIn<K, C> =
-    fn(&LeaseRunner<K, C>, &mut C, &LeaseClaim<'_, K, C>, Instant) -> QueryResult<Option<ClaimedBatch<K>>>;
+    fn(&LeaseRunner<K, C>, &mut C, &LeaseClaim<'_, K, C>, Instant) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>>;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Claims the rows that have been due longest.
@@ -75,10 +75,18 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let sent = Instant::now();
         session.begin_claim()?;
         let connection = &mut **session;
-        let batch = way(self, connection, claim, sent).inspect_err(|_| {
-            // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
-            let _ = C::TransactionManager::rollback_transaction(connection);
-        })?;
+        let batch = match way(self, connection, claim, sent) {
+            Ok(batch) => batch,
+            // If the row was claimed alone, it is left to its pause.
+            Err(GivenUp::Unwritable(row, error)) => {
+                (claim.limit == 1).then(|| ClaimedBatch { unwritable: vec![(*row, error)], ..nothing() })
+            }
+            Err(GivenUp::Failed(error)) => {
+                // The transaction may have ended with the error; the caller closes a connection that stays in doubt.
+                let _ = C::TransactionManager::rollback_transaction(connection);
+                return Err(error);
+            }
+        };
         if batch.as_ref().is_some_and(|batch| !batch.leased.is_empty() || !batch.settled.is_empty()) {
             C::TransactionManager::commit_transaction(connection)?;
         } else {
@@ -145,7 +153,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         connection: &mut C,
         claim: &LeaseClaim<'_, K, C>,
         sent: Instant,
-    ) -> QueryResult<Option<ClaimedBatch<K>>> {
+    ) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>> {
         let mut batch = nothing();
         let mut plain = Vec::new();
         let rows = panic_safe(self.locked(connection, claim)?);
@@ -168,11 +176,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             match self.decide(fence, message, &details) {
                 Err(new) => {
-                    if let Some(error) =
-                        refusal::<C>(self.served.queue.settle(connection, &key, fence, &new.change), 1)?
-                    {
-                        return Ok(not_written(claim.limit, row, error));
-                    }
+                    self.write_claimed(connection, &row, &new.change)?;
                     batch.settled.push((key, new));
                 }
                 Ok(message) => {
@@ -184,22 +188,23 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                         let is_lost = expired && before > 0;
                         let error = if is_lost { ErrorText::Set(expired_in(before)) } else { ErrorText::Keep };
                         let leased = Change { try_count: Some(try_count), error, ..leased.clone() };
-                        if let Some(error) =
-                            refusal::<C>(self.served.queue.settle(connection, &key, fence, &leased), 1)?
-                        {
-                            return Ok(not_written(claim.limit, row, error));
-                        }
+                        self.write_claimed(connection, &row, &leased)?;
                     }
                     batch.leased.push(self.leased_from(key, fence, message, details, began, sent));
                 }
             }
         }
-        let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
-        let written = self.served.queue.settle_many(connection, &rows, &Change { another_try: true, ..leased });
-        match (refusal::<C>(written, rows.len())?, plain.pop()) {
-            (Some(error), Some(row)) => Ok(not_written(claim.limit, row, error)),
-            _ => Ok(Some(batch)),
+        if let Some(last) = plain.last() {
+            let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
+            let written = self.served.queue.settle_many(connection, &rows, &Change { another_try: true, ..leased });
+            expect::<K, C>(written, rows.len(), last)?;
         }
+        Ok(Some(batch))
+    }
+
+    /// Writes on one of the claimed rows.
+    fn write_claimed(&self, connection: &mut C, row: &UnsettledRow<K>, change: &Change) -> Result<(), GivenUp<K>> {
+        expect::<K, C>(self.served.queue.settle(connection, &row.key, row.fence, change), 1, row)
     }
 
     /// Locks due rows, passing over those that others hold. If the server cannot do that, it reads them without a lock.
@@ -229,7 +234,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         connection: &mut C,
         claim: &LeaseClaim<'_, K, C>,
         sent: Instant,
-    ) -> QueryResult<Option<ClaimedBatch<K>>> {
+    ) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>> {
         let mut taken = None;
         for draw in 0..DRAWS {
             if draw > 0 {
@@ -267,11 +272,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             };
             match decided {
                 Err(new) => {
-                    if let Some(error) =
-                        refusal::<C>(self.served.queue.settle(connection, &key, fence, &new.change), 1)?
-                    {
-                        return Ok(not_written(claim.limit, row, error));
-                    }
+                    self.write_claimed(connection, &row, &new.change)?;
                     batch.settled.push((key, new));
                 }
                 Ok(mut message) => {

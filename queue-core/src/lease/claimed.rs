@@ -128,21 +128,33 @@ pub(super) fn nothing<K>() -> ClaimedBatch<K> {
     }
 }
 
-/// Returns the result of a claim one of whose rows was not written. If the row was claimed alone, it is left to its
-/// pause.
-pub(super) fn not_written<K>(limit: u32, row: UnsettledRow<K>, error: Option<DieselError>) -> Option<ClaimedBatch<K>> {
-    (limit == 1).then(|| ClaimedBatch { unwritable: vec![(row, error)], ..nothing() })
+/// Why a claim is given up, and nothing is changed.
+pub(super) enum GivenUp<K> {
+    /// This row cannot be written, because of this error if there is one.
+    Unwritable(Box<UnsettledRow<K>>, Option<DieselError>),
+    /// The database returned an error that does not concern one of the rows.
+    Failed(DieselError),
 }
 
-/// Tells whether a write failed because of one of the rows, and by which error, if there was any.
-pub(super) fn refusal<C: QueueConnection>(
+impl<K> From<DieselError> for GivenUp<K> {
+    fn from(error: DieselError) -> Self {
+        GivenUp::Failed(error)
+    }
+}
+
+/// Checks how many rows were written. If one of them cannot be, it is `row`.
+pub(super) fn expect<K: Clone, C: QueueConnection>(
     written: QueryResult<usize>,
-    rows: usize,
-) -> QueryResult<Option<Option<DieselError>>> {
+    expected: usize,
+    row: &UnsettledRow<K>,
+) -> Result<(), GivenUp<K>> {
     match written {
-        Ok(changed) => Ok((changed != rows).then_some(None)),
-        Err(error) if C::classify(&error) == ErrorClass::Other => Ok(Some(Some(error))),
-        Err(error) => Err(error),
+        Ok(changed) if changed == expected => Ok(()),
+        Ok(_) => Err(GivenUp::Unwritable(Box::new(row.clone()), None)),
+        Err(error) if C::classify(&error) == ErrorClass::Other => {
+            Err(GivenUp::Unwritable(Box::new(row.clone()), Some(error)))
+        }
+        Err(error) => Err(GivenUp::Failed(error)),
     }
 }
 

@@ -41,20 +41,20 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         });
         drop(writing);
         let is_given_up = worker.slot.leave();
-        let InHand { batch, decided, current, aside: mut back } = hand;
+        let mut back = std::mem::take(&mut hand.aside);
         let Batch { applied, given_up } = {
-            let mut batch = batch.lock();
+            let mut batch = hand.batch.lock();
             Batch { applied: std::mem::take(&mut batch.applied), given_up: batch.given_up.take() }
         };
         if is_given_up {
             worker.holder.close();
             let is_recorded = |row: &Arc<LeasedRow<K>>| given_up.as_ref().is_some_and(|it| Arc::ptr_eq(it, row));
-            back.extend(applied.into_iter().chain(current).filter(|ended| !is_recorded(&ended.row.held)));
+            back.extend(applied.into_iter().chain(hand.current).filter(|ended| !is_recorded(&ended.row.held)));
             calls.put_back(back);
             return Turn::GivenUp;
         }
         let mut tally = Tally::default();
-        back.extend(self.conclude_together(calls, worker, end, (applied, decided, current), &mut tally));
+        back.extend(self.conclude_together(calls, worker, end, applied, hand, &mut tally));
         for EndedCall { row, .. } in calls.put_back(back) {
             row.watch.is_interrupted("the poller shuts down");
             tally.count(Turn::Interrupted);
@@ -69,7 +69,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         calls: &Calls<K, C>,
         worker: &mut WorkerTurn<'_, C>,
         end: Result<(), Uncommitted<K>>,
-        (mut applied, decided, current): (Vec<EndedCall<K, C>>, Vec<DecidedRow<K>>, Option<EndedCall<K, C>>),
+        mut applied: Vec<EndedCall<K, C>>,
+        InHand { decided, current, .. }: InHand<K, C>,
         tally: &mut Tally,
     ) -> Vec<EndedCall<K, C>> {
         let why = match end {
