@@ -77,7 +77,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: &[(Postgres, Transaction), (Mariadb, Transaction)],
         edits: &[before(
             "attempt/end.rs",
-            "if change.error == ErrorText::Keep {",
+            "if new.change.error == ErrorText::Keep {",
             r#"let _ = self.session.batch_execute("COMMIT").and_then(|()| self.session.batch_execute("BEGIN"));"#,
         )],
     },
