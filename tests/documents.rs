@@ -185,6 +185,16 @@ fn the_readme_is_short_and_its_numbers_are_right() {
 }
 
 #[test]
+fn every_file_that_the_page_of_internals_names_is_there() {
+    let page = read("docs/internals.md");
+    let names: BTreeSet<_> = page.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs")).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names.into_iter().filter(|name| !name.contains('*')) {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("queue-core/src").join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
 fn the_page_about_reliability_has_every_bar_and_every_planted_bug() {
     let page = read("docs/reliability.md");
     let bars = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("chaos/src/bars")).unwrap();
