@@ -43,7 +43,7 @@ pub(crate) const BUGS: &[Bug] = &[
         count: 400,
         on: &[(Sqlite, Transaction)],
         edits: &[instead_of(
-            "backend/sqlite.rs",
+            "backend/sqlite/session.rs",
             r#"AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")"#,
             r#"AnsiTransactionManager::begin_transaction_sql(self, "BEGIN")"#,
         )],
@@ -87,7 +87,7 @@ pub(crate) const BUGS: &[Bug] = &[
         count: 2,
         on: EVERYWHERE,
         edits: &[instead_of(
-            "backend/schema.rs",
+            "backend/schema/columns.rs",
             "sql_type.to_owned()",
             r#"match name == names.next_attempt_time {
                 true => format!("{sql_type} DEFAULT '2020-01-01 00:00:00.000'"),
@@ -197,7 +197,7 @@ pub(crate) const BUGS: &[Bug] = &[
         count: 1,
         on: &[(Mariadb, Transaction)],
         edits: &[before(
-            "backend/mysql.rs",
+            "backend/mysql/session.rs",
             "let variables: Vec<Variable> = ",
             r#"return self.batch_execute("ROLLBACK; SET SESSION autocommit = 1");"#,
         )],

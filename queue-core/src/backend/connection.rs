@@ -6,22 +6,20 @@
 
 use std::time::Duration;
 
+use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::connection::{BoxableConnection, LoadConnection};
+use diesel::query_builder::AstPass;
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
-use diesel::sql_types::{BigInt, HasSqlType, Integer, Nullable, Text};
+use diesel::result::{Error, QueryResult};
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
-use super::bind::Binds;
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
-use super::error_class::ErrorClasses;
-use super::exclusion::Exclusion;
-use super::one_round_trip::OneRoundTrip;
-use super::own_connection::own;
-use super::session_setup::SessionSetup;
-use super::settings::SessionSettings;
+use super::schema::{Schema, Step, Target};
+use super::setup::{Exclusion, SessionSettings, SessionSetup};
 use super::statement::Loads;
-use super::target::{Schema, Step, Target};
-use super::transactions::Transactions;
+use super::transactions::{OneRoundTrip, Transactions};
 use crate::row::{DetailsRow, DetailsType, Instant, PauseRow, PauseType, TimestampUtc};
 
 /// A database that can hold a queue.
@@ -152,5 +150,126 @@ impl<C: QueueConnection> AsQueueConnection for PooledConnection<ConnectionManage
 
     fn as_queue_connection(&mut self) -> &mut C {
         self
+    }
+}
+
+/// Returns the connection, if it is of this type, pooled or not.
+pub(crate) fn own<C, DB>(connection: &mut dyn BoxableConnection<DB>) -> Option<&mut dyn Schema>
+where
+    C: Schema + R2D2Connection<Backend = DB> + Send + 'static,
+    DB: Backend + 'static,
+{
+    if connection.is::<C>() {
+        return connection.downcast_mut::<C>().map(|own| own as &mut dyn Schema);
+    }
+    let pooled: &mut PooledConnection<ConnectionManager<C>> = connection.downcast_mut()?;
+    Some(&mut **pooled)
+}
+
+/// The cause of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The session is lost.
+    ConnectionLost,
+    /// A conflict with other transactions: deadlock, serialization failure, lock timeout, a changed plan. The same work
+    /// may well succeed a moment later, so no try is used.
+    Conflict,
+    /// The server has no room left to write. The message is not the cause, and the error ends when somebody makes room.
+    /// No try is used.
+    NoRoom,
+    /// Anything else.
+    Other,
+}
+
+/// The meaning of a database's errors.
+pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
+    /// Classifies an error.
+    ///
+    /// Diesel passes on a kind for a few errors, and the message for all. A message may quote a user's text, so it is
+    /// compared as a whole, or by its beginning and its end, and never searched.
+    fn classify(error: &Error) -> ErrorClass;
+
+    /// Tells whether the database refuses every write: a standby, a server or a file that is read only.
+    fn refuses_writes(error: &Error) -> bool;
+
+    /// Tells whether the account lacks a right, on databases that hide what the account may not use.
+    fn denies_right(_error: &Error) -> bool {
+        false
+    }
+
+    /// Tells whether the server has rolled the whole transaction back with this error.
+    fn rolls_back(_error: &Error) -> bool {
+        false
+    }
+
+    /// Tells whether a transaction may be committed although its COMMIT has ended with this error, because the answer
+    /// was lost.
+    fn leaves_commit_in_doubt(error: &Error) -> bool {
+        Self::classify(error) == ErrorClass::ConnectionLost
+    }
+
+    /// Tells whether this is the error of a group's COMMIT that is refused because the group's cursor is gone, see
+    /// [`super::dialect::RoundTrips::REFUSES_COMMITS`].
+    fn lacks_group_cursor(_error: &Error) -> bool {
+        false
+    }
+}
+
+/// Returns the message of the server, or of its client.
+pub(crate) fn message_of(error: &Error) -> Option<&str> {
+    let Error::DatabaseError(_, information) = error else { return None };
+    Some(information.message())
+}
+
+/// A backend on which the values of the queue's columns can be bound. It is implemented for every such backend.
+pub trait Binds: Backend {
+    /// Binds a text.
+    fn bind_text<'b>(out: &mut AstPass<'_, 'b, Self>, text: &'b str) -> QueryResult<()>;
+
+    /// Binds a 32 bit integer.
+    fn bind_integer<'b>(out: &mut AstPass<'_, 'b, Self>, integer: &'b i32) -> QueryResult<()>;
+
+    /// Binds a 64 bit integer.
+    fn bind_big_integer<'b>(out: &mut AstPass<'_, 'b, Self>, integer: &'b i64) -> QueryResult<()>;
+
+    /// Binds bytes.
+    fn bind_bytes<'b>(out: &mut AstPass<'_, 'b, Self>, bytes: &'b [u8]) -> QueryResult<()>;
+
+    /// Binds a time.
+    fn bind_time<'b>(out: &mut AstPass<'_, 'b, Self>, time: &'b Instant) -> QueryResult<()>;
+}
+
+impl<DB> Binds for DB
+where
+    DB: Backend
+        + HasSqlType<Text>
+        + HasSqlType<Integer>
+        + HasSqlType<BigInt>
+        + HasSqlType<Binary>
+        + HasSqlType<TimestampUtc>,
+    str: ToSql<Text, DB>,
+    i32: ToSql<Integer, DB>,
+    i64: ToSql<BigInt, DB>,
+    [u8]: ToSql<Binary, DB>,
+    Instant: ToSql<TimestampUtc, DB>,
+{
+    fn bind_text<'b>(out: &mut AstPass<'_, 'b, DB>, text: &'b str) -> QueryResult<()> {
+        out.push_bind_param::<Text, str>(text)
+    }
+
+    fn bind_integer<'b>(out: &mut AstPass<'_, 'b, DB>, integer: &'b i32) -> QueryResult<()> {
+        out.push_bind_param::<Integer, i32>(integer)
+    }
+
+    fn bind_big_integer<'b>(out: &mut AstPass<'_, 'b, DB>, integer: &'b i64) -> QueryResult<()> {
+        out.push_bind_param::<BigInt, i64>(integer)
+    }
+
+    fn bind_bytes<'b>(out: &mut AstPass<'_, 'b, DB>, bytes: &'b [u8]) -> QueryResult<()> {
+        out.push_bind_param::<Binary, [u8]>(bytes)
+    }
+
+    fn bind_time<'b>(out: &mut AstPass<'_, 'b, DB>, time: &'b Instant) -> QueryResult<()> {
+        out.push_bind_param::<TimestampUtc, Instant>(time)
     }
 }

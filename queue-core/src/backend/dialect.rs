@@ -215,7 +215,7 @@ pub trait RoundTrips {
     const FINISHES_AT_ONCE: bool = true;
 
     /// Whether it does so by a [`finish_block`](crate::statement::finish_block), and not by
-    /// [`OneRoundTrip::finish`](super::one_round_trip::OneRoundTrip::finish).
+    /// [`OneRoundTrip::finish`](super::transactions::OneRoundTrip::finish).
     const FINISHES_IN_A_BLOCK: bool = false;
 
     /// Whether [`Transactions::commit_and_begin`](super::transactions::Transactions::commit_and_begin) is cheaper than a COMMIT and a BEGIN.

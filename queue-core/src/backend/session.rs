@@ -11,8 +11,8 @@ use diesel::result::QueryResult;
 use super::connection::QueueConnection;
 use super::connections::{Connection, Connections};
 use super::dialect::RoundTrips;
-use super::one_round_trip::{AfterFinish, Unfinished};
-use super::session_setup::SessionLimits;
+use super::setup::SessionLimits;
+use super::transactions::{AfterFinish, Unfinished};
 use crate::error::Error;
 
 /// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A

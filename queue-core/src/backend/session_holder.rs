@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::connection::QueueConnection;
 use super::connections::Connections;
 use super::session::Session;
-use super::session_setup::SessionLimits;
+use super::setup::SessionLimits;
 use crate::error::Error;
 use crate::event::ThreadConnection;
 use crate::row::failure_text;

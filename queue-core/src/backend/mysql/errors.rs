@@ -1,6 +1,43 @@
 //! What the errors of MySQL, MariaDB and their client libraries mean.
 
-use crate::backend::error_class::ErrorClass;
+use diesel::mysql::Mysql;
+use diesel::result::{DatabaseErrorKind, Error};
+
+use super::clients::MysqlSession;
+use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
+
+impl<C: MysqlSession> ErrorClasses<Mysql> for C {
+    fn rolls_back(error: &Error) -> bool {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => undoes_transaction(information.message()),
+            _ => false,
+        }
+    }
+
+    fn refuses_writes(error: &Error) -> bool {
+        message_of(error).is_some_and(|message| {
+            message.ends_with("read-only option so it cannot execute this statement")
+                || message == "Cannot execute statement in a READ ONLY transaction"
+        })
+    }
+
+    fn denies_right(error: &Error) -> bool {
+        message_of(error).is_some_and(denies_right)
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+}
 
 /// The servers' message for a text that they do not understand (1064).
 pub(super) const NOT_UNDERSTOOD: &str =

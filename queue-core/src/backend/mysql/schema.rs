@@ -4,14 +4,13 @@
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
+use super::clients::MysqlSession;
 use super::live_table::entry;
-use super::mysql_session::MysqlSession;
-use crate::backend::ddl;
-use crate::backend::index::{Index, KeyOrder, indexes};
-use crate::backend::live_table::{LiveTable, MARK, find};
-use crate::backend::one::One;
-use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
-use crate::backend::target::{Step, Target, finding};
+use crate::backend::schema::{
+    ColumnType, Ddl, Index, KeyOrder, LiveTable, MARK, NeededColumn, Step, Target, Types, add_together, drop_together,
+    find_column, finding, indexes,
+};
+use crate::backend::statement::One;
 use crate::error::Finding;
 
 use diesel::prelude::*;
@@ -47,11 +46,11 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
     const DROP_CONTROL: &'static str = "DROP TABLE IF EXISTS `queueable_control`";
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
-        vec![ddl::add_together(target, columns, &comment())]
+        vec![add_together(target, columns, &comment())]
     }
 
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
-        vec![ddl::drop_together(target, "DROP COLUMN", names)]
+        vec![drop_together(target, "DROP COLUMN", names)]
     }
 
     /// Nulls can be replaced only when the type is right, and must be replaced before the column refuses them.
@@ -89,7 +88,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         let pending_flag = index
             .pending_flag
             .iter()
-            .filter(|pending_flag| find(&live, pending_flag).is_none())
+            .filter(|pending_flag| find_column(&live, pending_flag).is_none())
             .map(|pending_flag| add_pending_flag(target, pending_flag));
         if usable.is_none()
             && let Some(other) = same_index(self, target, index)?
@@ -109,7 +108,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
                 self.alter(&drop_index(target, index))?;
             }
             let live = self.live_columns(target)?;
-            for flag in index.pending_flag.iter().filter(|flag| find(&live, flag).is_some()) {
+            for flag in index.pending_flag.iter().filter(|flag| find_column(&live, flag).is_some()) {
                 self.alter(&drop_pending_flag(target, flag))?;
             }
         }
@@ -149,7 +148,7 @@ fn add_pending_flag(target: &Target, pending_flag: &str) -> String {
 }
 
 fn drop_pending_flag(target: &Target, pending_flag: &str) -> String {
-    ddl::drop_together(target, "DROP COLUMN", &[pending_flag])
+    drop_together(target, "DROP COLUMN", &[pending_flag])
 }
 
 fn create_index(target: &Target, index: &Index) -> String {

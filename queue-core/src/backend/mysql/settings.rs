@@ -3,12 +3,13 @@
 
 use diesel::deserialize::QueryableByName;
 use diesel::mysql::Mysql;
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::mysql_session::MysqlSession;
-use crate::backend::settings::SessionSettings;
+use super::clients::MysqlSession;
+use crate::backend::setup::SessionSettings;
 use crate::backend::transactions::Transactions;
+
+use diesel::prelude::*;
 
 /// The settings as one text, as MariaDB writes it, in a block that ends a message. `SET STATEMENT` and a new release
 /// may add others; these are the ones that a later message would see.

@@ -4,13 +4,10 @@ use diesel::mysql::Mysql;
 use diesel::result::Error;
 use diesel::sql_types::{Nullable, Text};
 
-use super::mysql_session::MysqlSession;
-use crate::backend::bystanders::compares_nothing;
+use super::clients::MysqlSession;
 use crate::backend::dialect::TimeSql;
-use crate::backend::one::One;
-use crate::backend::table_name::with_fingerprint;
-use crate::backend::target::Target;
-use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers};
+use crate::backend::schema::{LiveTrigger, Rerun, Target, Trigger, Triggers, compares_nothing, with_fingerprint};
+use crate::backend::statement::One;
 use crate::error::refused;
 
 use diesel::prelude::*;

@@ -2,9 +2,55 @@
 
 use std::sync::LazyLock;
 
-use diesel::result::Error;
+use diesel::pg::Pg;
+use diesel::result::{DatabaseErrorKind, Error};
 
-use crate::backend::error_class::{ErrorClass, message_of};
+use super::clients::PgSession;
+use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
+
+impl<C: PgSession> ErrorClasses<Pg> for C {
+    fn refuses_writes(error: &Error) -> bool {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
+            Error::DatabaseError(_, information) => information.message().ends_with(" during recovery"),
+            _ => false,
+        }
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            // The primary has become a standby. A new session finds the new primary, if the URL names both.
+            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => ErrorClass::ConnectionLost,
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            // A message of the client's own, into which no server quotes anything.
+            Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, information)
+                if is_lost_by_client(information.message()) =>
+            {
+                ErrorClass::ConnectionLost
+            }
+            // Diesel passes on the message and not the SQLSTATE (40P01, 53100, 55P03, 57P01..57P03, 0A000).
+            Error::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand, information) => {
+                classify_message(information.message(), information.details(), information.hint())
+            }
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+
+    fn leaves_commit_in_doubt(error: &Error) -> bool {
+        // An operator may have cancelled the beginning of the next transaction, which is in one text with the COMMIT. A
+        // timeout is always the commit's own.
+        Self::classify(error) == ErrorClass::ConnectionLost
+            || is_message(error, "canceling statement due to user request")
+    }
+
+    fn lacks_group_cursor(error: &Error) -> bool {
+        is_message(error, "cursor \"queueable_group\" does not exist")
+    }
+}
 
 /// Tells whether this is the database's whole message.
 pub(super) fn is_message(error: &Error, text: &str) -> bool {

@@ -1,17 +1,18 @@
 //! How a message ends on PostgreSQL in one round trip, and how that locks the next row.
 
 use diesel::pg::Pg;
-use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 
-use super::BEGIN;
+use super::clients::PgSession;
 use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
 };
-use super::pg_session::PgSession;
+use super::session::BEGIN;
 use super::settings::PgSettings;
-use crate::backend::error_class::{ErrorClass, ErrorClasses};
-use crate::backend::one_round_trip::{AfterFinish, OneRoundTrip, Unfinished};
+use crate::backend::connection::{ErrorClass, ErrorClasses};
+use crate::backend::transactions::{AfterFinish, OneRoundTrip, Unfinished};
+
+use diesel::prelude::*;
 
 impl<C: PgSession> OneRoundTrip<Pg> for C {
     /// Prepares the statement that settles a row.

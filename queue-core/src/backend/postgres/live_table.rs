@@ -1,13 +1,17 @@
-//! How the live table is read and changed on PostgreSQL.
+//! PostgreSQL's view of a live table and of its archives, and what keeps a role from rows besides the rights on the table.
 
+use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
-use diesel::sql_types::Text;
+use diesel::sql_types::{BigInt, Bool, Text};
 
-use super::pg_session::PgSession;
-use crate::backend::live_table::{LiveColumn, LiveTable, MARK, OtherKind, patiently};
-use crate::backend::one::One;
-use crate::backend::schema::needed_columns;
-use crate::backend::target::Target;
+use super::clients::PgSession;
+use super::settings::Setting;
+use crate::backend::schema::{
+    ArchiveSchema, LiveColumn, LiveTable, MARK, OtherKind, StoredColumn, TableName, Target, UniqueColumn, finding,
+    needed_columns, patiently,
+};
+use crate::backend::statement::One;
+use crate::error::Finding;
 
 use diesel::prelude::*;
 
@@ -79,4 +83,126 @@ impl<C: PgSession> LiveTable<Pg> for C {
 pub(crate) fn in_transaction(connection: &mut impl PgSession) -> bool {
     connection.batch_execute("SAVEPOINT queueable_probe").is_ok()
         && connection.batch_execute("RELEASE SAVEPOINT queueable_probe").is_ok()
+}
+
+impl<C: PgSession> ArchiveSchema<Pg> for C {
+    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
+        diesel::sql_query(
+            "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS sql_type, NOT attnotnull AS nullable, \
+             atthasdef OR attidentity <> '' AS has_default, attgenerated <> '' AS computed \
+             FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        )
+        .bind::<Text, _>(table.to_string())
+        .load(self)
+    }
+
+    fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
+        diesel::sql_query(
+            "SELECT c.relname::text AS index_name, a.attname::text AS column_name, \
+             EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = c.oid) AS is_constraint \
+             FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+             CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n \
+             LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] \
+             WHERE i.indrelid = to_regclass($1) AND i.indisunique ORDER BY 1",
+        )
+        .bind::<Text, _>(table.to_string())
+        .load(self)
+    }
+
+    fn create_archive(target: &Target, archive: &TableName, _columns: Option<&[StoredColumn]>) -> Vec<String> {
+        // This copies the columns with their types, NOT NULL and generated expressions. It copies no indexes, defaults
+        // or foreign keys.
+        vec![format!(
+            "CREATE TABLE IF NOT EXISTS {archive} (LIKE {} INCLUDING GENERATED, PRIMARY KEY ({}))",
+            target.table,
+            archive.quoted_all(&target.key)
+        )]
+    }
+
+    fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
+        self.batch_execute(ddl)
+    }
+
+    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {
+        let name = archive.quoted(column);
+        format!(
+            "ALTER TABLE {archive} ALTER COLUMN {name} DROP NOT NULL, \
+             ALTER COLUMN {name} TYPE {sql_type} USING {name}::{sql_type}"
+        )
+    }
+
+    fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String {
+        match index.is_constraint {
+            true => format!("ALTER TABLE {archive} DROP CONSTRAINT {}", archive.quoted(&index.index_name)),
+            false => format!("DROP INDEX {}", archive.sibling(&index.index_name)),
+        }
+    }
+}
+
+#[derive(QueryableByName)]
+struct RowSecurity {
+    #[diesel(sql_type = Bool)]
+    active: bool,
+    #[diesel(sql_type = BigInt)]
+    reading: i64,
+    #[diesel(sql_type = BigInt)]
+    writing: i64,
+}
+
+/// Counts the policies that apply to the role, by what they allow.
+const ROW_SECURITY: &str = "SELECT pg_catalog.row_security_active(c.oid) AS active, \
+     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polpermissive \
+       AND p.polcmd IN ('*', 'r') AND (0 = ANY (p.polroles) OR EXISTS (SELECT 1 FROM pg_catalog.unnest(p.polroles) AS role \
+       WHERE role <> 0 AND pg_catalog.pg_has_role(role, 'USAGE')))) AS reading, \
+     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polpermissive \
+       AND p.polcmd IN ('*', 'w') AND (0 = ANY (p.polroles) OR EXISTS (SELECT 1 FROM pg_catalog.unnest(p.polroles) AS role \
+       WHERE role <> 0 AND pg_catalog.pg_has_role(role, 'USAGE')))) AS writing \
+     FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
+
+/// Checks whether row security lets the role see and write rows. If policies decide, rows outside them are not
+/// processed. That may well be intended, so it is logged.
+pub(super) fn check_row_security(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
+    let found: Vec<RowSecurity> =
+        diesel::sql_query(ROW_SECURITY).bind::<Text, _>(target.table.to_string()).load(connection)?;
+    let Some(RowSecurity { reading, writing, .. }) = found.into_iter().find(|found| found.active) else {
+        return Ok(Vec::new());
+    };
+    if reading > 0 && writing > 0 {
+        tracing::warn!(
+            entity = target.entity,
+            "row security applies to the poller's role on {}: rows outside its policies are not processed",
+            target.table
+        );
+        return Ok(Vec::new());
+    }
+    let role = current_role(connection)?;
+    let problem = format!(
+        "row security of {} hides all rows from the role {role}, or keeps it from writing them: no policy applies to it",
+        target.table
+    );
+    let mend = format!("CREATE POLICY queueable ON {} TO {role} USING (true) WITH CHECK (true)", target.table);
+    Ok(vec![finding(target, problem, mend)])
+}
+
+/// Logs which settings of the role or the database the workers' sessions override.
+pub(super) fn tell_of_overridden(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
+    let overridden: Vec<Setting> = diesel::sql_query(
+        "SELECT name, reset_val || COALESCE(unit, '') AS value FROM pg_catalog.pg_settings WHERE source = 'session' AND \
+         (name = 'default_transaction_read_only' AND reset_val = 'on' \
+         OR name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout') \
+         AND reset_val <> '0' AND CAST(reset_val AS bigint) < CAST(setting AS bigint))",
+    )
+    .load(connection)?;
+    for Setting { name, value } in overridden {
+        tracing::warn!(
+            entity = target.entity,
+            "the role's or the database's own {name} is {value}; the workers' sessions use another value"
+        );
+    }
+    Ok(())
+}
+
+/// Returns the role, as a GRANT names it.
+pub(super) fn current_role(connection: &mut impl PgSession) -> QueryResult<String> {
+    diesel::select(diesel::dsl::sql::<Text>("pg_catalog.quote_ident(CURRENT_USER)")).get_result(connection)
 }

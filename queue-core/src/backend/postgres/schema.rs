@@ -7,16 +7,13 @@ use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
 use diesel::sql_types::{BigInt, Bool, Text};
 
-use super::live_table::in_transaction;
-use super::pg_session::PgSession;
-use super::rights;
-use crate::backend::ddl;
-use crate::backend::index::{Index, KeyOrder, indexes};
-use crate::backend::live_table::{LiveTable, MARK, PATIENCE, until_done};
-use crate::backend::one::One;
-use crate::backend::schema::{ColumnType, Ddl, NeededColumn, Types};
-use crate::backend::table_name::fingerprint;
-use crate::backend::target::{Step, Target, finding};
+use super::clients::PgSession;
+use super::live_table::{check_row_security, in_transaction, tell_of_overridden};
+use crate::backend::schema::{
+    ColumnType, Ddl, Index, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target, Types, add_together,
+    drop_together, finding, fingerprint, indexes, until_done,
+};
+use crate::backend::statement::One;
 use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
@@ -47,13 +44,13 @@ impl<C: PgSession> Ddl<Pg> for C {
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         // One text is one transaction: no column is ever seen without its comment.
-        let add = ddl::add_together(target, columns, "");
+        let add = add_together(target, columns, "");
         let comments = columns.iter().map(|column| comment_on(target, column));
         vec![iter::once(add).chain(comments).collect::<Vec<_>>().join("; ")]
     }
 
     fn drop_columns(target: &Target, names: &[&str]) -> Vec<String> {
-        vec![ddl::drop_together(target, "DROP COLUMN IF EXISTS", names)]
+        vec![drop_together(target, "DROP COLUMN IF EXISTS", names)]
     }
 
     /// The old default is dropped first, because it may not be valid for the new type. A comment stays.
@@ -120,8 +117,8 @@ impl<C: PgSession> Ddl<Pg> for C {
     }
 
     fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let mut findings = rights::check_row_security(self, target)?;
-        rights::tell_of_overridden(self, target)?;
+        let mut findings = check_row_security(self, target)?;
+        tell_of_overridden(self, target)?;
         if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
             let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
             findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));

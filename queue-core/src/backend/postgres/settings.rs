@@ -1,14 +1,15 @@
 //! The settings that a handler may change on a PostgreSQL session, and how they are restored at the end of its message.
 
-use diesel::pg::Pg;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::deserialize::QueryableByName;
-use diesel::prelude::*;
+use diesel::pg::Pg;
 use diesel::sql_types::{Bool, Text};
 
-use super::pg_session::PgSession;
-use crate::backend::settings::SessionSettings;
+use super::clients::PgSession;
+use crate::backend::setup::SessionSettings;
+
+use diesel::prelude::*;
 
 /// The settings besides the role, which is restored first, because another role may not be allowed to set them.
 /// Settings of an extension or of the application (`app.tenant`) are not known here.

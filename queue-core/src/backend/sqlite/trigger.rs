@@ -4,12 +4,11 @@
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::bystanders::has_no_columns;
 use crate::backend::dialect::TimeSql;
-use crate::backend::one::One;
-use crate::backend::target::Target;
-use crate::backend::trigger::{LiveTrigger, Rerun, Trigger, Triggers, name};
-use crate::backend::trigger_migration::with_columns;
+use crate::backend::schema::{
+    LiveTrigger, Rerun, Target, Trigger, Triggers, has_no_columns, trigger_name, with_columns,
+};
+use crate::backend::statement::One;
 
 use diesel::prelude::*;
 
@@ -102,7 +101,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
 fn created(target: &Target) -> Option<Trigger> {
     let created = target.options.timestamps.created?;
     let table = &target.table;
-    let name = name(target, "created", &[created]);
+    let name = trigger_name(target, "created", &[created]);
     let column = table.quoted(created);
     let create = format!(
         "CREATE TRIGGER {} AFTER INSERT ON {} FOR EACH ROW WHEN NEW.{column} IS NULL BEGIN {}; END",

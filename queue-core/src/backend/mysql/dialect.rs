@@ -1,0 +1,115 @@
+//! The SQL of MySQL and MariaDB, and how they store times.
+
+use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
+use diesel::deserialize::{self, FromSql};
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::serialize::{self, Output, ToSql};
+use diesel::sql_types::Datetime;
+
+use super::errors::OTHER_SETTINGS;
+use super::settings::FINGERPRINT;
+use crate::backend::connection::QueueBackend;
+use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
+
+// The types of the sessions: both name the same one if only one of the features is on.
+#[cfg(not(feature = "mysql"))]
+use super::clients::AsyncMysqlSession as First;
+#[cfg(feature = "async-mysql")]
+use super::clients::AsyncMysqlSession as Last;
+#[cfg(feature = "mysql")]
+use diesel::mysql::MysqlConnection as First;
+#[cfg(not(feature = "async-mysql"))]
+use diesel::mysql::MysqlConnection as Last;
+
+impl TimeSql for Mysql {
+    // The time when the statement began. The settling statement begins when the attempt ends.
+    const NOW: &'static str = "UTC_TIMESTAMP(6)";
+    const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
+    // A zero date is due at once: only its own row fails, while a null would stop the probe for every row.
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
+        ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
+    const MICROSECONDS_SINCE_1970: &'static [&'static str] = &["TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")"];
+}
+
+impl TextSql for Mysql {
+    const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
+    const KEY_TEXT: (&'static str, &'static str) = ("HEX(CAST(", " AS BINARY))");
+    const TEXT_FORM: TextForm = TextForm::Hex;
+    const FINDS_KEY_BY_TEXT: bool = true;
+    const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS SIGNED)");
+    const EXACTLY: (&'static str, &'static str) = ("CAST(", " AS BINARY)");
+    const IDENTITY: (&'static str, &'static str) = ("SHA2(CONVERT(", " USING utf8mb4), 256)");
+    const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
+}
+
+impl LaneSql for Mysql {
+    const TEXT_HAS_IDENTITY: bool = true;
+    const PLACES_END_WITH_TRANSACTION: bool = false;
+    const LANE_WALK: LaneWalk = LaneWalk::Grouped;
+
+    fn value_text(kind: ValueKind) -> &'static [&'static str] {
+        match kind {
+            ValueKind::Text => &["CONCAT(HEX(WEIGHT_STRING(", ")), ':', ", ")"],
+            ValueKind::Binary => &["HEX(", ")"],
+            ValueKind::Integer | ValueKind::Uuid => &["CAST(", " AS CHAR)"],
+        }
+    }
+}
+
+impl LockSql for Mysql {
+    const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
+    const ROW_LOCK: &'static str = " FOR UPDATE";
+    const LOCKS_WHAT_IT_PASSES: bool = true;
+    const PREFETCHES_KEYS: bool = true;
+    const SAVEPOINT_FREES_LOCKS: bool = false;
+}
+
+impl IndexSql for Mysql {
+    const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
+    const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
+    const PARTIAL_INDEXES: bool = false;
+    const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");
+}
+
+impl ChangeSql for Mysql {
+    const UPDATE_HAS_LIMIT: bool = true;
+    const DELETE_NAMES_ALIAS: bool = true;
+    const ON_SAME_KEY: &'static str = " ON DUPLICATE KEY UPDATE ";
+    const INSERTED: (&'static str, &'static str) = ("VALUES(", ")");
+}
+
+impl RoundTrips for Mysql {
+    const STATEMENTS_TRAVEL_TOGETHER: bool = false;
+    const FINISHES_IN_A_BLOCK: bool = true;
+    const OTHER_SETTINGS: Option<(&'static str, &'static str)> = Some((FINGERPRINT, OTHER_SETTINGS));
+}
+
+impl QueueBackend for Mysql {
+    type First = First;
+    type Last = Last;
+}
+
+impl FromSql<TimestampUtc, Mysql> for Instant {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        <NaiveDateTime as FromSql<Datetime, Mysql>>::from_sql(value).map(|time| time.and_utc().into())
+    }
+}
+
+impl FromSql<TimestampUtc, Mysql> for DueTime {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        <Instant as FromSql<TimestampUtc, Mysql>>::from_sql(value).map(DueTime::exact)
+    }
+}
+
+impl ToSql<TimestampUtc, Mysql> for DateTime<Utc> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
+        // The server would store the zero date instead, which reads as no time at all.
+        if !(1000..=9999).contains(&self.year()) {
+            return Err(format!("the time {self} is outside the years 1000 to 9999 that DATETIME has").into());
+        }
+        <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
+    }
+}
+
+crate::backend::statement::captured_on!(Mysql);

@@ -1,0 +1,13 @@
+//! MySQL and MariaDB.
+
+mod clients;
+mod dialect;
+mod errors;
+mod live_table;
+mod schema;
+mod session;
+mod settings;
+mod trigger;
+
+#[cfg(feature = "async-mysql")]
+pub use self::clients::AsyncMysqlSession;

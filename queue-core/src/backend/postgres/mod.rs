@@ -1,0 +1,14 @@
+//! PostgreSQL.
+
+mod clients;
+mod dialect;
+mod errors;
+mod finish;
+mod live_table;
+mod schema;
+mod session;
+mod settings;
+mod trigger;
+
+#[cfg(feature = "async-postgres")]
+pub use self::clients::AsyncPgSession;

@@ -1,0 +1,122 @@
+//! The queue's indexes: of due times, of the entity's own order, and of its lanes.
+
+use super::target::{Target, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of};
+use crate::backend::connection::QueueBackend;
+use crate::row::Options;
+
+/// The order of a column in an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOrder {
+    /// As the database does by itself: ascending.
+    Plain,
+    /// Ascending, and the rows without a value before all others.
+    NullsFirst,
+    /// Descending, and the rows without a value behind all others.
+    Descending,
+}
+
+/// An index of the queue.
+pub(crate) struct Index {
+    /// The step of the migration that creates it.
+    pub(crate) step: &'static str,
+    pub(crate) name: String,
+    /// All columns, as SQL.
+    pub(crate) columns: String,
+    /// Their names, and what each is in the index.
+    pub(crate) keys: Vec<(String, KeyOrder)>,
+    /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
+    #[allow(dead_code, reason = "a database with partial indexes needs none")]
+    pub(crate) pending_flag: Option<String>,
+}
+
+impl Index {
+    /// Returns the first column's name: an index that begins with another column is not the queue's.
+    pub(crate) fn first(&self) -> &str {
+        &self.keys[0].0
+    }
+
+    fn of<DB: QueueBackend>(
+        target: &Target,
+        step: &'static str,
+        name: String,
+        keys: Vec<(String, KeyOrder)>,
+        pending_flag: Option<String>,
+    ) -> Self {
+        let column = |(name, order): &(String, KeyOrder)| {
+            let order = match order {
+                KeyOrder::Plain => "",
+                KeyOrder::NullsFirst => DB::NULLS_FIRST,
+                KeyOrder::Descending => DB::DESCENDING,
+            };
+            target.table.quoted(name) + order
+        };
+        Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, pending_flag }
+    }
+}
+
+fn plain(name: &str) -> (String, KeyOrder) {
+    (name.to_owned(), KeyOrder::Plain)
+}
+
+/// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
+/// by order and primary key; the one of lanes: by lane, order and due time; and the one of what holds strictly serial lanes
+/// back: by lane and status, and where it cannot leave out the rows that are not pending, by due time.
+pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
+    let table = &target.table;
+    let next = target.columns.next_attempt_time;
+    let mut indexes = vec![Index::of::<DB>(target, "index", target.index(), vec![plain(next)], None)];
+    let Options { order, exclusive, lanes, .. } = target.options;
+    if order.is_some() || exclusive {
+        let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
+        let name = ordered_index_of(table, target.columns, &target.options);
+        indexes.push(index_of_pending::<DB>(target, "order", name, None, last));
+    }
+    if let Some(lanes) = lanes {
+        let name = lane_index_of(table, target.columns, &target.options);
+        indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes.column), vec![next]));
+        if lanes.strict {
+            indexes.push(strict_index::<DB>(target, lanes.column));
+        }
+    }
+    indexes
+}
+
+/// Returns the index of what holds strictly serial lanes back. It does without the pending flag, because few rows have its
+/// statuses. And with the flag MariaDB (10.11) overlooks, in a sorted result, a row that another session has committed
+/// within the last milliseconds.
+fn strict_index<DB: QueueBackend>(target: &Target, lane: &str) -> Index {
+    let name = strict_index_of(&target.table, target.columns, &target.options);
+    let mut names = vec![lane, target.columns.status];
+    if !DB::PARTIAL_INDEXES {
+        names.push(target.columns.next_attempt_time);
+    }
+    Index::of::<DB>(target, "strict", name, names.into_iter().map(plain).collect(), None)
+}
+
+/// Returns an index of the pending rows: by this column first, if one is given, by the entity's order, and by the last
+/// columns.
+fn index_of_pending<DB: QueueBackend>(
+    target: &Target,
+    step: &'static str,
+    name: String,
+    first: Option<&str>,
+    last: Vec<&str>,
+) -> Index {
+    let (table, order) = (&target.table, target.options.order);
+    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
+    // No database wants a column twice in an index, and what comes first decides.
+    let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
+    let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
+        let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
+        (column.name.to_owned(), order)
+    });
+    let keys = pending_flag
+        .as_deref()
+        .map(plain)
+        .into_iter()
+        .chain(first.map(plain))
+        .chain(ordered.filter(|(name, _)| first != Some(name)))
+        .chain(last.into_iter().filter(is_not_named).map(plain))
+        .collect();
+    Index::of::<DB>(target, step, name, keys, pending_flag)
+}

@@ -1,0 +1,156 @@
+//! A database's view of a live table, and how the table is altered.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::Connection;
+use diesel::deserialize::QueryableByName;
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+
+use super::target::{Step, Target};
+use crate::backend::connection::{ErrorClass, ErrorClasses, QueueBackend};
+use crate::error::refused;
+
+/// The comment by which a migration knows a column as the queue's. Restores and dumps keep it, and so does the renaming
+/// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever its
+/// name, type and default: the queue would run rows that nobody has enqueued, and a revert would drop what is not its
+/// own.
+pub(crate) const MARK: &str = "queueable: a column of the queue";
+
+/// A column of the live table.
+#[derive(QueryableByName)]
+pub(crate) struct LiveColumn {
+    #[diesel(sql_type = Text)]
+    pub(crate) name: String,
+    #[diesel(sql_type = Text)]
+    pub(crate) data_type: String,
+    #[diesel(sql_type = Bool)]
+    pub(crate) nullable: bool,
+    #[diesel(sql_type = Nullable<Text>)]
+    pub(crate) default_value: Option<String>,
+    /// The number of characters that a text in it can have; `None`: its type has no limit.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    pub(crate) length: Option<i64>,
+    /// Whether it bears the queue's [`MARK`].
+    #[diesel(sql_type = Bool)]
+    pub(crate) marked: bool,
+}
+
+impl LiveColumn {
+    /// Returns the type as DDL writes it.
+    pub(crate) fn sql_type(&self) -> String {
+        let sql_type = self.data_type.to_ascii_lowercase();
+        match self.length {
+            // MySQL's catalogue has a length for the types of long texts too.
+            Some(length) if sql_type.contains("char") => format!("{sql_type}({length})"),
+            _ => sql_type,
+        }
+    }
+}
+
+pub(crate) fn find_column<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a LiveColumn> {
+    live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
+}
+
+/// What cannot have a queue, although it can be read like a table.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "no database has them all")]
+pub(crate) enum OtherKind {
+    View,
+    /// Its rows are on another server.
+    Foreign,
+    /// Only the session that has made it sees it.
+    Temporary,
+    /// A program stands for the table.
+    Virtual,
+}
+
+impl OtherKind {
+    /// Says what is wrong, and the mend.
+    pub(crate) fn problem(self, target: &Target) -> (String, &'static str) {
+        let (kind, mend) = match self {
+            OtherKind::View => ("a view", "derive Queueable on a struct of the table that the view reads"),
+            OtherKind::Foreign => ("a foreign table", "run the poller on the server that has the table"),
+            OtherKind::Temporary => ("a temporary table", "create it without TEMPORARY"),
+            OtherKind::Virtual => {
+                ("a virtual table", "derive Queueable on a struct of an ordinary table that refers to it")
+            }
+        };
+        let table = &target.table;
+        (format!("{table} is {kind}, and a queue needs an ordinary table, whose rows every session can lock"), mend)
+    }
+}
+
+/// A database's view of a live table, and how the table is altered there.
+pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backend: QueueBackend> {
+    /// Whether a table can be created or altered inside a transaction.
+    const ALTERS_IN_TRANSACTION: bool = true;
+
+    /// Whether two columns of a table may differ in the case of their names alone.
+    const NAMES_HAVE_CASE: bool = false;
+
+    /// The default that gives an inserted row its time. `None`: the database cannot add one to an existing column.
+    const INSERT_TIME: Option<&'static str>;
+
+    /// Says what stands under the table's name, if it is no table that can have a queue.
+    fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>>;
+
+    /// Returns the columns of the table; none if there is no such table.
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>>;
+
+    /// Runs DDL that needs the table's strongest lock, without keeping other sessions waiting for long.
+    fn alter(&mut self, ddl: &str) -> QueryResult<()>;
+
+    /// Makes a step of a migration.
+    fn step(name: &'static str, up: Vec<String>, down: Vec<String>) -> Step {
+        Step { name, up, down, in_transaction: Self::ALTERS_IN_TRANSACTION, alone: false }
+    }
+}
+
+/// Checks what is left to do, and does it, until nothing is left.
+///
+/// Others may be doing the same: processes that start together, or a server that still runs the statement of a killed
+/// process. So an error counts only if the check after it finds the same left to do.
+pub(crate) fn until_done<C, T: PartialEq>(
+    connection: &mut C,
+    look: impl Fn(&mut C) -> QueryResult<Option<T>>,
+    step: impl Fn(&mut C, &T) -> QueryResult<()>,
+) -> QueryResult<()> {
+    let mut left = look(connection)?;
+    while let Some(before) = left {
+        let done = step(connection, &before);
+        let after = look(connection);
+        match (done, after) {
+            (done, Ok(Some(after))) if after == before => return done,
+            (Err(error), Err(_)) => return Err(error),
+            (_, after) => left = after?,
+        }
+    }
+    Ok(())
+}
+
+/// How long the change of a table waits for other transactions.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries a change of a table again as long as another transaction holds the table.
+#[allow(dead_code, reason = "on SQLite the session waits")]
+pub(crate) fn patiently<C: ErrorClasses>(
+    connection: &mut C,
+    attempt: impl Fn(&mut C) -> QueryResult<()>,
+) -> QueryResult<()> {
+    let started = Instant::now();
+    loop {
+        match attempt(connection) {
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => {
+                if started.elapsed() > PATIENCE {
+                    return Err(refused(format!(
+                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                    )));
+                }
+                thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+            }
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The DDL that the three databases share: in which order a queue is added to its table, and how the live table is
+//! compared with what the queue needs.
+
+use diesel::result::QueryResult;
+
+use super::columns::{Ddl, NeededColumn, column_steps, compare, missing, needed_columns, present, tell_of_unmarked};
+use super::index::indexes;
+use super::live_table::until_done;
+use super::table_name::TableName;
+use super::target::{DeclaredColumn, Schema, Step, Target, TriggerMigration, finding};
+use super::{archive, bystanders, control, differences, trigger, unknown_columns};
+use crate::error::{Finding, refused};
+
+impl<D: Ddl> Schema for D {
+    fn steps(target: &Target) -> Vec<Step> {
+        let columns = |(name, columns): (_, &[NeededColumn])| {
+            let names: Vec<_> = columns.iter().map(|column| column.name).collect();
+            D::step(name, D::add_columns(target, columns), D::drop_columns(target, &names))
+        };
+        column_steps(&needed_columns::<D>(target))
+            .map(columns)
+            .chain(indexes::<D::Backend>(target).iter().flat_map(|index| D::index_steps(target, index)))
+            .chain(trigger::steps::<D>(target))
+            .chain(archive::step::<D>(target))
+            .collect()
+    }
+
+    fn add_queue(&mut self, target: &Target) -> QueryResult<()> {
+        if let Some(kind) = self.other_kind(target)? {
+            let (problem, mend) = kind.problem(target);
+            return Err(refused(format!("{problem}; {mend}")));
+        }
+        until_done(
+            self,
+            |connection| missing::<D>(target, &connection.live_columns(target)?),
+            // One statement at a time: what is left to do is looked up after each.
+            |connection, missing| connection.alter(&D::add_columns(target, missing)[0]),
+        )?;
+        self.add_indexes(target)?;
+        trigger::add(self, target)?;
+        archive::add(self, target)
+    }
+
+    fn remove_queue(&mut self, target: &Target) -> QueryResult<()> {
+        let present = present::<D>(target, &self.live_columns(target)?)?;
+        // A column that a trigger refers to cannot be dropped.
+        trigger::remove(self, target)?;
+        self.drop_indexes(target)?;
+        if present.is_empty() {
+            return Ok(());
+        }
+        D::drop_columns(target, &present).iter().try_for_each(|drop| self.alter(drop))
+    }
+
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>> {
+        archive::copied_columns(self, table)
+    }
+
+    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let mut findings = check_queue(self, target)?;
+        findings.extend(self.check_own(target)?);
+        findings.extend(archive::check(self, target)?);
+        Ok(findings)
+    }
+
+    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
+        differences::differences(self, target, declared)
+    }
+
+    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration> {
+        bystanders::trigger_migration(self, target)
+    }
+
+    fn control_step() -> Step {
+        D::step("control", vec![D::CREATE_CONTROL.to_owned()], vec![D::DROP_CONTROL.to_owned()])
+    }
+
+    fn add_control(&mut self) -> QueryResult<()> {
+        control::add(self)
+    }
+
+    fn remove_control(&mut self) -> QueryResult<()> {
+        // Otherwise it is not the queue's.
+        if self.has_control()? { self.run_ddl(D::DROP_CONTROL) } else { Ok(()) }
+    }
+
+    fn has_control(&mut self) -> QueryResult<bool> {
+        Ok(control::lacking(self)?.is_some_and(|lacking| lacking.is_empty()))
+    }
+}
+
+/// Returns the findings about the columns; if there are none, about the indexes; if there are none either, about the
+/// triggers.
+fn check_queue<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<Finding>> {
+    if let Some(kind) = connection.other_kind(target)? {
+        let (problem, mend) = kind.problem(target);
+        return Ok(vec![finding(target, problem, mend.to_owned())]);
+    }
+    let live = connection.live_columns(target)?;
+    let needed = needed_columns::<D>(target);
+    let findings = compare::<D>(target, &needed, &live);
+    if !findings.is_empty() {
+        return Ok(findings);
+    }
+    tell_of_unmarked(target, &needed, &live);
+    let mut findings = connection.check_indexes(target)?;
+    findings.extend(unknown_columns::check(connection, target, &needed, &live)?);
+    if findings.is_empty() {
+        findings = trigger::check(connection, target)?;
+    }
+    if findings.is_empty() {
+        bystanders::tell(connection, target)?;
+    }
+    Ok(findings)
+}
+
+/// Writes `ALTER TABLE .. ADD COLUMN .., ADD COLUMN ..`, for databases that add several columns by one statement.
+/// `comment` follows each definition.
+#[allow(dead_code, reason = "SQLite adds one column by one statement")]
+pub(crate) fn add_together(target: &Target, columns: &[NeededColumn], comment: &str) -> String {
+    let name = |column: &NeededColumn| target.table.quoted(column.name);
+    let add = |column: &NeededColumn| format!("ADD COLUMN {} {}{comment}", name(column), column.definition);
+    format!("ALTER TABLE {} {}", target.table, columns.iter().map(add).collect::<Vec<_>>().join(", "))
+}
+
+/// Writes `ALTER TABLE .. DROP COLUMN .., DROP COLUMN ..`, for databases that drop several columns by one statement.
+/// `drop` is the word before each name.
+#[allow(dead_code, reason = "SQLite drops one column by one statement")]
+pub(crate) fn drop_together(target: &Target, drop: &str, names: &[&str]) -> String {
+    let drops: Vec<_> = names.iter().map(|name| format!("{drop} {}", target.table.quoted(name))).collect();
+    format!("ALTER TABLE {} {}", target.table, drops.join(", "))
+}

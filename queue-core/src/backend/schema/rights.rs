@@ -1,0 +1,150 @@
+//! The rights that a poller needs: at start it runs every kind of statement that it will need, without an effect on any
+//! row.
+
+use diesel::connection::TransactionManager;
+use diesel::result::{Error, QueryResult};
+
+use super::table_name::TableName;
+use super::target::{Target, finding};
+use crate::backend::connection::{ErrorClass, QueueConnection};
+use crate::error::Finding;
+use crate::row::{OnFinish, failure_text};
+
+/// A right, the finding if it is missing, and the statement that needs it.
+struct Right {
+    /// The right as a GRANT names it: `UPDATE (status)`.
+    name: String,
+    table: TableName,
+    /// The column that is written, if the right is on a column.
+    column: Option<&'static str>,
+    statement: String,
+}
+
+/// A right that the database denies to the queue.
+pub(crate) struct MissingRight {
+    pub(crate) finding: Finding,
+    /// Whether the error says that a right is missing, on databases that hide what the account may not use. Otherwise
+    /// the statement may have failed for another reason.
+    pub(crate) is_denied: bool,
+}
+
+/// Runs the kinds of statements that a poller needs on a valid table, without effect, and returns the rights that are
+/// missing.
+///
+/// An EXPLAIN would ask for fewer rights, and for none on SQLite.
+pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<MissingRight>> {
+    let mut missing = Vec::new();
+    let mut missing_columns: Vec<(String, Error)> = Vec::new();
+    for right in needed_rights(connection, target)? {
+        let Err(error) = tried(connection, &right.statement) else { continue };
+        if C::refuses_writes(&error) {
+            let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
+            let mend = "connect to the primary server, or to a file that may be written".to_owned();
+            return Ok(vec![MissingRight { finding: finding(target, problem, mend), is_denied: false }]);
+        }
+        match C::classify(&error) {
+            ErrorClass::Other => {}
+            // Another session's lock is in the way. That says nothing about rights, so the check waits for it once.
+            ErrorClass::Conflict => break,
+            _ => return Err(error),
+        }
+        match right.column {
+            Some(column) => missing_columns.push((right.table.quoted(column), error)),
+            None => {
+                let problem =
+                    format!("it has no right to {} on {}: {}", right.name, right.table, failure_text(&error, 500));
+                let mend = grant(connection, &right.name, &right.table)?;
+                missing
+                    .push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(&error) });
+            }
+        }
+    }
+    if let Some((_, error)) = missing_columns.first() {
+        let columns: Vec<_> = missing_columns.iter().map(|(column, _)| column.as_str()).collect();
+        let columns = columns.join(", ");
+        let text = failure_text(error, 500);
+        let problem = format!("it has no right to write the columns {columns} of {}: {text}", target.table);
+        let mend = grant(connection, &format!("UPDATE ({columns})"), &target.table)?;
+        missing.push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(error) });
+    }
+    Ok(missing)
+}
+
+fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName) -> QueryResult<String> {
+    Ok(match connection.grantee()? {
+        Some(grantee) => format!("GRANT {right} ON {table} TO {grantee}"),
+        None => format!("let the process write the database's file, for {right} on {table}"),
+    })
+}
+
+/// Runs this statement in a transaction that is rolled back.
+fn tried<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult<()> {
+    connection.begin()?;
+    let tried = connection.batch_execute(statement);
+    C::TransactionManager::rollback_transaction(connection)?;
+    tried
+}
+
+fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Right>> {
+    let table = &target.table;
+    let read = [table.quoted_all(&target.key), table.quoted_all(read_columns(target))].join(", ");
+    let mut rights = vec![Right {
+        name: format!("SELECT ({read})"),
+        table: table.clone(),
+        column: None,
+        statement: format!("SELECT {read} FROM {table} WHERE 1 = 0"),
+    }];
+    rights.extend(written_columns(target).map(|column| {
+        let name = table.quoted(column);
+        Right {
+            name: format!("UPDATE ({name})"),
+            table: table.clone(),
+            column: Some(column),
+            statement: format!("UPDATE {table} SET {name} = {name} WHERE 1 = 0"),
+        }
+    }));
+    for on_finish in [target.options.on_success, target.options.on_failure] {
+        if on_finish == OnFinish::Keep {
+            continue;
+        }
+        if let OnFinish::Archive(name) = on_finish {
+            let (columns, archive) = (table.quoted_all(connection.copied_columns(table)?), table.beside(name));
+            let own_keys = <C::Backend as crate::backend::dialect::ChangeSql>::INSERT_OWN_KEYS;
+            rights.push(Right {
+                name: "INSERT".to_owned(),
+                statement: format!(
+                    "INSERT INTO {archive} ({columns}){own_keys} SELECT {columns} FROM {table} WHERE 1 = 0"
+                ),
+                table: archive,
+                column: None,
+            });
+        }
+        rights.push(Right {
+            name: "DELETE".to_owned(),
+            table: table.clone(),
+            column: None,
+            statement: format!("DELETE FROM {table} WHERE 1 = 0"),
+        });
+    }
+    Ok(rights)
+}
+
+/// Returns the queue's columns that a poller reads.
+fn read_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
+    let periodic = target.options.periodic;
+    written_columns(target)
+        .chain(periodic.into_iter().flat_map(|periodic| [periodic.period, periodic.cron, periodic.time_zone]))
+        .chain(target.options.rerun_on_change.map(|rerun| rerun.change_count))
+}
+
+/// Returns the queue's columns that a poller writes. A trigger that writes others needs no right of the poller's for
+/// that.
+fn written_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
+    let (names, options) = (target.columns, target.options);
+    let timestamps = options.timestamps;
+    [names.status, names.next_attempt_time, names.try_count, names.last_attempt_time, names.last_attempt_error_message]
+        .into_iter()
+        .chain(options.stages.map(|stages| stages.column))
+        .chain(options.periodic.map(|periodic| periodic.scheduled_time))
+        .chain([timestamps.begin, timestamps.end, timestamps.updated].into_iter().flatten())
+}

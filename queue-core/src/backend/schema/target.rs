@@ -1,0 +1,231 @@
+//! Where a queue is in the database: its table, its columns and the names of its indexes. [`Schema`] is the DDL.
+
+use std::any::TypeId;
+
+use diesel::result::QueryResult;
+use diesel::sql_types::SqlType;
+use diesel::sql_types::is_nullable::IsNullable;
+
+use super::table_name;
+use super::table_name::TableName;
+use crate::error::Finding;
+use crate::row::{ColumnNames, Options, OrderColumn};
+
+/// Where a queue's columns and index are, in the terms of the catalogue and of the DDL.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The entity's name, for findings.
+    pub entity: &'static str,
+    /// The table.
+    pub table: TableName,
+    /// The names of the queue's columns.
+    pub columns: ColumnNames,
+    /// The options beyond the columns.
+    pub options: Options,
+    /// The names of the primary key's columns.
+    pub key: Vec<String>,
+    /// Whether the application has said that its columns of these names are the queue's.
+    pub adopts: bool,
+    /// Whether the steps of a migration may keep writers from the table while they build an index.
+    pub blocks_writers: bool,
+}
+
+impl Target {
+    /// Returns the name of the index that serves the claim: `queueable_<table>_<hash of table and column>`, cut to the
+    /// 63 bytes that every database takes. The hash distinguishes what underscores cannot: the queue `x_` of
+    /// `payments`, and the one of `payments_x`.
+    pub fn index(&self) -> String {
+        index_of(&self.table, self.columns)
+    }
+
+    /// Returns the name of the channel for notifications of rows that become due: `queueable_<table>_<hash of table and
+    /// column>`. It does not contain the schema, because one program may name it and another not.
+    pub fn channel(&self) -> String {
+        table_name::with_fingerprint("queueable_", &self.table.name, self.columns.status)
+    }
+}
+
+pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
+    table_name::with_fingerprint("queueable_", &table.name, columns.next_attempt_time)
+}
+
+/// Returns the name of the second index, for an entity with its own order. Each order has its own name, because the
+/// queue recognizes an index by its name.
+pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let order = words_of(options);
+    let kind = if options.exclusive { "key" } else { "time" };
+    let of = format!("{}\n{order}\n{kind}", columns.next_attempt_time);
+    table_name::with_fingerprint("queueable_order_", &table.name, &of)
+}
+
+/// Returns the name of the index of lanes: each column and order has its own.
+pub(crate) fn lane_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let lane = options.lanes.map_or("", |lanes| lanes.column);
+    let of = format!("{}\n{lane}\n{}", columns.next_attempt_time, words_of(options));
+    table_name::with_fingerprint("queueable_lane_", &table.name, &of)
+}
+
+/// Returns the name of the index of the rows that hold lanes back.
+pub(crate) fn strict_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let lane = options.lanes.map_or("", |lanes| lanes.column);
+    table_name::with_fingerprint("queueable_strict_", &table.name, &format!("{}\n{lane}", columns.next_attempt_time))
+}
+
+/// Returns the columns of an order, as words.
+fn words_of(options: &Options) -> String {
+    let word = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
+    options.order.iter().flat_map(|order| order.columns).map(word).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the name of the column that marks the pending rows, on databases whose indexes cannot leave the others out.
+pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String {
+    table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
+}
+
+pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
+    Finding { entity: target.entity.to_owned(), problem, mend }
+}
+
+/// One step of a migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// A word for the file's name.
+    pub name: &'static str,
+    /// The statements that make the change, one by one.
+    pub up: Vec<String>,
+    /// The statements that undo it.
+    pub down: Vec<String>,
+    /// Whether the database allows it inside a transaction.
+    pub in_transaction: bool,
+    /// Whether the database takes a statement of it only as a text of its own.
+    pub alone: bool,
+}
+
+/// The SQL after which the application's triggers no longer run at each write of the queue, for a migration of your own.
+///
+/// [`Queueable::trigger_migration`](crate::Queueable::trigger_migration) makes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TriggerMigration {
+    /// The statements that restrict the triggers, each with its semicolon; empty if there is nothing to do.
+    pub up: String,
+    /// The statements that make the triggers what they were.
+    pub down: String,
+    /// The triggers that each write of the queue still runs, in the order of their names, and why.
+    pub skipped: Vec<(String, &'static str)>,
+}
+
+/// The DDL of a database, and its catalogue's view of a live table.
+pub trait Schema {
+    /// Returns the steps that add the queue to a table that has none of it.
+    fn steps(target: &Target) -> Vec<Step>
+    where
+        Self: Sized;
+
+    /// Adds what is missing. A second call changes nothing.
+    fn add_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Removes the queue's index and columns, as far as they exist.
+    fn remove_queue(&mut self, target: &Target) -> QueryResult<()>;
+
+    /// Returns the columns of a table that hold values of their own and are not generated from others.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such table.
+    fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
+
+    /// Compares the live table and the server's settings with what the queue needs.
+    fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
+
+    /// Compares the live table with the application's `table!`, and finds what [`check`](Schema::check) leaves out
+    /// because of its own findings.
+    fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>>;
+
+    /// Makes the SQL that restricts the application's triggers to updates of the application's columns.
+    fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration>;
+
+    /// Returns the step of a migration that creates the control table.
+    fn control_step() -> Step
+    where
+        Self: Sized;
+
+    /// Creates the control table, unless it exists.
+    ///
+    /// # Errors
+    ///
+    /// If another table has its name.
+    fn add_control(&mut self) -> QueryResult<()>;
+
+    /// Drops the control table, if it exists.
+    fn remove_control(&mut self) -> QueryResult<()>;
+
+    /// Tells whether there is a control table that this session can see, without a read of it.
+    fn has_control(&mut self) -> QueryResult<bool>;
+}
+
+/// A column as the application's `table!` declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeclaredColumn {
+    /// Its name in the database.
+    pub name: String,
+    /// Whether its SQL type is `Nullable`.
+    pub nullable: bool,
+}
+
+/// The SQL types of the columns that a `table!` declares: a tuple.
+pub trait DeclaredTypes {
+    /// Tells for each column, in their order, whether its SQL type is `Nullable`.
+    fn nullable() -> Vec<bool>;
+}
+
+fn is_nullable<ST: SqlType<IsNull: 'static>>() -> bool {
+    TypeId::of::<ST::IsNull>() == TypeId::of::<IsNullable>()
+}
+
+// For tuples of every length up to that of the list, which is as many columns as Diesel's largest tables have.
+const _: () = {
+    macro_rules! for_tuples {
+        () => {};
+        ($first:ident $($rest:ident)*) => {
+            impl<$first, $($rest),*> DeclaredTypes for ($first, $($rest,)*)
+            where
+                $first: SqlType<IsNull: 'static>,
+                $($rest: SqlType<IsNull: 'static>,)*
+            {
+                fn nullable() -> Vec<bool> {
+                    vec![
+                        is_nullable::<$first>(),
+                        $(is_nullable::<$rest>(),)*
+                    ]
+                }
+            }
+
+            for_tuples!($($rest)*);
+        };
+    }
+
+    for_tuples! {
+        T1 T2 T3 T4 T5 T6 T7 T8 T9 T10 T11 T12 T13 T14 T15 T16
+        T17 T18 T19 T20 T21 T22 T23 T24 T25 T26 T27 T28 T29 T30 T31 T32
+        T33 T34 T35 T36 T37 T38 T39 T40 T41 T42 T43 T44 T45 T46 T47 T48
+        T49 T50 T51 T52 T53 T54 T55 T56 T57 T58 T59 T60 T61 T62 T63 T64
+        T65 T66 T67 T68 T69 T70 T71 T72 T73 T74 T75 T76 T77 T78 T79 T80
+        T81 T82 T83 T84 T85 T86 T87 T88 T89 T90 T91 T92 T93 T94 T95 T96
+        T97 T98 T99 T100 T101 T102 T103 T104 T105 T106 T107 T108 T109 T110 T111 T112
+        T113 T114 T115 T116 T117 T118 T119 T120 T121 T122 T123 T124 T125 T126 T127 T128
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use diesel::sql_types::{BigInt, Nullable, Text};
+
+    use super::*;
+
+    #[test]
+    fn the_types_of_a_table_are_told_apart_in_their_order() {
+        assert_eq!(<(BigInt,)>::nullable(), [false]);
+        assert_eq!(<(BigInt, Nullable<Text>, Text)>::nullable(), [false, true, false]);
+    }
+}

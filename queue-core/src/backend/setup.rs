@@ -1,0 +1,152 @@
+//! A session: how it is prepared, how it is identified, and its notifications.
+
+use std::time::Duration;
+
+use diesel::Connection;
+use diesel::result::QueryResult;
+
+use super::schema::Target;
+
+/// The limits of a worker's session.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionLimits {
+    /// How long a statement waits for a lock.
+    pub lock_timeout: Duration,
+    /// How long the session may be idle inside a transaction: as long as a handler may take.
+    pub timeout: Duration,
+    /// How long one statement may take.
+    pub statement_timeout: Duration,
+    /// Whether attempts run on the session. On MySQL autocommit is off for them. It is on for the scout, whose probes
+    /// would otherwise leave a transaction open.
+    pub attempts: bool,
+}
+
+/// A session: how it is prepared, how it is identified, and its notifications.
+pub trait SessionSetup<DB = <Self as Connection>::Backend>: Connection {
+    /// Prepares a worker's private session and reads every setting back.
+    ///
+    /// # Errors
+    ///
+    /// If a statement fails, or a setting does not take effect; the text names the setting.
+    fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()>;
+
+    /// Returns the number by which the server knows this session, so that another session can end it. SQLite has none.
+    fn session_id(&mut self) -> QueryResult<Option<i64>>;
+
+    /// Returns a name for the database. By it the processes that use the database recognize each other's crash records.
+    fn database_name(&mut self) -> QueryResult<String>;
+
+    /// Returns an identity of the database's file, which changes if another file takes its place; `None` if the
+    /// database has no file of its own.
+    fn file_identity(&mut self) -> QueryResult<Option<(u64, u64)>> {
+        Ok(None)
+    }
+
+    /// Ends another session of the same user. The server rolls its transaction back.
+    fn end_session(&mut self, session: i64) -> QueryResult<()>;
+
+    /// Returns the account as a GRANT names it; `None` if there are no grants.
+    fn grantee(&mut self) -> QueryResult<Option<String>> {
+        Ok(None)
+    }
+
+    /// Tells whether a claim can pass over rows that others hold (`SKIP LOCKED`): MariaDB can from 10.6, MySQL from 8.0.1.
+    /// SQLite cannot, and need not: it has one writer.
+    fn skips_locked_rows(&mut self) -> QueryResult<bool>;
+
+    /// Listens on a notification channel of the database.
+    fn listen(&mut self, _channel: &str) -> QueryResult<()> {
+        Ok(())
+    }
+
+    /// Returns the channels with notifications since the last call, each once, without asking the server.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is lost.
+    fn notified(&mut self) -> QueryResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The settings of a session: how they are read and restored.
+pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
+    /// The settings as they were when the session was prepared. The default knows none, and restores none.
+    type Settings: Default + Send + 'static;
+
+    /// Whether a rollback to a savepoint undoes settings that were made after it.
+    const SETTINGS_ROLL_BACK: bool;
+
+    /// Reads the settings, outside any transaction.
+    fn read_settings(&mut self) -> QueryResult<Self::Settings>;
+
+    /// Restores the settings, inside a transaction or outside. `false`: some cannot be restored, so the session must
+    /// not be used again.
+    fn put_settings_back(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
+
+    /// Tells whether any setting has changed.
+    fn has_other_settings(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
+
+    /// Runs the statement that ends a handler's savepoint, restores the settings before or after it, and runs the
+    /// statement that may follow. `false`: some of the settings could not be restored.
+    fn end_handler(
+        &mut self,
+        end: &'static str,
+        then: Option<&'static str>,
+        settings: &Self::Settings,
+    ) -> QueryResult<bool>;
+}
+
+/// The lock of an exclusive queue, which processes one message at a time.
+pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
+    /// Takes the queue's lock without waiting. `false`: another session holds it. A session that already holds it gets
+    /// it again. The call must be in a transaction. The lock ends with that transaction or, on some databases, with
+    /// [`end_exclusion`](Self::end_exclusion) after it. The end of the session always ends it.
+    fn try_exclude(&mut self, target: &Target) -> QueryResult<bool>;
+
+    /// Returns the session that holds the lock, in words by which an operator finds it. `None`: this session, or none.
+    fn exclusion_holder(&mut self, _target: &Target) -> QueryResult<Option<String>> {
+        Ok(None)
+    }
+
+    /// Gives the lock back after the end of the transaction, if it outlives the transaction.
+    fn end_exclusion(&mut self, _target: &Target) -> QueryResult<()> {
+        Ok(())
+    }
+
+    /// Takes one of this number of places of a lane without waiting, and returns which. `None`: other sessions hold all
+    /// of them. The call must be in a transaction. The place ends with that transaction or, on some databases, with
+    /// [`leave_place`](Self::leave_place) after it. The end of the session always ends it.
+    fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>>;
+
+    /// Gives a place back after the end of the transaction, if it outlives the transaction.
+    fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
+        Ok(())
+    }
+}
+
+/// One of the places of a lane, as the session's lock names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The queue among those of its table.
+    pub(crate) queue: String,
+    /// The table.
+    pub(crate) table: String,
+    /// The lane among those of the queue.
+    pub(crate) lane: String,
+    /// How many places the lane has.
+    pub(crate) places: i64,
+}
+
+impl Place {
+    /// One of this number of places.
+    pub fn of(target: &Target, lane: &str, places: u32) -> Self {
+        Place {
+            queue: format!("queueable {}", target.columns.status),
+            table: target.table.to_string(),
+            lane: lane.to_owned(),
+            // The servers have fewer locks.
+            places: i64::from(places.min(i32::MAX.unsigned_abs())),
+        }
+    }
+}

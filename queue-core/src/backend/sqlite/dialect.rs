@@ -1,0 +1,110 @@
+//! SQLite's SQL, and how it stores times.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use chrono::format::{Item, StrftimeItems};
+use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
+use diesel::deserialize::{self, FromSql};
+use diesel::serialize::{self, IsNull, Output, ToSql};
+use diesel::sql_types::Timestamp;
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use crate::backend::connection::QueueBackend;
+use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
+
+/// The format in which times are written, parsed once. It has a fixed width, because SQLite compares times as text.
+static TIME_FORMAT: LazyLock<Vec<Item<'static>>> =
+    LazyLock::new(|| StrftimeItems::new("%Y-%m-%d %H:%M:%S%.3f").collect());
+
+impl TimeSql for Sqlite {
+    const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
+    const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
+        ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
+    // A text that is not a time is due at once: only its own row fails, while a null would stop the probe for every
+    // row.
+    const MICROSECONDS_UNTIL: (&'static str, &'static str) =
+        ("COALESCE(CAST((julianday(", ") - julianday('now')) * 86400000000.0 AS INTEGER), 0)");
+    // A Julian day is too coarse for microseconds, and just fine enough for the milliseconds in which times are
+    // written. SQLite also accepts numbers as times, and the word `now`.
+    const MICROSECONDS_SINCE_1970: &'static [&'static str] = &[
+        "(CAST(ROUND((julianday(CASE WHEN typeof(",
+        ") = 'text' AND ",
+        " GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][ T][0-9][0-9]:[0-9][0-9]*' THEN ",
+        " END) - 2440587.5) * 86400000.0) AS INTEGER) * 1000)",
+    ];
+}
+
+impl TextSql for Sqlite {
+    const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
+    // A column holds values of any type, and each type is quoted in its own way.
+    const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
+    const TEXT_FORM: TextForm = TextForm::HexOfLiteral;
+    const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
+}
+
+impl LaneSql for Sqlite {
+    const IS_IN_LANE: (&'static str, &'static str) = ("likelihood(", ", 0.0001)");
+
+    fn value_text(kind: ValueKind) -> &'static [&'static str] {
+        match kind {
+            ValueKind::Binary => &["HEX(", ")"],
+            ValueKind::Integer | ValueKind::Text | ValueKind::Uuid => &["CAST(", " AS TEXT)"],
+        }
+    }
+}
+
+impl LockSql for Sqlite {
+    // BEGIN IMMEDIATE holds the database's only write lock.
+    const CLAIM_LOCK: &'static str = "";
+    const ROW_LOCK: &'static str = "";
+    const ONE_WRITER: bool = true;
+}
+
+impl IndexSql for Sqlite {
+    const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
+    const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("+", " = ");
+}
+
+impl ChangeSql for Sqlite {}
+
+impl RoundTrips for Sqlite {
+    const FINISHES_AT_ONCE: bool = false;
+    const COMMITS_AND_BEGINS: bool = false;
+}
+
+impl QueueBackend for Sqlite {
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    type First = SqliteConnection;
+    type Last = SqliteConnection;
+}
+
+impl FromSql<TimestampUtc, Sqlite> for crate::row::Instant {
+    fn from_sql(value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        <NaiveDateTime as FromSql<Timestamp, Sqlite>>::from_sql(value).map(|time| time.and_utc().into())
+    }
+}
+
+impl FromSql<TimestampUtc, Sqlite> for DueTime {
+    fn from_sql(mut value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+        let text = value.read_text().to_owned();
+        let time = <crate::row::Instant as FromSql<TimestampUtc, Sqlite>>::from_sql(value)?;
+        Ok(DueTime { is_exact: time.format_with_items(TIME_FORMAT.iter()).to_string() == text, ..DueTime::exact(time) })
+    }
+}
+
+impl ToSql<TimestampUtc, Sqlite> for DateTime<Utc> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        if !(0..=9999).contains(&self.year()) {
+            return Err(
+                format!("the time {self} is outside the years 0 to 9999 that SQLite's time functions know").into()
+            );
+        }
+        out.set_value(self.format_with_items(TIME_FORMAT.iter()).to_string());
+        Ok(IsNull::No)
+    }
+}
+
+crate::backend::statement::captured_on!(Sqlite);

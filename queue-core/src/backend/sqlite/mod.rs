@@ -1,0 +1,6 @@
+//! SQLite.
+
+mod dialect;
+mod schema;
+mod session;
+mod trigger;

@@ -1,0 +1,262 @@
+//! A session on SQLite: its settings, its transactions, and the settings that a handler may change.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::{AnsiTransactionManager, SimpleConnection};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::sql_types::{BigInt, Text};
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, message_of};
+use crate::backend::schema::Target;
+use crate::backend::setup::{Exclusion, SessionLimits, SessionSettings, SessionSetup};
+use crate::backend::transactions::{OneRoundTrip, Transactions, in_own_transaction};
+use crate::error::refused;
+
+use diesel::prelude::*;
+
+impl SessionSetup for SqliteConnection {
+    fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
+        // The busy timeout first: switching to WAL takes a lock.
+        self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_timeout.as_millis()))?;
+        let busy_timeout: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
+        if u128::try_from(busy_timeout) != Ok(limits.lock_timeout.as_millis()) {
+            return Err(refused(format!("the session's busy_timeout is {busy_timeout} after it was set")));
+        }
+        let journal = journal_in_wal(self, limits.lock_timeout)?;
+        if journal != "wal" {
+            return Err(refused(format!(
+                "the database's journal_mode is {journal}, expected wal; a queue needs a file that several connections share"
+            )));
+        }
+        Ok(())
+    }
+
+    fn session_id(&mut self) -> QueryResult<Option<i64>> {
+        Ok(None)
+    }
+
+    fn database_name(&mut self) -> QueryResult<String> {
+        let file = "(SELECT file FROM pragma_database_list WHERE name = 'main')";
+        diesel::select(diesel::dsl::sql::<Text>(file)).get_result(self)
+    }
+
+    fn file_identity(&mut self) -> QueryResult<Option<(u64, u64)>> {
+        // While a file is being replaced, there may be none for a moment.
+        self.database_name().map(|file| identity(Path::new(&file)))
+    }
+
+    fn end_session(&mut self, _session: i64) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn skips_locked_rows(&mut self) -> QueryResult<bool> {
+        Ok(false)
+    }
+}
+
+impl Transactions for SqliteConnection {
+    fn begin(&mut self) -> QueryResult<()> {
+        // A deferred transaction that becomes a writer fails at once if another connection wrote meanwhile, whatever
+        // the busy timeout.
+        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
+    }
+
+    fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {
+        // The only wait is the one for BEGIN, so there are no deadlocks.
+        self.begin()
+    }
+
+    fn commit_and_begin(&mut self) -> QueryResult<()> {
+        // The next transaction would take the only write lock, whether there is work for it or not.
+        Err(refused("SQLite commits and begins one by one".to_owned()))
+    }
+
+    fn with_lock_wait<T>(
+        &mut self,
+        wait: Duration,
+        change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        let before: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
+        self.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis().clamp(1, i32::MAX as u128)))?;
+        let begin =
+            |connection: &mut Self| AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN IMMEDIATE");
+        let changed = in_own_transaction(self, begin, change);
+        self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
+        changed
+    }
+}
+
+impl OneRoundTrip for SqliteConnection {}
+
+impl ErrorClasses for SqliteConnection {
+    fn refuses_writes(error: &Error) -> bool {
+        message_of(error) == Some("attempt to write a readonly database")
+    }
+
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
+                ErrorClass::ConnectionLost
+            }
+            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            _ => ErrorClass::Other,
+        }
+    }
+}
+
+impl Exclusion for SqliteConnection {
+    fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
+        // BEGIN IMMEDIATE holds the database's only write lock.
+        Ok(true)
+    }
+
+    fn take_place(&mut self, _target: &Target, _lane: &str, _places: u32) -> QueryResult<Option<u32>> {
+        // BEGIN IMMEDIATE holds the database's only write lock.
+        Ok(Some(0))
+    }
+}
+
+impl QueueConnection for SqliteConnection {}
+
+/// Diesel passes on only the message, not the code.
+fn classify_message(message: &str) -> ErrorClass {
+    match message {
+        "database is locked" | "database table is locked" | "database schema has changed" => ErrorClass::Conflict,
+        "database or disk is full" => ErrorClass::NoRoom,
+        // This comes from connections of one process that share a cache, and includes the table's name.
+        message if message.starts_with("database table is locked: ") => ErrorClass::Conflict,
+        message if message.starts_with("database schema is locked: ") => ErrorClass::Conflict,
+        _ => ErrorClass::Other,
+    }
+}
+
+#[cfg(unix)]
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+
+    std::fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Without Unix an open file cannot be replaced.
+#[cfg(not(unix))]
+fn identity(_file: &Path) -> Option<(u64, u64)> {
+    None
+}
+
+/// Switches the database to WAL, which stays with the file, and returns the journal mode that it has now.
+///
+/// The switch needs exclusive access to the file for a moment, and does not always respect the busy timeout.
+fn journal_in_wal(connection: &mut SqliteConnection, patience: Duration) -> QueryResult<String> {
+    let started = Instant::now();
+    loop {
+        let journal = diesel::select(diesel::dsl::sql::<Text>("(SELECT journal_mode FROM pragma_journal_mode)"))
+            .get_result::<String>(connection)?;
+        if journal == "wal" || journal == "memory" {
+            return Ok(journal);
+        }
+        match connection.batch_execute("PRAGMA journal_mode = WAL") {
+            Err(error) if SqliteConnection::classify(&error) != ErrorClass::Conflict => return Err(error),
+            Err(error) if started.elapsed() > patience => return Err(error),
+            _ if started.elapsed() > patience => return Ok(journal),
+            _ => thread::sleep(Duration::from_millis(fastrand::u64(1..20))),
+        }
+    }
+}
+
+fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
+    diesel::select(diesel::dsl::sql::<BigInt>(sql)).get_result(connection)
+}
+
+/// The pragmas that take effect inside a transaction, and that change what a later transaction writes. (`foreign_keys`,
+/// `synchronous` and `journal_mode` cannot be changed there.) SQLite prepares the statement anew for each read of a
+/// pragma.
+const PRAGMAS: [&str; 3] = ["query_only", "ignore_check_constraints", "recursive_triggers"];
+
+/// The pragmas' values, and the busy timeout.
+#[derive(Default)]
+pub struct SqliteSettings {
+    pragmas: Option<[i64; PRAGMAS.len()]>,
+    busy_timeout: Option<i64>,
+}
+
+impl SessionSettings for SqliteConnection {
+    type Settings = SqliteSettings;
+
+    const SETTINGS_ROLL_BACK: bool = false;
+
+    fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
+        let busy_timeout = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
+        Ok(SqliteSettings { pragmas: Some(read_all(self)?), busy_timeout: Some(busy_timeout) })
+    }
+
+    fn put_settings_back(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
+        if let Some(pragmas) = settings.pragmas {
+            for ((found, value), name) in read_all(self)?.into_iter().zip(pragmas).zip(PRAGMAS) {
+                // Setting one makes SQLite prepare every statement anew.
+                if found != value {
+                    self.batch_execute(&format!("PRAGMA {name} = {value}"))?;
+                }
+            }
+        }
+        if let Some(busy_timeout) = settings.busy_timeout {
+            self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
+        }
+        Ok(true)
+    }
+
+    fn has_other_settings(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
+        if let Some(pragmas) = settings.pragmas
+            && read_all(self)? != pragmas
+        {
+            return Ok(true);
+        }
+        // It is not the result of a statement.
+        if let Some(busy_timeout) = settings.busy_timeout {
+            self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
+        }
+        Ok(false)
+    }
+
+    fn end_handler(
+        &mut self,
+        end: &'static str,
+        then: Option<&'static str>,
+        settings: &SqliteSettings,
+    ) -> QueryResult<bool> {
+        self.batch_execute(end)?;
+        let is_as_it_was = self.put_settings_back(settings)?;
+        then.map_or(Ok(()), |then| self.batch_execute(then))?;
+        Ok(is_as_it_was)
+    }
+}
+
+fn read_all(connection: &mut SqliteConnection) -> QueryResult<[i64; PRAGMAS.len()]> {
+    Ok([
+        ReadPragma::<0>.get_result(connection)?,
+        ReadPragma::<1>.get_result(connection)?,
+        ReadPragma::<2>.get_result(connection)?,
+    ])
+}
+
+/// One of the pragmas as a statement that is prepared once.
+#[derive(QueryId)]
+struct ReadPragma<const PLACE: usize>;
+
+impl<const PLACE: usize> QueryFragment<Sqlite> for ReadPragma<PLACE> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        out.push_sql("PRAGMA ");
+        out.push_sql(PRAGMAS[PLACE]);
+        Ok(())
+    }
+}
+
+impl<const PLACE: usize> Query for ReadPragma<PLACE> {
+    type SqlType = BigInt;
+}
+
+impl<C, const PLACE: usize> RunQueryDsl<C> for ReadPragma<PLACE> {}
