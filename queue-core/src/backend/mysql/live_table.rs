@@ -5,7 +5,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
 use crate::backend::schema::{
-    ArchiveSchema, LiveColumn, LiveTable, MARK, OtherKind, StoredColumn, TableName, Target, UniqueColumn, patiently,
+    ArchiveSchema, LiveColumn, LiveTable, MARK, OtherKind, TableName, Target, UniqueColumn, patiently,
 };
 
 use diesel::prelude::*;
@@ -45,20 +45,24 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
         })
     }
 
-    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+    fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>> {
         // The casts: MySQL 8 declares these columns with types of its own.
         diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
              CAST(CASE WHEN DATA_TYPE = 'datetime' AND DATETIME_PRECISION < 6 THEN CONCAT('datetime(', DATETIME_PRECISION, ')') \
              WHEN DATA_TYPE LIKE '%text' AND CHARACTER_SET_NAME <> 'utf8mb4' \
              THEN CONCAT(DATA_TYPE, ' character set ', CHARACTER_SET_NAME) ELSE DATA_TYPE END AS CHAR) AS data_type, \
+             CAST(COALESCE(CONCAT(COLUMN_TYPE, ' CHARACTER SET ', CHARACTER_SET_NAME), COLUMN_TYPE) AS CHAR) AS whole_type, \
              IS_NULLABLE = 'YES' AS nullable, CAST(COLUMN_DEFAULT AS CHAR) AS default_value, \
-             CAST(CHARACTER_MAXIMUM_LENGTH AS SIGNED) AS length, COLUMN_COMMENT LIKE CONCAT(?, '%') AS marked \
-             FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+             COLUMN_DEFAULT IS NOT NULL OR EXTRA LIKE '%auto_increment%' AS has_default, \
+             CAST(CHARACTER_MAXIMUM_LENGTH AS SIGNED) AS length, COLUMN_COMMENT LIKE CONCAT(?, '%') AS marked, \
+             COALESCE(LENGTH(GENERATION_EXPRESSION), 0) > 0 AS computed \
+             FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? \
+             ORDER BY ORDINAL_POSITION",
         )
         .bind::<Text, _>(MARK)
-        .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
-        .bind::<Text, _>(&target.table.name)
+        .bind::<Nullable<Text>, _>(table.schema.as_deref())
+        .bind::<Text, _>(&table.name)
         .load(self)
     }
 
@@ -74,21 +78,6 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
 }
 
 impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
-    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
-        diesel::sql_query(
-            "SELECT CAST(COLUMN_NAME AS CHAR) AS name, \
-             CAST(COALESCE(CONCAT(COLUMN_TYPE, ' CHARACTER SET ', CHARACTER_SET_NAME), COLUMN_TYPE) AS CHAR) AS sql_type, \
-             IS_NULLABLE = 'YES' AS nullable, \
-             COLUMN_DEFAULT IS NOT NULL OR EXTRA LIKE '%auto_increment%' AS has_default, \
-             COALESCE(LENGTH(GENERATION_EXPRESSION), 0) > 0 AS computed \
-             FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? \
-             ORDER BY ORDINAL_POSITION",
-        )
-        .bind::<Nullable<Text>, _>(table.schema.as_deref())
-        .bind::<Text, _>(&table.name)
-        .load(self)
-    }
-
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
         diesel::sql_query(
             "SELECT CAST(INDEX_NAME AS CHAR) AS index_name, CAST(COLUMN_NAME AS CHAR) AS column_name, \
@@ -101,7 +90,7 @@ impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
         .load(self)
     }
 
-    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
+    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[LiveColumn]>) -> Vec<String> {
         let keys = archive.quoted_all(&target.key);
         let copied = match columns {
             None => "*".to_owned(),

@@ -7,8 +7,8 @@ use diesel::sql_types::{BigInt, Bool, Text};
 use super::clients::PgSession;
 use super::settings::Setting;
 use crate::backend::schema::{
-    ArchiveSchema, LiveColumn, LiveTable, MARK, OtherKind, StoredColumn, TableName, Target, UniqueColumn, finding,
-    needed_columns, patiently,
+    ArchiveSchema, LiveColumn, LiveTable, MARK, OtherKind, TableName, Target, UniqueColumn, finding, needed_columns,
+    patiently,
 };
 use crate::backend::statement::One;
 use crate::error::Finding;
@@ -39,20 +39,25 @@ impl<C: PgSession> LiveTable<Pg> for C {
         })
     }
 
-    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-        let mut live: Vec<LiveColumn> = diesel::sql_query(
-            "SELECT attname::text AS name, NOT attnotnull AS nullable, \
+    fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>> {
+        diesel::sql_query(
+            "SELECT attname::text AS name, NOT attnotnull AS nullable, format_type(atttypid, atttypmod) AS whole_type, \
+             atthasdef OR attidentity <> '' AS has_default, attgenerated <> '' AS computed, \
              format_type(atttypid, CASE WHEN atttypid = 'timestamptz'::regtype AND atttypmod < 6 \
              THEN NULLIF(atttypmod, -1) END) AS data_type, \
              pg_get_expr(d.adbin, d.adrelid) AS default_value, \
              CASE WHEN atttypid = 'varchar'::regtype AND atttypmod > 4 THEN atttypmod - 4 END::bigint AS length, \
              COALESCE(starts_with(col_description(attrelid, attnum), $2), false) AS marked FROM pg_attribute \
              LEFT JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum \
-             WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+             WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         )
-        .bind::<Text, _>(target.table.to_string())
+        .bind::<Text, _>(table.to_string())
         .bind::<Text, _>(MARK)
-        .load(self)?;
+        .load(self)
+    }
+
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+        let mut live = self.columns(&target.table)?;
         // On other databases `Status` is `status`; here it is another column.
         let needed = needed_columns::<Self>(target);
         live.retain(|live| {
@@ -86,16 +91,6 @@ pub(crate) fn in_transaction(connection: &mut impl PgSession) -> bool {
 }
 
 impl<C: PgSession> ArchiveSchema<Pg> for C {
-    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
-        diesel::sql_query(
-            "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS sql_type, NOT attnotnull AS nullable, \
-             atthasdef OR attidentity <> '' AS has_default, attgenerated <> '' AS computed \
-             FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-        )
-        .bind::<Text, _>(table.to_string())
-        .load(self)
-    }
-
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
         diesel::sql_query(
             "SELECT c.relname::text AS index_name, a.attname::text AS column_name, \
@@ -109,7 +104,7 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
         .load(self)
     }
 
-    fn create_archive(target: &Target, archive: &TableName, _columns: Option<&[StoredColumn]>) -> Vec<String> {
+    fn create_archive(target: &Target, archive: &TableName, _columns: Option<&[LiveColumn]>) -> Vec<String> {
         // This copies the columns with their types, NOT NULL and generated expressions. It copies no indexes, defaults
         // or foreign keys.
         vec![format!(

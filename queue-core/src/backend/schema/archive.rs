@@ -6,28 +6,11 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{Bool, Nullable, Text};
 
-use super::live_table::{LiveTable, until_done};
+use super::live_table::{LiveColumn, LiveTable, until_done};
 use super::table_name::TableName;
 use super::target::{Step, Target, finding};
 use crate::error::{Finding, refused};
 use crate::row::OnFinish;
-
-/// A column of any table.
-#[derive(QueryableByName)]
-pub(crate) struct StoredColumn {
-    #[diesel(sql_type = Text)]
-    pub(crate) name: String,
-    /// The whole type, as DDL writes it.
-    #[diesel(sql_type = Text)]
-    pub(crate) sql_type: String,
-    #[diesel(sql_type = Bool)]
-    pub(crate) nullable: bool,
-    #[diesel(sql_type = Bool)]
-    pub(crate) has_default: bool,
-    /// Whether it is generated from other columns.
-    #[diesel(sql_type = Bool)]
-    pub(crate) computed: bool,
-}
 
 /// A column of a unique index.
 #[derive(QueryableByName)]
@@ -45,15 +28,12 @@ pub(crate) struct UniqueColumn {
 
 /// A database's answers about archives.
 pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB> {
-    /// Returns the columns of a table in their order; none if there is no such table.
-    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>>;
-
     /// Returns the columns of a table's unique indexes, those of each one together.
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>>;
 
     /// Writes the statements that create an archive. A script does not know the live table's columns, so it gets the
     /// statements that come closest.
-    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String>;
+    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[LiveColumn]>) -> Vec<String>;
 
     /// Runs the statement that creates an archive.
     fn run_ddl(&mut self, ddl: &str) -> QueryResult<()> {
@@ -94,9 +74,9 @@ pub(crate) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Quer
     for archive in archives(target) {
         until_done(
             connection,
-            |connection| Ok(connection.table_columns(&archive)?.is_empty().then_some(())),
+            |connection| Ok(connection.columns(&archive)?.is_empty().then_some(())),
             |connection, ()| {
-                let columns = connection.table_columns(&target.table)?;
+                let columns = connection.columns(&target.table)?;
                 let statements = A::create_archive(target, &archive, Some(&columns));
                 statements.iter().try_for_each(|statement| connection.run_ddl(statement))
             },
@@ -107,7 +87,7 @@ pub(crate) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Quer
 
 /// Returns the columns of a table that are not generated from others.
 pub(crate) fn copied_columns<A: ArchiveSchema>(connection: &mut A, table: &TableName) -> QueryResult<Vec<String>> {
-    let columns = connection.table_columns(table)?;
+    let columns = connection.columns(table)?;
     if columns.is_empty() {
         return Err(refused(format!("there is no table {table}, or it cannot be read")));
     }
@@ -121,7 +101,7 @@ pub(crate) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Qu
     if archives.is_empty() {
         return Ok(findings);
     }
-    let live = connection.table_columns(&target.table)?;
+    let live = connection.columns(&target.table)?;
     if live.is_empty() {
         return Ok(findings);
     }
@@ -131,7 +111,7 @@ pub(crate) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Qu
             findings.push(finding(target, format!("the table {archive} cannot be its own archive"), mend));
             continue;
         }
-        let stored = connection.table_columns(&archive)?;
+        let stored = connection.columns(&archive)?;
         if stored.is_empty() {
             let mend = A::create_archive(target, &archive, Some(&live)).join("; ");
             findings.push(finding(target, format!("there is no archive {archive}"), mend));
@@ -146,27 +126,27 @@ pub(crate) fn check<A: ArchiveSchema>(connection: &mut A, target: &Target) -> Qu
 fn compare<A: ArchiveSchema>(
     target: &Target,
     archive: &TableName,
-    live: &[StoredColumn],
-    stored: &[StoredColumn],
+    live: &[LiveColumn],
+    stored: &[LiveColumn],
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut found = |problem: String, mend: String| findings.push(finding(target, problem, mend));
     let is_key = |name: &str| target.key.iter().any(|key| key.eq_ignore_ascii_case(name));
-    for StoredColumn { name, sql_type, nullable, .. } in live.iter().filter(|column| !column.computed) {
-        let retyped = || A::retype(archive, name, sql_type);
+    for LiveColumn { name, whole_type, nullable, .. } in live.iter().filter(|column| !column.computed) {
+        let retyped = || A::retype(archive, name, whole_type);
         match stored.iter().find(|column| column.name.eq_ignore_ascii_case(name)) {
             None => found(
                 format!("the archive {archive} has no column {name}, which its rows have"),
-                format!("ALTER TABLE {archive} ADD COLUMN {} {sql_type}", archive.quoted(name)),
+                format!("ALTER TABLE {archive} ADD COLUMN {} {whole_type}", archive.quoted(name)),
             ),
             Some(column) if column.computed => found(
                 format!("the column {name} of the archive {archive} is computed and takes no value"),
-                format!("replace it by a plain column of type {sql_type}"),
+                format!("replace it by a plain column of type {whole_type}"),
             ),
-            Some(column) if !A::same_type(sql_type, &column.sql_type) => {
-                let other = &column.sql_type;
+            Some(column) if !A::same_type(whole_type, &column.whole_type) => {
+                let other = &column.whole_type;
                 found(
-                    format!("the column {name} of the archive {archive} is of type {other}, expected {sql_type}"),
+                    format!("the column {name} of the archive {archive} is of type {other}, expected {whole_type}"),
                     retyped(),
                 );
             }
@@ -179,14 +159,14 @@ fn compare<A: ArchiveSchema>(
             Some(_) => {}
         }
     }
-    for StoredColumn { name, sql_type, nullable, has_default, computed } in stored {
+    for LiveColumn { name, whole_type, nullable, has_default, computed, .. } in stored {
         let is_copied = live.iter().any(|column| !column.computed && column.name.eq_ignore_ascii_case(name));
         if !is_copied && !nullable && !has_default && !computed && !is_key(name) {
             found(
                 format!(
                     "the column {name} of the archive {archive} is NOT NULL without a default, and its rows have none"
                 ),
-                A::retype(archive, name, sql_type),
+                A::retype(archive, name, whole_type),
             );
         }
     }

@@ -27,7 +27,7 @@ impl<DB: Backend> QueryFragment<DB> for Named {
 /// Returns the names of the columns that the control table lacks; `None` if there is no such table.
 pub(crate) fn lacking<D: Ddl>(connection: &mut D) -> QueryResult<Option<Vec<&'static str>>> {
     let table = TableName::of(&Named(CONTROL_TABLE), &D::Backend::default())?;
-    let live = connection.table_columns(&table)?;
+    let live = connection.columns(&table)?;
     let is_there = |name: &&str| live.iter().any(|column| column.name.eq_ignore_ascii_case(name));
     Ok((!live.is_empty()).then(|| CONTROL_COLUMNS.into_iter().filter(|name| !is_there(name)).collect()))
 }

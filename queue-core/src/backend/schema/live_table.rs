@@ -8,6 +8,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
+use super::table_name::TableName;
 use super::target::{Step, Target};
 use crate::backend::connection::{ErrorClass, ErrorClasses, QueueBackend};
 use crate::error::refused;
@@ -18,27 +19,37 @@ use crate::error::refused;
 /// own.
 pub(crate) const MARK: &str = "queueable: a column of the queue";
 
-/// A column of the live table.
+/// A column of a table, as the catalogue has it.
 #[derive(QueryableByName)]
 pub(crate) struct LiveColumn {
     #[diesel(sql_type = Text)]
     pub(crate) name: String,
+    /// The type by which the queue recognizes its columns.
     #[diesel(sql_type = Text)]
     pub(crate) data_type: String,
+    /// The whole type, as DDL writes it.
+    #[diesel(sql_type = Text)]
+    pub(crate) whole_type: String,
     #[diesel(sql_type = Bool)]
     pub(crate) nullable: bool,
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) default_value: Option<String>,
+    /// Whether an insert may leave it out although it is not null.
+    #[diesel(sql_type = Bool)]
+    pub(crate) has_default: bool,
     /// The number of characters that a text in it can have; `None`: its type has no limit.
     #[diesel(sql_type = Nullable<BigInt>)]
     pub(crate) length: Option<i64>,
     /// Whether it bears the queue's [`MARK`].
     #[diesel(sql_type = Bool)]
     pub(crate) marked: bool,
+    /// Whether it is generated from other columns.
+    #[diesel(sql_type = Bool)]
+    pub(crate) computed: bool,
 }
 
 impl LiveColumn {
-    /// Returns the type as DDL writes it.
+    /// Returns the type for people.
     pub(crate) fn sql_type(&self) -> String {
         let sql_type = self.data_type.to_ascii_lowercase();
         match self.length {
@@ -96,8 +107,13 @@ pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backe
     /// Says what stands under the table's name, if it is no table that can have a queue.
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>>;
 
-    /// Returns the columns of the table; none if there is no such table.
-    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>>;
+    /// Returns the columns of a table in their order; none if there is no such table.
+    fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>>;
+
+    /// Returns those columns of the queue's table that may be the queue's.
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+        self.columns(&target.table)
+    }
 
     /// Runs DDL that needs the table's strongest lock, without keeping other sessions waiting for long.
     fn alter(&mut self, ddl: &str) -> QueryResult<()>;

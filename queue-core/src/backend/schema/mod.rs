@@ -29,7 +29,7 @@ pub(crate) use self::target::{index_of, lane_index_of, ordered_index_of, pending
 // The traits that a database implements, and what it does so with.
 #[allow(unused_imports, reason = "no database needs all of it")]
 pub(crate) use self::{
-    archive::{ArchiveSchema, StoredColumn, UniqueColumn},
+    archive::{ArchiveSchema, UniqueColumn},
     bystanders::{compares_nothing, has_no_columns, with_columns},
     columns::{ColumnType, Ddl, NeededColumn, Types, needed_columns},
     index::{Index, KeyOrder, indexes},

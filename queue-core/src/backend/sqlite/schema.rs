@@ -5,8 +5,8 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::schema::{
-    ArchiveSchema, ColumnType, Ddl, Index, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step, StoredColumn,
-    TableName, Target, Triggers, Types, UniqueColumn, indexes,
+    ArchiveSchema, ColumnType, Ddl, Index, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step, TableName,
+    Target, Triggers, Types, UniqueColumn, indexes,
 };
 use crate::backend::statement::One;
 
@@ -35,20 +35,26 @@ impl LiveTable for SqliteConnection {
         })
     }
 
-    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+    fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>> {
         // Of a table, SQLite keeps the statements themselves, with their comments. A renamed column is in other quotes.
         diesel::sql_query(format!(
-            "SELECT c.name, c.type AS data_type, c.\"notnull\" = 0 AS nullable, c.dflt_value AS default_value, \
-             NULL AS length, COALESCE(instr(m.sql, '`' || replace(c.name, '`', '``') || '` ' || ?3) > 0 \
+            "SELECT c.name, c.type AS data_type, c.type AS whole_type, c.\"notnull\" = 0 AS nullable, \
+             c.dflt_value AS default_value, c.dflt_value IS NOT NULL AS has_default, c.hidden <> 0 AS computed, NULL AS length, COALESCE(instr(m.sql, '`' || replace(c.name, '`', '``') || '` ' || ?3) > 0 \
              OR instr(m.sql, '\"' || replace(c.name, '\"', '\"\"') || '\" ' || ?3) > 0, 0) AS marked \
-             FROM pragma_table_info(?1, ?2) AS c \
+             FROM pragma_table_xinfo(?1, ?2) AS c \
              LEFT JOIN {} AS m ON m.type = 'table' AND m.name = ?1 COLLATE NOCASE",
-            target.table.sibling("sqlite_master")
+            table.sibling("sqlite_master")
         ))
-        .bind::<Text, _>(&target.table.name)
-        .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+        .bind::<Text, _>(&table.name)
+        .bind::<Text, _>(database_of(table))
         .bind::<Text, _>(comment())
         .load(self)
+    }
+
+    fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
+        let mut live = self.columns(&target.table)?;
+        live.retain(|column| !column.computed);
+        Ok(live)
     }
 
     fn alter(&mut self, ddl: &str) -> QueryResult<()> {
@@ -170,7 +176,7 @@ fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &I
         diesel::sql_query("SELECT MAX(seqno = 0 AND name = ? COLLATE NOCASE) AS usable FROM pragma_index_info(?, ?)")
             .bind::<Text, _>(index.first())
             .bind::<Text, _>(&index.name)
-            .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+            .bind::<Text, _>(database_of(&target.table))
             .get_result(connection)?;
     match found.0 {
         Some(usable) => Ok(Some(usable != 0)),
@@ -194,7 +200,7 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
          AND (l.partial = 0 OR substr(replace(replace(m.sql, '`', ''), '\"', ''), -length(?4)) = ?4 COLLATE NOCASE)) AS same",
     )
     .bind::<Text, _>(&target.table.name)
-    .bind::<Text, _>(target.table.schema.as_deref().unwrap_or("main"))
+    .bind::<Text, _>(database_of(&target.table))
     .bind::<Text, _>(format!("{} 0 BINARY", index.first()))
     .bind::<Text, _>(format!(" WHERE {} IS NOT NULL", target.columns.next_attempt_time))
     .get_result(connection)?;
@@ -202,28 +208,18 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
 }
 
 impl ArchiveSchema for SqliteConnection {
-    fn table_columns(&mut self, table: &TableName) -> QueryResult<Vec<StoredColumn>> {
-        diesel::sql_query(
-            "SELECT name, type AS sql_type, \"notnull\" = 0 AS nullable, dflt_value IS NOT NULL AS has_default, \
-             hidden <> 0 AS computed FROM pragma_table_xinfo(?, ?)",
-        )
-        .bind::<Text, _>(&table.name)
-        .bind::<Text, _>(schema(table))
-        .load(self)
-    }
-
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
         diesel::sql_query(
             "SELECT l.name AS index_name, i.name AS column_name, l.origin <> 'c' AS is_constraint \
              FROM pragma_index_list(?, ?) l, pragma_index_info(l.name, ?) i WHERE l.\"unique\" = 1",
         )
         .bind::<Text, _>(&table.name)
-        .bind::<Text, _>(schema(table))
-        .bind::<Text, _>(schema(table))
+        .bind::<Text, _>(database_of(table))
+        .bind::<Text, _>(database_of(table))
         .load(self)
     }
 
-    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[StoredColumn]>) -> Vec<String> {
+    fn create_archive(target: &Target, archive: &TableName, columns: Option<&[LiveColumn]>) -> Vec<String> {
         let keys = archive.quoted_all(&target.key);
         let Some(columns) = columns else {
             let index = archive.sibling(&format!("{}_key", archive.name));
@@ -235,8 +231,8 @@ impl ArchiveSchema for SqliteConnection {
         let mut lines: Vec<_> = columns
             .iter()
             .filter(|column| !column.computed)
-            .map(|StoredColumn { name, sql_type, nullable, .. }| {
-                format!("{} {sql_type}{}", archive.quoted(name), if *nullable { "" } else { " NOT NULL" })
+            .map(|LiveColumn { name, whole_type, nullable, .. }| {
+                format!("{} {whole_type}{}", archive.quoted(name), if *nullable { "" } else { " NOT NULL" })
             })
             .collect();
         lines.push(format!("PRIMARY KEY ({keys})"));
@@ -269,7 +265,8 @@ impl ArchiveSchema for SqliteConnection {
     }
 }
 
-fn schema(table: &TableName) -> &str {
+/// Returns the name of the attached database that has the table.
+pub(super) fn database_of(table: &TableName) -> &str {
     table.schema.as_deref().unwrap_or("main")
 }
 

@@ -4,11 +4,11 @@
 use diesel::sql_types::Text;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::schema::database_of;
 use crate::backend::dialect::TimeSql;
 use crate::backend::schema::{
-    LiveTrigger, Rerun, Target, Trigger, Triggers, has_no_columns, trigger_name, with_columns,
+    LiveTable, LiveTrigger, Rerun, Target, Trigger, Triggers, find_column, has_no_columns, trigger_name, with_columns,
 };
-use crate::backend::statement::One;
 
 use diesel::prelude::*;
 
@@ -21,7 +21,7 @@ impl Triggers for SqliteConnection {
 
     fn live_triggers(&mut self, target: &Target) -> QueryResult<Vec<LiveTrigger>> {
         let table = &target.table;
-        let schema = table.quoted(table.schema.as_deref().unwrap_or("main"));
+        let schema = table.quoted(database_of(table));
         let select = format!(
             "SELECT name, sql AS at_update FROM {schema}.sqlite_master WHERE type = 'trigger' \
              AND tbl_name = ? COLLATE NOCASE ORDER BY name"
@@ -46,12 +46,8 @@ impl Triggers for SqliteConnection {
     fn unseen(&mut self, target: &Target) -> QueryResult<Option<(String, String)>> {
         let Some(rerun) = target.options.rerun_on_change else { return Ok(None) };
         let table = &target.table;
-        let generated: Vec<One<Text, String>> =
-            diesel::sql_query("SELECT name FROM pragma_table_xinfo(?, ?) WHERE hidden IN (2, 3)")
-                .bind::<Text, _>(&table.name)
-                .bind::<Text, _>(table.schema.as_deref().unwrap_or("main"))
-                .load(self)?;
-        let is_generated = |column: &&&str| generated.iter().any(|found| found.0.eq_ignore_ascii_case(column));
+        let live = self.columns(table)?;
+        let is_generated = |column: &&&str| find_column(&live, column).is_some_and(|found| found.computed);
         Ok(rerun.columns.iter().find(is_generated).map(|column| {
             let problem = format!(
                 "the column {column} of the table {table} is generated, and SQLite tells nobody of its changes"
