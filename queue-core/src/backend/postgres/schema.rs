@@ -218,10 +218,10 @@ fn lacking(
 fn build_index(connection: &mut impl PgSession, target: &Target, index: &Index, concurrently: &str) -> QueryResult<()> {
     until_done(
         connection,
-        |connection| Ok(Some(lacking(connection, target, index, concurrently)?).filter(|lacking| !lacking.is_empty())),
-        |connection, lacking| match concurrently {
-            "" => connection.alter(&lacking[0]),
-            _ => connection.batch_execute(&lacking[0]),
+        |connection| lacking(connection, target, index, concurrently),
+        |connection, statement| match concurrently {
+            "" => connection.alter(statement),
+            _ => connection.batch_execute(statement),
         },
     )
 }

@@ -72,15 +72,11 @@ pub(crate) fn step<A: ArchiveSchema>(target: &Target) -> Option<Step> {
 /// Creates the archives that are missing.
 pub(crate) fn add<A: ArchiveSchema>(connection: &mut A, target: &Target) -> QueryResult<()> {
     for archive in archives(target) {
-        until_done(
-            connection,
-            |connection| Ok(connection.columns(&archive)?.is_empty().then_some(())),
-            |connection, ()| {
-                let columns = connection.columns(&target.table)?;
-                let statements = A::create_archive(target, &archive, Some(&columns));
-                statements.iter().try_for_each(|statement| connection.run_ddl(statement))
-            },
-        )?;
+        let left_to_do = |connection: &mut A| match connection.columns(&archive)?.is_empty() {
+            true => Ok(A::create_archive(target, &archive, Some(&connection.columns(&target.table)?))),
+            false => Ok(Vec::new()),
+        };
+        until_done(connection, left_to_do, A::run_ddl)?;
     }
     Ok(())
 }

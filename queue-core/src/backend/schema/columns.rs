@@ -62,13 +62,9 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
 
     /// Builds the indexes that are missing.
     fn add_indexes(&mut self, target: &Target) -> QueryResult<()> {
-        indexes::<Self::Backend>(target).iter().try_for_each(|index| {
-            until_done(
-                self,
-                |connection| Ok(Some(connection.lacking(target, index)?).filter(|lacking| !lacking.is_empty())),
-                |connection, lacking| connection.alter(&lacking[0]),
-            )
-        })
+        indexes::<Self::Backend>(target)
+            .iter()
+            .try_for_each(|index| until_done(self, |connection| connection.lacking(target, index), Self::alter))
     }
 
     /// Drops the indexes that exist.

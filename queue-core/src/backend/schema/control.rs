@@ -38,11 +38,11 @@ pub(crate) fn lacking<D: Ddl>(connection: &mut D) -> QueryResult<Option<Vec<&'st
 ///
 /// If another table has its name.
 pub(crate) fn add<D: Ddl>(connection: &mut D) -> QueryResult<()> {
-    until_done(
-        connection,
-        |connection| Ok(lacking(connection)?.is_none().then_some(())),
-        |connection, ()| connection.run_ddl(D::CREATE_CONTROL),
-    )?;
+    let left_to_do = |connection: &mut D| match lacking(connection)? {
+        None => Ok(vec![D::CREATE_CONTROL.to_owned()]),
+        Some(_) => Ok(Vec::new()),
+    };
+    until_done(connection, left_to_do, D::run_ddl)?;
     match lacking(connection)?.unwrap_or_default().as_slice() {
         [] => Ok(()),
         lacking => Err(refused(format!(

@@ -124,21 +124,20 @@ pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backe
     }
 }
 
-/// Checks what is left to do, and does it, until nothing is left.
+/// Runs the first of the statements that are left to do, until none is left.
 ///
 /// Others may be doing the same: processes that start together, or a server that still runs the statement of a killed
-/// process. So an error counts only if the check after it finds the same left to do.
-pub(crate) fn until_done<C, T: PartialEq>(
+/// process. So what is left is looked up after each statement, and an error counts only if it is the same as before.
+pub(crate) fn until_done<C>(
     connection: &mut C,
-    look: impl Fn(&mut C) -> QueryResult<Option<T>>,
-    step: impl Fn(&mut C, &T) -> QueryResult<()>,
+    left_to_do: impl Fn(&mut C) -> QueryResult<Vec<String>>,
+    run: impl Fn(&mut C, &str) -> QueryResult<()>,
 ) -> QueryResult<()> {
-    let mut left = look(connection)?;
-    while let Some(before) = left {
-        let done = step(connection, &before);
-        let after = look(connection);
-        match (done, after) {
-            (done, Ok(Some(after))) if after == before => return done,
+    let mut left = left_to_do(connection)?;
+    while let Some(statement) = left.first() {
+        let done = run(connection, statement);
+        match (done, left_to_do(connection)) {
+            (done, Ok(after)) if after == left => return done,
             (Err(error), Err(_)) => return Err(error),
             (_, after) => left = after?,
         }

@@ -7,7 +7,6 @@ mod archive;
 mod bystanders;
 mod columns;
 mod control;
-mod created;
 mod differences;
 mod index;
 mod live_table;

@@ -30,12 +30,11 @@ impl<D: Ddl> Schema for D {
             let (problem, mend) = kind.problem(target);
             return Err(refused(format!("{problem}; {mend}")));
         }
-        until_done(
-            self,
-            |connection| missing::<D>(target, &connection.live_columns(target)?),
-            // One statement at a time: what is left to do is looked up after each.
-            |connection, missing| connection.alter(&D::add_columns(target, missing)[0]),
-        )?;
+        let missing = |connection: &mut D| missing::<D>(target, &connection.live_columns(target)?);
+        let left_to_do = |connection: &mut D| {
+            Ok(missing(connection)?.map_or_else(Vec::new, |columns| D::add_columns(target, &columns)))
+        };
+        until_done(self, left_to_do, D::alter)?;
         self.add_indexes(target)?;
         trigger::add(self, target)?;
         archive::add(self, target)

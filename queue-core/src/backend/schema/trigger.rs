@@ -8,8 +8,7 @@ use diesel::deserialize::QueryableByName;
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{Nullable, Text};
 
-use super::created;
-use super::live_table::{LiveTable, until_done};
+use super::live_table::{LiveTable, find_column, until_done};
 use super::table_name::fingerprint;
 use super::target::{Step, Target, finding};
 use crate::backend::connection::QueueBackend;
@@ -39,15 +38,6 @@ pub(crate) struct LiveTrigger {
     /// Its definition, if it runs at updates; on PostgreSQL and SQLite the statements that create it.
     #[diesel(sql_type = Nullable<Text>)]
     pub(crate) at_update: Option<String>,
-}
-
-/// What is left to do on a table's triggers.
-#[derive(Debug, PartialEq)]
-struct ToDo {
-    /// The statements that create the missing triggers.
-    create: Vec<String>,
-    /// The names of those that no entity asks for any more.
-    stale: Vec<String>,
 }
 
 /// A database's words for triggers.
@@ -111,7 +101,7 @@ pub(crate) fn steps<T: Triggers>(target: &Target) -> Vec<Step> {
         let down = triggers.iter().flat_map(|trigger| T::drop_trigger(target, &trigger.name)).collect();
         (!triggers.is_empty()).then(|| T::step(name, up, down))
     };
-    [step("rerun"), created::step::<T>(target).or_else(|| step("created")), step("notify")]
+    [step("rerun"), insert_time_step::<T>(target).or_else(|| step("created")), step("notify")]
         .into_iter()
         .flatten()
         .collect()
@@ -123,18 +113,19 @@ pub(crate) fn add<T: Triggers>(connection: &mut T, target: &Target) -> QueryResu
     if let Some((problem, mend)) = connection.unseen(target)? {
         return Err(refused(format!("{problem}: {mend}")));
     }
-    created::add(connection, target)?;
+    let without_default =
+        |connection: &mut T| Ok(set_insert_time(connection, target)?.into_iter().map(|set| set.1).collect());
+    until_done(connection, without_default, T::alter)?;
     let wanted = T::wanted(target);
-    until_done(
-        connection,
-        |connection| Ok(to_do(&wanted, &live(connection, target)?)),
-        |connection, ToDo { create, stale }| {
-            let drops: Vec<_> = stale.iter().map(|name| drop_at_once::<T>(target, name)).collect();
-            let mut statements = create.iter().chain(&drops);
-            statements
-                .try_for_each(|statement| connection.alter(statement).map_err(|error| T::explained(target, error)))
-        },
-    )
+    let left_to_do = |connection: &mut T| {
+        let live = live(connection, target)?;
+        let missing =
+            wanted.iter().filter(|trigger| !live.contains(&trigger.name)).map(|trigger| trigger.create.clone());
+        Ok(missing.chain(stale(&wanted, &live).map(|name| drop_at_once::<T>(target, name))).collect())
+    };
+    until_done(connection, left_to_do, |connection, statement| {
+        connection.alter(statement).map_err(|error| T::explained(target, error))
+    })
 }
 
 /// Drops all triggers of the queue.
@@ -149,14 +140,16 @@ fn drop_at_once<T: Triggers>(target: &Target, name: &str) -> String {
 
 /// Writes the statements that drop the live triggers that the entity does not ask for.
 pub(crate) fn stale_drops<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<Vec<String>> {
-    let stale = to_do(&T::wanted(target), &live(connection, target)?).map(|to_do| to_do.stale);
-    Ok(stale.iter().flatten().flat_map(|name| T::drop_trigger(target, name)).collect())
+    let (wanted, live) = (T::wanted(target), live(connection, target)?);
+    Ok(stale(&wanted, &live).flat_map(|name| T::drop_trigger(target, name)).collect())
 }
 
 /// Returns the findings about the triggers, and about the default that writes the time of an insert.
 pub(crate) fn check<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<Vec<Finding>> {
     let unseen = connection.unseen(target)?.map(|(problem, mend)| finding(target, problem, mend));
-    let created = created::check(connection, target)?;
+    let created = set_insert_time(connection, target)?.map(|(created, set)| {
+        finding(target, format!("the column {created} has no default, so inserts leave it null"), set)
+    });
     let live = live(connection, target)?;
     let mut triggers = compare::<T>(target, &live);
     if let Some(right) = T::right_to_see(target).filter(|_| live.is_empty()) {
@@ -204,13 +197,34 @@ pub(crate) fn is_free<DB: QueueBackend>(text: &str) -> String {
 /// beginnings make another trigger.
 pub(crate) const HOLDING: [&str; 2] = [RESERVING, PRESUMED];
 
-/// Returns what is left to do if these triggers of the queue are live; `None`: nothing.
-fn to_do(wanted: &[Trigger], live: &[String]) -> Option<ToDo> {
-    let missing = wanted.iter().filter(|trigger| !live.contains(&trigger.name));
-    let create: Vec<_> = missing.map(|trigger| trigger.create.clone()).collect();
-    let is_wanted = |name: &&String| wanted.iter().any(|trigger| trigger.name == **name);
-    let stale: Vec<_> = live.iter().filter(|name| !is_wanted(name)).cloned().collect();
-    (!create.is_empty() || !stale.is_empty()).then_some(ToDo { create, stale })
+/// Returns the names of the live triggers of the queue that no entity asks for any more.
+fn stale<'a>(wanted: &[Trigger], live: &'a [String]) -> impl Iterator<Item = &'a String> {
+    live.iter().filter(|name| wanted.iter().all(|trigger| trigger.name != **name))
+}
+
+/// Returns the step that adds the default which gives an inserted row its time, on databases that can add one to a
+/// column without giving it to the existing rows. Elsewhere a trigger does it.
+fn insert_time_step<T: Triggers>(target: &Target) -> Option<Step> {
+    let (created, time) = target.options.timestamps.created.zip(T::INSERT_TIME)?;
+    let [up, down] = [format!("SET DEFAULT {time}"), "DROP DEFAULT".to_owned()];
+    let [up, down] = [up, down].map(|action| vec![alter_default(target, created, &action)]);
+    Some(T::step("created", up, down))
+}
+
+/// Returns the column of the insert time and the statement that gives it its default, if the live table has the column
+/// without one.
+fn set_insert_time<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<Option<(&'static str, String)>> {
+    let Some((created, time)) = target.options.timestamps.created.zip(T::INSERT_TIME) else { return Ok(None) };
+    // MariaDB returns the text `NULL` if a column has none.
+    let is_none = |default: &Option<String>| default.as_ref().is_none_or(|text| text.eq_ignore_ascii_case("NULL"));
+    let live = connection.live_columns(target)?;
+    let lacks_it = find_column(&live, created).is_some_and(|column| is_none(&column.default_value));
+    Ok(lacks_it.then(|| (created, alter_default(target, created, &format!("SET DEFAULT {time}")))))
+}
+
+/// Existing rows get no time: a default applies to inserts only.
+fn alter_default(target: &Target, created: &str, action: &str) -> String {
+    format!("ALTER TABLE {} ALTER COLUMN {} {action}", target.table, target.table.quoted(created))
 }
 
 /// Returns the findings about the live triggers. An additional one is no finding, because programs from before a
@@ -307,10 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_and_what_is_stale_is_dropped() {
+    fn a_trigger_of_another_list_of_columns_is_stale() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(to_do(&[trigger("new")], &names(&["new"])), None);
-        let to_do = to_do(&[trigger("new")], &names(&["old"])).expect("there is one");
-        assert_eq!((to_do.create, to_do.stale), (names(&["CREATE new"]), names(&["old"])));
+        let live = names(&["new", "old"]);
+        assert_eq!(stale(&[trigger("new")], &live).collect::<Vec<_>>(), ["old"]);
     }
 }
