@@ -11,7 +11,7 @@ use diesel::backend::Backend;
 use diesel::connection::{BoxableConnection, LoadConnection};
 use diesel::query_builder::AstPass;
 use diesel::r2d2::{ConnectionManager, PooledConnection, R2D2Connection};
-use diesel::result::{Error, QueryResult};
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error, QueryResult};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
@@ -184,10 +184,22 @@ pub enum ErrorClass {
 /// The meaning of a database's errors.
 pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
     /// Classifies an error.
+    fn classify(error: &Error) -> ErrorClass {
+        match error {
+            Error::BrokenTransactionManager => ErrorClass::ConnectionLost,
+            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) => ErrorClass::ConnectionLost,
+            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            Error::DatabaseError(kind, information) => Self::classify_answer(kind, &**information),
+            _ => ErrorClass::Other,
+        }
+    }
+
+    /// Classifies an answer of the server or of its client.
     ///
     /// Diesel passes on a kind for a few errors, and the message for all. A message may quote a user's text, so it is
     /// compared as a whole, or by its beginning and its end, and never searched.
-    fn classify(error: &Error) -> ErrorClass;
+    fn classify_answer(kind: &DatabaseErrorKind, answer: &dyn DatabaseErrorInformation) -> ErrorClass;
 
     /// Tells whether the database refuses every write: a standby, a server or a file that is read only.
     fn refuses_writes(error: &Error) -> bool;

@@ -1,7 +1,7 @@
 //! What the errors of MySQL, MariaDB and their client libraries mean.
 
 use diesel::mysql::Mysql;
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
 use super::clients::MysqlSession;
 use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
@@ -26,14 +26,9 @@ impl<C: MysqlSession> ErrorClasses<Mysql> for C {
         message_of(error).is_some_and(denies_right)
     }
 
-    fn classify(error: &Error) -> ErrorClass {
-        match error {
-            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
-                ErrorClass::ConnectionLost
-            }
-            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
-            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+    fn classify_answer(kind: &DatabaseErrorKind, answer: &dyn DatabaseErrorInformation) -> ErrorClass {
+        match kind {
+            DatabaseErrorKind::Unknown => classify_message(answer.message()),
             _ => ErrorClass::Other,
         }
     }

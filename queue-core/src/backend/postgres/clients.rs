@@ -1,5 +1,7 @@
 //! A session on PostgreSQL, whichever client speaks to the server.
 
+use std::collections::BTreeSet;
+
 use diesel::connection::LoadConnection;
 use diesel::pg::Pg;
 use diesel::r2d2::R2D2Connection;
@@ -25,17 +27,20 @@ pub trait PgSession: LoadConnection<Backend = Pg> + R2D2Connection + Send + 'sta
     /// it would count the transaction as open, and begin no other.
     fn has_committed(&mut self) {}
 
-    /// Returns the channels with notifications since the last call, each once, without asking the server.
+    /// Returns the channels with notifications since the last call, without asking the server. There may be thousands of
+    /// notifications on one channel.
     ///
     /// # Errors
     ///
     /// If the connection is lost.
-    fn notified_channels(&mut self) -> QueryResult<Vec<String>>;
+    fn notified_channels(&mut self) -> QueryResult<BTreeSet<String>>;
 }
 
 /// Diesel's own connection, through libpq.
 #[cfg(feature = "postgres")]
 mod libpq {
+    use std::collections::BTreeSet;
+
     use diesel::connection::AnsiTransactionManager;
     use diesel::pg::PgConnection;
     use diesel::result::QueryResult;
@@ -50,16 +55,8 @@ mod libpq {
             AnsiTransactionManager::begin_transaction_sql(self, begin)
         }
 
-        fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
-            let mut channels = Vec::new();
-            for notification in self.notifications_iter() {
-                let channel = notification?.channel;
-                // There may be thousands of equal ones.
-                if !channels.contains(&channel) {
-                    channels.push(channel);
-                }
-            }
-            Ok(channels)
+        fn notified_channels(&mut self) -> QueryResult<BTreeSet<String>> {
+            self.notifications_iter().map(|notification| Ok(notification?.channel)).collect()
         }
     }
 
@@ -69,6 +66,7 @@ mod libpq {
 /// The connection of diesel-async and tokio-postgres.
 #[cfg(feature = "async-postgres")]
 mod tokio_postgres {
+    use std::collections::BTreeSet;
     use std::pin::pin;
 
     use diesel::result::{DatabaseErrorKind, Error, QueryResult};
@@ -120,24 +118,20 @@ mod tokio_postgres {
             self.forget_transactions_above(0);
         }
 
-        fn notified_channels(&mut self) -> QueryResult<Vec<String>> {
+        fn notified_channels(&mut self) -> QueryResult<BTreeSet<String>> {
             self.run(async |connection| {
                 // Nobody has read from the socket since the last statement. The first pause reads, the second lets the
                 // connection's task take the messages, and the third is for what it left.
                 for _ in 0..3 {
                     tokio::task::yield_now().await;
                 }
-                let mut channels = Vec::new();
+                let mut channels = BTreeSet::new();
                 let mut notifications = pin!(connection.notifications_stream());
                 loop {
                     match notifications.next().now_or_never() {
                         None => return Ok(channels),
                         Some(Some(notification)) => {
-                            let channel = notification?.channel;
-                            // There may be thousands of equal ones.
-                            if !channels.contains(&channel) {
-                                channels.push(channel);
-                            }
+                            channels.insert(notification?.channel);
                         }
                         Some(None) => return Err(closed()),
                     }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use diesel::pg::Pg;
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
 use super::clients::PgSession;
 use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
@@ -17,25 +17,16 @@ impl<C: PgSession> ErrorClasses<Pg> for C {
         }
     }
 
-    fn classify(error: &Error) -> ErrorClass {
-        match error {
-            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
-                ErrorClass::ConnectionLost
-            }
+    fn classify_answer(kind: &DatabaseErrorKind, answer: &dyn DatabaseErrorInformation) -> ErrorClass {
+        match kind {
             // The primary has become a standby. A new session finds the new primary, if the URL names both.
-            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => ErrorClass::ConnectionLost,
-            Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => ErrorClass::Conflict,
+            DatabaseErrorKind::ReadOnlyTransaction => ErrorClass::ConnectionLost,
             // A message of the client's own, into which no server quotes anything.
-            Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, information)
-                if is_lost_by_client(information.message()) =>
-            {
-                ErrorClass::ConnectionLost
-            }
+            DatabaseErrorKind::UnableToSendCommand if is_lost_by_client(answer.message()) => ErrorClass::ConnectionLost,
             // Diesel passes on the message and not the SQLSTATE (40P01, 53100, 55P03, 57P01..57P03, 0A000).
-            Error::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand, information) => {
-                classify_message(information.message(), information.details(), information.hint())
+            DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand => {
+                classify_message(answer.message(), answer.details(), answer.hint())
             }
-            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
             _ => ErrorClass::Other,
         }
     }

@@ -134,6 +134,36 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
     }
 }
 
+/// Checks the server and the role beside the table: row security, a standby, the language of messages.
+pub(super) fn check_server(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
+    let mut findings = check_row_security(connection, target)?;
+    tell_of_overridden(connection, target)?;
+    if diesel::select(pg_is_in_recovery()).get_result::<bool>(connection)? {
+        let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
+        findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));
+    }
+    let language: String = diesel::select(current_setting("lc_messages")).get_result(connection)?;
+    if !speaks_english(&language) {
+        let problem = format!(
+            "the server's lc_messages is {language}, but queueable recognizes deadlocks and lock timeouts by their \
+             English words"
+        );
+        findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
+    }
+    Ok(findings)
+}
+
+/// Tells whether the server's messages are in English; an unset language is that of the C locale.
+fn speaks_english(lc_messages: &str) -> bool {
+    matches!(lc_messages, "" | "C" | "POSIX") || lc_messages.starts_with("C.") || lc_messages.starts_with("en")
+}
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    fn current_setting(name: Text) -> Text;
+    fn pg_is_in_recovery() -> Bool;
+}
+
 #[derive(QueryableByName)]
 struct RowSecurity {
     #[diesel(sql_type = Bool)]
@@ -156,7 +186,7 @@ const ROW_SECURITY: &str = "SELECT pg_catalog.row_security_active(c.oid) AS acti
 
 /// Checks whether row security lets the role see and write rows. If policies decide, rows outside them are not
 /// processed. That may well be intended, so it is logged.
-pub(super) fn check_row_security(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
+fn check_row_security(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
     let found: Vec<RowSecurity> =
         diesel::sql_query(ROW_SECURITY).bind::<Text, _>(target.table.to_string()).load(connection)?;
     let Some(RowSecurity { reading, writing, .. }) = found.into_iter().find(|found| found.active) else {
@@ -180,7 +210,7 @@ pub(super) fn check_row_security(connection: &mut impl PgSession, target: &Targe
 }
 
 /// Logs which settings of the role or the database the workers' sessions override.
-pub(super) fn tell_of_overridden(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
+fn tell_of_overridden(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
     let overridden: Vec<Setting> = diesel::sql_query(
         "SELECT name, reset_val || COALESCE(unit, '') AS value FROM pg_catalog.pg_settings WHERE source = 'session' AND \
          (name = 'default_transaction_read_only' AND reset_val = 'on' \
@@ -200,4 +230,15 @@ pub(super) fn tell_of_overridden(connection: &mut impl PgSession, target: &Targe
 /// Returns the role, as a GRANT names it.
 pub(super) fn current_role(connection: &mut impl PgSession) -> QueryResult<String> {
     diesel::select(diesel::dsl::sql::<Text>("pg_catalog.quote_ident(CURRENT_USER)")).get_result(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn english_is_known_under_its_names() {
+        assert!(["", "C", "C.UTF-8", "POSIX", "en_US.UTF-8", "en_GB"].into_iter().all(speaks_english));
+        assert!(!["de_DE.UTF-8", "Czech_Czechia.1250"].into_iter().any(speaks_english));
+    }
 }

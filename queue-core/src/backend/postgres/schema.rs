@@ -8,10 +8,10 @@ use diesel::pg::Pg;
 use diesel::sql_types::{BigInt, Bool, Text};
 
 use super::clients::PgSession;
-use super::live_table::{check_row_security, in_transaction, tell_of_overridden};
+use super::live_table::{check_server, in_transaction};
 use crate::backend::schema::{
     ColumnType, Ddl, Index, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target, Types, add_together,
-    drop_together, finding, fingerprint, indexes, until_done,
+    drop_together, fingerprint, indexes, until_done,
 };
 use crate::backend::statement::One;
 use crate::error::{Finding, refused};
@@ -117,21 +117,7 @@ impl<C: PgSession> Ddl<Pg> for C {
     }
 
     fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let mut findings = check_row_security(self, target)?;
-        tell_of_overridden(self, target)?;
-        if diesel::select(pg_is_in_recovery()).get_result::<bool>(self)? {
-            let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
-            findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));
-        }
-        let language: String = diesel::select(current_setting("lc_messages")).get_result(self)?;
-        if !speaks_english(&language) {
-            let problem = format!(
-                "the server's lc_messages is {language}, but queueable recognizes deadlocks and lock timeouts by their \
-                 English words"
-            );
-            findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
-        }
-        Ok(findings)
+        check_server(self, target)
     }
 }
 
@@ -141,15 +127,8 @@ fn comment_on(target: &Target, column: &NeededColumn) -> String {
     format!("COMMENT ON COLUMN {table}.{} IS '{MARK}'", table.quoted(column.name))
 }
 
-/// Tells whether the server's messages are in English; an unset language is that of the C locale.
-fn speaks_english(lc_messages: &str) -> bool {
-    matches!(lc_messages, "" | "C" | "POSIX") || lc_messages.starts_with("C.") || lc_messages.starts_with("en")
-}
-
 #[diesel::declare_sql_function]
 extern "SQL" {
-    fn current_setting(name: Text) -> Text;
-    fn pg_is_in_recovery() -> Bool;
     fn pg_try_advisory_lock(key: BigInt) -> Bool;
     fn pg_advisory_unlock(key: BigInt) -> Bool;
 }
@@ -305,15 +284,4 @@ fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Inde
     .bind::<Text, _>(keys.join("\n"))
     .get_result(connection)?;
     Ok(found.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn english_is_known_under_its_names() {
-        assert!(["", "C", "C.UTF-8", "POSIX", "en_US.UTF-8", "en_GB"].into_iter().all(speaks_english));
-        assert!(!["de_DE.UTF-8", "Czech_Czechia.1250"].into_iter().any(speaks_english));
-    }
 }

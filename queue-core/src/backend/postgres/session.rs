@@ -86,7 +86,7 @@ impl<C: PgSession> SessionSetup<Pg> for C {
     }
 
     fn notified(&mut self) -> QueryResult<Vec<String>> {
-        self.notified_channels()
+        self.notified_channels().map(|channels| channels.into_iter().collect())
     }
 }
 

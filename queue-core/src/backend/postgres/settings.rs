@@ -99,7 +99,8 @@ impl<C: PgSession> SessionSettings<Pg> for C {
             names.join(", ")
         ))
         .load(self)?;
-        let user: String = one_text(self, "CAST(SESSION_USER AS text)")?;
+        let user = diesel::dsl::sql::<Text>("CAST(SESSION_USER AS text)");
+        let user: String = diesel::select(user).get_result(self)?;
         let is_user = format!("CAST(SESSION_USER AS text) OPERATOR(pg_catalog.=) {}", literal(&user));
         let session_user =
             (is_user, format!("pg_catalog.set_config('session_authorization', {}, false)", literal(&user)));
@@ -157,10 +158,6 @@ impl<C: PgSession> SessionSettings<Pg> for C {
         }
         self.batch_execute(&text).map(|()| true)
     }
-}
-
-fn one_text(connection: &mut impl PgSession, sql: &str) -> QueryResult<String> {
-    diesel::select(diesel::dsl::sql::<Text>(sql)).get_result(connection)
 }
 
 /// Writes the SQL that tells whether all settings are unchanged.

@@ -1,6 +1,6 @@
 //! The queue's columns, and their comparison with those of the live table.
 
-use std::{iter, slice};
+use std::slice;
 
 use diesel::Connection;
 use diesel::result::QueryResult;
@@ -171,14 +171,7 @@ pub(crate) fn needed_columns<D: Ddl>(target: &Target) -> Vec<NeededColumn> {
 }
 
 /// The number of columns that every queue has.
-const OWN: usize = 5;
-
-/// Returns the steps of a migration that add the columns: one for those that every queue has, and one for each that an
-/// option asks for. So an option that is added later makes a further step, beside the existing ones.
-pub(crate) fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
-    let (own, asked_for) = needed.split_at(OWN);
-    iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, slice::from_ref(column))))
-}
+pub(crate) const OWN: usize = 5;
 
 /// Returns the needed columns that the live table lacks; `None` if it has them all.
 ///

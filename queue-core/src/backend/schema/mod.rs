@@ -6,7 +6,6 @@
 mod archive;
 mod bystanders;
 mod columns;
-mod control;
 mod differences;
 mod index;
 mod live_table;
@@ -15,12 +14,11 @@ mod rights;
 mod table_name;
 mod target;
 mod trigger;
-mod unknown_columns;
 
 pub use self::table_name::TableName;
 pub use self::target::{DeclaredColumn, DeclaredTypes, Schema, Step, Target, TriggerMigration};
 
-pub(crate) use self::control::{CONTROL_COLUMNS, CONTROL_TABLE};
+pub(crate) use self::part::{CONTROL_COLUMNS, CONTROL_TABLE};
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{index_of, lane_index_of, ordered_index_of, pending_flag_of, strict_index_of};

@@ -1,15 +1,26 @@
 //! The DDL that the three databases share: in which order a queue is added to its table, and how the live table is
 //! compared with what the queue needs.
 
+use std::{iter, slice};
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::columns::{Ddl, NeededColumn, column_steps, compare, missing, needed_columns, present, tell_of_unmarked};
+use super::columns::{Ddl, NeededColumn, OWN, compare, missing, needed_columns, present, tell_of_unmarked};
 use super::index::indexes;
 use super::live_table::until_done;
 use super::table_name::TableName;
 use super::target::{DeclaredColumn, Schema, Step, Target, TriggerMigration, finding};
-use super::{archive, bystanders, control, differences, trigger, unknown_columns};
+use super::{archive, bystanders, differences, trigger};
 use crate::error::{Finding, refused};
+
+/// The name of the control table. It has no schema: a session finds it where it finds a new table of its own.
+pub(crate) const CONTROL_TABLE: &str = "queueable_control";
+
+/// The columns of the control table.
+pub(crate) const CONTROL_COLUMNS: [&str; 6] =
+    ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason"];
 
 impl<D: Ddl> Schema for D {
     fn steps(target: &Target) -> Vec<Step> {
@@ -75,7 +86,18 @@ impl<D: Ddl> Schema for D {
     }
 
     fn add_control(&mut self) -> QueryResult<()> {
-        control::add(self)
+        let left_to_do = |connection: &mut D| match control_lacks(connection)? {
+            None => Ok(vec![D::CREATE_CONTROL.to_owned()]),
+            Some(_) => Ok(Vec::new()),
+        };
+        until_done(self, left_to_do, D::run_ddl)?;
+        match control_lacks(self)?.unwrap_or_default().as_slice() {
+            [] => Ok(()),
+            lacking => Err(refused(format!(
+                "there is a table {CONTROL_TABLE} that is not the queue's: it has no column {}; rename it",
+                lacking.join(", ")
+            ))),
+        }
     }
 
     fn remove_control(&mut self) -> QueryResult<()> {
@@ -84,8 +106,31 @@ impl<D: Ddl> Schema for D {
     }
 
     fn has_control(&mut self) -> QueryResult<bool> {
-        Ok(control::lacking(self)?.is_some_and(|lacking| lacking.is_empty()))
+        Ok(control_lacks(self)?.is_some_and(|lacking| lacking.is_empty()))
     }
+}
+
+/// Returns the names of the columns that the control table lacks; `None` if there is no such table.
+fn control_lacks<D: Ddl>(connection: &mut D) -> QueryResult<Option<Vec<&'static str>>> {
+    let table = TableName::of(&Named(CONTROL_TABLE), &D::Backend::default())?;
+    let live = connection.columns(&table)?;
+    let is_there = |name: &&str| live.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+    Ok((!live.is_empty()).then(|| CONTROL_COLUMNS.into_iter().filter(|name| !is_there(name)).collect()))
+}
+
+struct Named(&'static str);
+
+impl<DB: Backend> QueryFragment<DB> for Named {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(self.0)
+    }
+}
+
+/// Returns the steps of a migration that add the columns: one for those that every queue has, and one for each that an
+/// option asks for. So an option that is added later makes a further step, beside the existing ones.
+fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
+    let (own, asked_for) = needed.split_at(OWN);
+    iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, slice::from_ref(column))))
 }
 
 /// Returns the findings about the columns; if there are none, about the indexes; if there are none either, about the
@@ -103,7 +148,7 @@ fn check_queue<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<F
     }
     tell_of_unmarked(target, &needed, &live);
     let mut findings = connection.check_indexes(target)?;
-    findings.extend(unknown_columns::check(connection, target, &needed, &live)?);
+    findings.extend(differences::unknown_columns(connection, target, &needed, &live)?);
     if findings.is_empty() {
         findings = trigger::check(connection, target)?;
     }

@@ -7,6 +7,7 @@ use diesel::result::{Error, QueryResult};
 use super::table_name::TableName;
 use super::target::{Target, finding};
 use crate::backend::connection::{ErrorClass, QueueConnection};
+use crate::backend::dialect::ChangeSql;
 use crate::error::Finding;
 use crate::row::{OnFinish, failure_text};
 
@@ -88,43 +89,28 @@ fn tried<C: QueueConnection>(connection: &mut C, statement: &str) -> QueryResult
 fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<Right>> {
     let table = &target.table;
     let read = [table.quoted_all(&target.key), table.quoted_all(read_columns(target))].join(", ");
-    let mut rights = vec![Right {
-        name: format!("SELECT ({read})"),
+    let right = |name: String, table: &TableName, statement: String| Right {
+        name,
         table: table.clone(),
         column: None,
-        statement: format!("SELECT {read} FROM {table} WHERE 1 = 0"),
-    }];
+        statement: format!("{statement} WHERE 1 = 0"),
+    };
+    let mut rights = vec![right(format!("SELECT ({read})"), table, format!("SELECT {read} FROM {table}"))];
     rights.extend(written_columns(target).map(|column| {
         let name = table.quoted(column);
-        Right {
-            name: format!("UPDATE ({name})"),
-            table: table.clone(),
-            column: Some(column),
-            statement: format!("UPDATE {table} SET {name} = {name} WHERE 1 = 0"),
-        }
+        let update = format!("UPDATE {table} SET {name} = {name}");
+        Right { column: Some(column), ..right(format!("UPDATE ({name})"), table, update) }
     }));
     for on_finish in [target.options.on_success, target.options.on_failure] {
-        if on_finish == OnFinish::Keep {
-            continue;
-        }
         if let OnFinish::Archive(name) = on_finish {
             let (columns, archive) = (table.quoted_all(connection.copied_columns(table)?), table.beside(name));
-            let own_keys = <C::Backend as crate::backend::dialect::ChangeSql>::INSERT_OWN_KEYS;
-            rights.push(Right {
-                name: "INSERT".to_owned(),
-                statement: format!(
-                    "INSERT INTO {archive} ({columns}){own_keys} SELECT {columns} FROM {table} WHERE 1 = 0"
-                ),
-                table: archive,
-                column: None,
-            });
+            let own_keys = <C::Backend as ChangeSql>::INSERT_OWN_KEYS;
+            let insert = format!("INSERT INTO {archive} ({columns}){own_keys} SELECT {columns} FROM {table}");
+            rights.push(right("INSERT".to_owned(), &archive, insert));
         }
-        rights.push(Right {
-            name: "DELETE".to_owned(),
-            table: table.clone(),
-            column: None,
-            statement: format!("DELETE FROM {table} WHERE 1 = 0"),
-        });
+        if on_finish != OnFinish::Keep {
+            rights.push(right("DELETE".to_owned(), table, format!("DELETE FROM {table}")));
+        }
     }
     Ok(rights)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
@@ -97,13 +97,9 @@ impl ErrorClasses for SqliteConnection {
         message_of(error) == Some("attempt to write a readonly database")
     }
 
-    fn classify(error: &Error) -> ErrorClass {
-        match error {
-            Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _) | Error::BrokenTransactionManager => {
-                ErrorClass::ConnectionLost
-            }
-            Error::DatabaseError(DatabaseErrorKind::Unknown, information) => classify_message(information.message()),
-            Error::RollbackErrorOnCommit { commit_error, .. } => Self::classify(commit_error),
+    fn classify_answer(kind: &DatabaseErrorKind, answer: &dyn DatabaseErrorInformation) -> ErrorClass {
+        match kind {
+            DatabaseErrorKind::Unknown => classify_message(answer.message()),
             _ => ErrorClass::Other,
         }
     }
