@@ -5,10 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::connection::{AnsiTransactionManager, SimpleConnection};
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel::sqlite::SqliteConnection;
 
 use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, message_of};
 use crate::backend::schema::Target;
@@ -169,15 +168,16 @@ fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
 }
 
 /// The pragmas that take effect inside a transaction, and that change what a later transaction writes. (`foreign_keys`,
-/// `synchronous` and `journal_mode` cannot be changed there.) SQLite prepares the statement anew for each read of a
-/// pragma.
-const PRAGMAS: [&str; 3] = ["query_only", "ignore_check_constraints", "recursive_triggers"];
+/// `synchronous` and `journal_mode` cannot be changed there.)
+const PRAGMAS: [&str; 3] = ["PRAGMA query_only", "PRAGMA ignore_check_constraints", "PRAGMA recursive_triggers"];
 
-/// The pragmas' values, and the busy timeout.
+/// The settings of a session on which handlers run.
 #[derive(Default)]
-pub struct SqliteSettings {
-    pragmas: Option<[i64; PRAGMAS.len()]>,
-    busy_timeout: Option<i64>,
+pub struct SqliteSettings(Option<Known>);
+
+struct Known {
+    pragmas: [i64; PRAGMAS.len()],
+    busy_timeout: i64,
 }
 
 impl SessionSettings for SqliteConnection {
@@ -187,34 +187,28 @@ impl SessionSettings for SqliteConnection {
 
     fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
         let busy_timeout = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
-        Ok(SqliteSettings { pragmas: Some(read_all(self)?), busy_timeout: Some(busy_timeout) })
+        Ok(SqliteSettings(Some(Known { pragmas: read_all(self)?, busy_timeout })))
     }
 
     fn put_settings_back(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
-        if let Some(pragmas) = settings.pragmas {
-            for ((found, value), name) in read_all(self)?.into_iter().zip(pragmas).zip(PRAGMAS) {
-                // Setting one makes SQLite prepare every statement anew.
-                if found != value {
-                    self.batch_execute(&format!("PRAGMA {name} = {value}"))?;
-                }
+        let Some(Known { pragmas, busy_timeout }) = &settings.0 else { return Ok(true) };
+        for ((found, value), pragma) in read_all(self)?.iter().zip(pragmas).zip(PRAGMAS) {
+            // Setting one makes SQLite prepare every statement anew.
+            if found != value {
+                self.batch_execute(&format!("{pragma} = {value}"))?;
             }
         }
-        if let Some(busy_timeout) = settings.busy_timeout {
-            self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
-        }
+        self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
         Ok(true)
     }
 
     fn has_other_settings(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
-        if let Some(pragmas) = settings.pragmas
-            && read_all(self)? != pragmas
-        {
+        let Some(Known { pragmas, busy_timeout }) = &settings.0 else { return Ok(false) };
+        if read_all(self)? != *pragmas {
             return Ok(true);
         }
         // It is not the result of a statement.
-        if let Some(busy_timeout) = settings.busy_timeout {
-            self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
-        }
+        self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
         Ok(false)
     }
 
@@ -231,28 +225,12 @@ impl SessionSettings for SqliteConnection {
     }
 }
 
+/// Reads the pragmas by statements that Diesel does not keep: SQLite prepares the statement of a pragma anew for each run,
+/// and that takes longer for a prepared one than for a new one.
 fn read_all(connection: &mut SqliteConnection) -> QueryResult<[i64; PRAGMAS.len()]> {
-    Ok([
-        ReadPragma::<0>.get_result(connection)?,
-        ReadPragma::<1>.get_result(connection)?,
-        ReadPragma::<2>.get_result(connection)?,
-    ])
-}
-
-/// One of the pragmas as a statement that is prepared once.
-#[derive(QueryId)]
-struct ReadPragma<const PLACE: usize>;
-
-impl<const PLACE: usize> QueryFragment<Sqlite> for ReadPragma<PLACE> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        out.push_sql("PRAGMA ");
-        out.push_sql(PRAGMAS[PLACE]);
-        Ok(())
+    let mut values = [0; PRAGMAS.len()];
+    for (pragma, value) in PRAGMAS.iter().zip(&mut values) {
+        *value = diesel::dsl::sql::<BigInt>(pragma).get_result(connection)?;
     }
+    Ok(values)
 }
-
-impl<const PLACE: usize> Query for ReadPragma<PLACE> {
-    type SqlType = BigInt;
-}
-
-impl<C, const PLACE: usize> RunQueryDsl<C> for ReadPragma<PLACE> {}
