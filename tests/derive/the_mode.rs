@@ -38,9 +38,9 @@ fn is_a_lease_where_one_is_given() {
     entity!(Shortest, #[queue(lease = "100ms")]);
     entity!(Longest, #[queue(lease = "1d", timeout = "2d")]);
     assert_eq!([mode::<Shortest>(), mode::<Longest>()], [TypeId::of::<LeaseMode>(); 2]);
-    assert_eq!(Shortest::SETTINGS, Settings::DEFAULT.lease(Duration::from_millis(100)));
+    assert_eq!(Shortest::SETTINGS, Settings { lease: Duration::from_millis(100), ..Settings::DEFAULT });
     let day = Duration::from_secs(86_400);
-    assert_eq!(Longest::SETTINGS, Settings::DEFAULT.lease(day).timeout(2 * day));
+    assert_eq!(Longest::SETTINGS, Settings { lease: day, timeout: Some(2 * day), ..Settings::DEFAULT });
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn is_a_group_where_one_is_given() {
     assert_eq!([mode::<Number>(), mode::<List>(), mode::<Comma>()], [TypeId::of::<GroupMode>(); 3]);
     assert_eq!(
         [Number::SETTINGS, List::SETTINGS, Comma::SETTINGS],
-        [2, 1000, 50].map(|size| Settings::DEFAULT.group(size))
+        [2, 1000, 50].map(|size| Settings { group: size, ..Settings::DEFAULT })
     );
 }
 
@@ -60,7 +60,10 @@ fn may_be_an_optimistic_group() {
     entity!(Optimistic, #[queue(group(50, optimistic))]);
     entity!(Comma, #[queue(group(50, optimistic,))]);
     assert_eq!([mode::<Optimistic>(), mode::<Comma>()], [TypeId::of::<GroupMode>(); 2]);
-    assert_eq!([Optimistic::SETTINGS, Comma::SETTINGS], [Settings::DEFAULT.group(50).optimistic(); 2]);
+    assert_eq!(
+        [Optimistic::SETTINGS, Comma::SETTINGS],
+        [Settings { group: 50, optimistic: true, ..Settings::DEFAULT }; 2]
+    );
 }
 
 #[test]

@@ -35,7 +35,9 @@ fn have_the_librarys_defaults() {
 #[test]
 fn are_taken_from_the_attributes() {
     entity!(Tuned, #[queue(max_tries = 2147483647, timeout = "1500ms")] #[queue(prefix = "a_")]);
-    assert_eq!(Tuned::SETTINGS, Settings::DEFAULT.max_tries(2_147_483_647).timeout(Duration::from_millis(1500)));
+    let expected =
+        Settings { max_tries: 2_147_483_647, timeout: Some(Duration::from_millis(1500)), ..Settings::DEFAULT };
+    assert_eq!(Tuned::SETTINGS, expected);
     assert!(is::<Tuned>(Retry::DEFAULT));
     assert_eq!(<Tuned as Entity>::Queue::COLUMNS.status, "a_status");
 }

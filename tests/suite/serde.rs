@@ -25,7 +25,7 @@ fn every_status_is_its_own_text_in_json() {
 #[test]
 fn settings_survive_json() {
     survives(Settings::DEFAULT);
-    survives(Settings::DEFAULT.max_tries(u32::MAX).timeout(Duration::new(1, 1)));
+    survives(Settings { max_tries: u32::MAX, timeout: Some(Duration::new(1, 1)), ..Settings::DEFAULT });
     survives(PollerSettings::default());
     let mut hours = PollerSettings::default();
     hours.window = Some("Mon-Fri 22:00-06:00, Sat-Sun 00:00-24:00 Europe/Berlin".parse().unwrap());

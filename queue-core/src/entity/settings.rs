@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// let settings = Settings::DEFAULT;
 /// assert_eq!(settings.max_tries, 20);
 /// ```
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Settings {
     /// The number of recorded attempts after which a failure becomes `FAILED`. The default, 20, is half a day of
     /// retries under the default policy.
@@ -34,29 +34,4 @@ impl Settings {
     /// The settings of an entity whose attributes give none.
     pub const DEFAULT: Settings =
         Settings { max_tries: 20, timeout: None, lease: Duration::from_secs(60), group: 50, optimistic: false };
-
-    /// Sets the number of recorded attempts after which a failure becomes `FAILED`.
-    pub const fn max_tries(self, max_tries: u32) -> Self {
-        Settings { max_tries, ..self }
-    }
-
-    /// Sets how long a handler may take.
-    pub const fn timeout(self, timeout: Duration) -> Self {
-        Settings { timeout: Some(timeout), ..self }
-    }
-
-    /// Sets how long a claimed row belongs to its worker without a heartbeat.
-    pub const fn lease(self, lease: Duration) -> Self {
-        Settings { lease, ..self }
-    }
-
-    /// Sets the largest number of rows that share a transaction.
-    pub const fn group(self, group: u32) -> Self {
-        Settings { group, ..self }
-    }
-
-    /// Gives the messages of a group one common savepoint.
-    pub const fn optimistic(self) -> Self {
-        Settings { optimistic: true, ..self }
-    }
 }

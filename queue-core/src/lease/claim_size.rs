@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_row_with_few_tries_is_claimed_alone_unless_somebody_says_otherwise() {
-        let few = Settings::DEFAULT.max_tries(FEW_TRIES - 1);
+        let few = Settings { max_tries: FEW_TRIES - 1, ..Settings::DEFAULT };
         assert!(!ClaimSize::of(None, few).is_free());
         assert_eq!((ClaimSize::of(None, few).next(), ClaimSize::of(Some(8), few).next()), (1, 8));
         assert!(ClaimSize::of(None, Settings::DEFAULT).is_free());

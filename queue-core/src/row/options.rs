@@ -9,8 +9,8 @@ use super::lanes::{Lane, Lanes};
 /// nothing, and costs nothing.
 ///
 /// It has many fields because there is one for each attribute.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Options {
     /// The order in which due rows are claimed, instead of by their due time.
     pub order: Option<Order>,
@@ -182,86 +182,6 @@ impl Options {
         conditional: false,
         notifies: false,
     };
-
-    /// Claims due rows in the order of these columns.
-    pub const fn order(self, columns: &'static [OrderColumn], age: Option<Duration>) -> Self {
-        Options { order: Some(Order { columns, age }), ..self }
-    }
-
-    /// Adds the column `priority`.
-    pub const fn priority(self, column: &'static str) -> Self {
-        Options { priority: Some(column), ..self }
-    }
-
-    /// Adds the column `stage`.
-    pub const fn stages(self, column: &'static str, names: &'static [&'static str]) -> Self {
-        Options { stages: Some(Stages { column, names }), ..self }
-    }
-
-    /// Adds the columns of schedules.
-    pub const fn periodic(self, periodic: Periodic) -> Self {
-        Options { periodic: Some(periodic), ..self }
-    }
-
-    /// Names the column that tells old from new.
-    pub const fn version(self, column: &'static str) -> Self {
-        Options { version: Some(column), ..self }
-    }
-
-    /// Makes rows due when one of these columns changes.
-    pub const fn rerun_on_change(self, columns: &'static [&'static str], change_count: &'static str) -> Self {
-        Options { rerun_on_change: Some(RerunOnChange { columns, change_count }), ..self }
-    }
-
-    /// Adds columns for statistics.
-    pub const fn timestamps(self, timestamps: Timestamps) -> Self {
-        Options { timestamps, ..self }
-    }
-
-    /// Adds the column `occasion`.
-    pub const fn occasion(self, column: &'static str) -> Self {
-        Options { occasion: Some(column), ..self }
-    }
-
-    /// Says what happens to rows that succeed.
-    pub const fn on_success(self, on_success: OnFinish) -> Self {
-        Options { on_success, ..self }
-    }
-
-    /// Says what happens to rows that fail for good.
-    pub const fn on_failure(self, on_failure: OnFinish) -> Self {
-        Options { on_failure, ..self }
-    }
-
-    /// Says when messages may be processed.
-    pub const fn window(self, window: &'static str) -> Self {
-        Options { window: Some(window), ..self }
-    }
-
-    /// Allows at most one message to be processed at a time.
-    pub const fn exclusive(self) -> Self {
-        Options { exclusive: true, ..self }
-    }
-
-    /// Schedules rows by the values of a column.
-    pub const fn lanes(self, lanes: Lanes) -> Self {
-        Options { lanes: Some(lanes), ..self }
-    }
-
-    /// Limits the number of messages that are attempted at the same time.
-    pub const fn at_most(self, at_most: u32) -> Self {
-        Options { at_most: Some(at_most), ..self }
-    }
-
-    /// Says that a condition keeps rows from being claimed.
-    pub const fn conditional(self) -> Self {
-        Options { conditional: true, ..self }
-    }
-
-    /// Makes the database tell pollers about rows that become due.
-    pub const fn notify(self) -> Self {
-        Options { notifies: true, ..self }
-    }
 
     /// Tells whether no row of this lane passes another one that is not settled for good. Rows without a value have no
     /// order.

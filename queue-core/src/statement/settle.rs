@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_row_is_gone_that_has_ended_and_leaves_and_no_other() {
-        let options = Options::NONE.on_success(OnFinish::Delete).on_failure(OnFinish::Archive("failed"));
+        let options =
+            Options { on_success: OnFinish::Delete, on_failure: OnFinish::Archive("failed"), ..Options::NONE };
         let change = |status, next| Change { status: Some(status), next: Some(next), ..Change::default() };
         let never = |status| change(status, Next::Never);
         assert_eq!(never(Status::Success).on_finish(&options), OnFinish::Delete);

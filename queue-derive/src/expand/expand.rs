@@ -173,13 +173,14 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let is_key = quote_spanned!(*place=> type IsKey = #is_key;);
     let parts = model.primary_key.len();
     let key_parts = (parts > 1).then(|| quote!(const KEY_PARTS: ::core::primitive::usize = #parts;));
-    let max_tries = model.attributes.max_tries.map(|max_tries| quote!(.max_tries(#max_tries)));
-    let timeout = model.attributes.timeout.map(duration).map(|timeout| quote!(.timeout(#timeout)));
-    let lease = model.attributes.lease.as_ref().map(|lease| duration(lease.value)).map(|lease| quote!(.lease(#lease)));
+    let max_tries = model.attributes.max_tries.map(|max_tries| quote!(max_tries: #max_tries,));
+    let timeout =
+        model.attributes.timeout.map(duration).map(|timeout| quote!(timeout: ::core::option::Option::Some(#timeout),));
+    let lease = model.attributes.lease.as_ref().map(|lease| duration(lease.value)).map(|lease| quote!(lease: #lease,));
     let group = model.attributes.group.as_ref().map(|group| {
         let size = group.value.size;
-        let optimistic = group.value.optimistic.then(|| quote!(.optimistic()));
-        quote!(.group(#size) #optimistic)
+        let optimistic = group.value.optimistic;
+        quote!(group: #size, optimistic: #optimistic,)
     });
     let mode = match (&lease, &group) {
         (Some(_), _) => quote!(LeaseMode),
@@ -202,7 +203,8 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             const ENTITY: &'static ::core::primitive::str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
             #key_parts
-            const SETTINGS: ::queueable::Settings = ::queueable::Settings::DEFAULT #max_tries #timeout #lease #group;
+            const SETTINGS: ::queueable::Settings =
+                ::queueable::Settings { #max_tries #timeout #lease #group ..::queueable::Settings::DEFAULT };
             const IS_ITS_ROW: ::core::primitive::bool = #is_its_row;
             #condition
             #compare_in_group

@@ -35,23 +35,26 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     let kinds = &model.attributes.kinds;
     let columns = model.optional_columns();
     let column = |constant: &str| columns.iter().find(|column| column.constant == constant).map(|column| &column.name);
-    let age = |age: Option<std::time::Duration>| match age.map(duration) {
-        Some(age) => quote!(::core::option::Option::Some(#age)),
-        None => quote!(::core::option::Option::None),
+    let age = |age: Option<std::time::Duration>| option(age.map(duration));
+    let mut fields = Vec::new();
+    let order = |columns: &[TokenStream], age: TokenStream| {
+        some(&quote!(::queueable::Order { columns: &[#(#columns),*], age: #age }))
     };
-    let mut calls = Vec::new();
-    if let Some(order) = &kinds.order_by {
-        let columns = order.columns.iter().map(|order| order_column(&name_of(model, &order.column), order.descending));
-        let age = age(order.age);
-        calls.push(quote!(.order(&[#(#columns),*], #age)));
+    if let Some(by) = &kinds.order_by {
+        let columns: Vec<_> =
+            by.columns.iter().map(|order| order_column(&name_of(model, &order.column), order.descending)).collect();
+        let order = order(&columns, age(by.age));
+        fields.push(quote!(order: #order));
     }
     if let (Some(priority), Some(name)) = (&kinds.priority, column("priority")) {
-        let age = age(priority.age);
-        let column = order_column(name, false);
-        calls.push(quote!(.priority(#name).order(&[#column], #age)));
+        let order = order(&[order_column(name, false)], age(priority.age));
+        let name = some(name);
+        fields.push(quote!(priority: #name));
+        fields.push(quote!(order: #order));
     }
     if let (Some(stage), Some(name)) = (&kinds.stage, column("stage")) {
-        calls.push(quote!(.stages(#name, <#stage as ::queueable::Stage>::NAMES)));
+        let stages = some(&quote!(::queueable::Stages { column: #name, names: <#stage as ::queueable::Stage>::NAMES }));
+        fields.push(quote!(stages: #stages));
     }
     if let Some(periodic) = &kinds.periodic {
         let [period, cron, time_zone, scheduled] = ["period", "cron", "time_zone", "scheduled_time"].map(column);
@@ -63,73 +66,81 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
             }
             Missed::All(cap) => quote!(All(#cap)),
         };
-        calls.push(quote! {
-            .periodic(::queueable::Periodic {
+        let periodic = some(&quote! {
+            ::queueable::Periodic {
                 period: #period,
                 cron: #cron,
                 time_zone: #time_zone,
                 scheduled_time: #scheduled,
                 missed: ::queueable::Missed::#missed,
-            })
+            }
         });
+        fields.push(quote!(periodic: #periodic));
     }
     if let Some(version) = &kinds.version {
-        let version = name_of(model, version);
-        calls.push(quote!(.version(#version)));
+        let version = some(&name_of(model, version));
+        fields.push(quote!(version: #version));
     }
     if let (Some((_, rerun_on_change)), Some(count)) = (&kinds.rerun_on_change, column("change_count")) {
         let names = rerun_on_change.iter().map(|column| name_of(model, column));
-        calls.push(quote!(.rerun_on_change(&[#(#names),*], #count)));
+        let rerun = some(&quote!(::queueable::RerunOnChange { columns: &[#(#names),*], change_count: #count }));
+        fields.push(quote!(rerun_on_change: #rerun));
     }
-    if let Some(name) = column("occasion") {
-        calls.push(quote!(.occasion(#name)));
+    if let Some(name) = column("occasion").map(some) {
+        fields.push(quote!(occasion: #name));
     }
     if kinds.timestamps.is_some() {
         let times = ["created", "updated", "begin", "end"].map(|time| {
-            let (field, name) = (format_ident!("{time}"), column(&format!("{time}_time")));
-            match name {
-                Some(name) => quote!(#field: ::core::option::Option::Some(#name)),
-                None => quote!(#field: ::core::option::Option::None),
-            }
+            let (field, name) = (format_ident!("{time}"), option(column(&format!("{time}_time"))));
+            quote!(#field: #name)
         });
-        calls.push(quote!(.timestamps(::queueable::Timestamps { #(#times),* })));
+        fields.push(quote!(timestamps: ::queueable::Timestamps { #(#times),* }));
     }
     if kinds.on_success_delete.is_some() {
-        calls.push(quote!(.on_success(::queueable::OnFinish::Delete)));
+        fields.push(quote!(on_success: ::queueable::OnFinish::Delete));
     }
     if let Some(archive) = &kinds.archive {
         let success = archive.success.as_ref().map(|table| &table.value);
         let failed = archive.failed.as_ref().map(|table| &table.value);
-        calls.extend(success.map(|table| quote!(.on_success(::queueable::OnFinish::Archive(#table)))));
-        calls.extend(failed.map(|table| quote!(.on_failure(::queueable::OnFinish::Archive(#table)))));
+        fields.extend(success.map(|table| quote!(on_success: ::queueable::OnFinish::Archive(#table))));
+        fields.extend(failed.map(|table| quote!(on_failure: ::queueable::OnFinish::Archive(#table))));
     }
-    if let Some(window) = &kinds.window {
-        calls.push(quote!(.window(#window)));
+    if let Some(window) = kinds.window.as_ref().map(some) {
+        fields.push(quote!(window: #window));
     }
     if kinds.exclusive.is_some() {
-        calls.push(quote!(.exclusive()));
+        fields.push(quote!(exclusive: true));
     }
-    calls.extend(lanes(model));
+    fields.extend(lanes(model));
     if kinds.notify {
-        calls.push(quote!(.notify()));
+        fields.push(quote!(notifies: true));
     }
     if kinds.claim_if.is_some() {
-        calls.push(quote!(.conditional()));
+        fields.push(quote!(conditional: true));
     }
-    if calls.is_empty() {
+    if fields.is_empty() {
         return TokenStream::new();
     }
     let claim_if = claim_if(model);
     quote! {
-        const OPTIONS: ::queueable::Options = ::queueable::Options::NONE #(#calls)*;
+        const OPTIONS: ::queueable::Options =
+            ::queueable::Options { #(#fields,)* ..::queueable::Options::NONE };
         #claim_if
     }
 }
 
-/// Writes the calls for the column by which rows are scheduled, and for the limits.
+fn some(value: &impl ToTokens) -> TokenStream {
+    quote!(::core::option::Option::Some(#value))
+}
+
+fn option(value: Option<impl ToTokens>) -> TokenStream {
+    value.map_or_else(|| quote!(::core::option::Option::None), |value| some(&value))
+}
+
+/// Writes the fields for the column by which rows are scheduled, and for the limits.
 fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
     let (kinds, table) = (&model.attributes.kinds, &model.table);
-    let mut calls = Vec::new();
+    let mut fields = Vec::new();
     let by_column = kinds.at_most.iter().find_map(|(_, at_most)| Some((at_most.number, at_most.by.as_ref()?)));
     let column = kinds
         .serial_by
@@ -144,26 +155,23 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
         );
         let serial = kinds.serial_by.is_some();
         let strict = kinds.serial_by.as_ref().is_some_and(|serial| serial.strict);
-        let at_most = match by_column.map(|(number, _)| number).or(serial.then_some(1)) {
-            Some(number) => quote!(::core::option::Option::Some(#number)),
-            None => quote!(::core::option::Option::None),
-        };
-        calls.push(quote! {
-            .lanes(::queueable::Lanes {
+        let at_most = option(by_column.map(|(number, _)| number).or(serial.then_some(1)));
+        let lanes = some(&quote! {
+            ::queueable::Lanes {
                 column: #name,
                 of: #values,
                 at_most: #at_most,
                 serial: #serial,
                 strict: #strict,
-            })
+            }
         });
+        fields.push(quote!(lanes: #lanes));
     }
-    let whole = kinds.at_most.iter().find(|(_, at_most)| at_most.by.is_none());
-    calls.extend(whole.map(|(_, at_most)| {
-        let number = at_most.number;
-        quote!(.at_most(#number))
-    }));
-    calls
+    if let Some((_, whole)) = kinds.at_most.iter().find(|(_, at_most)| at_most.by.is_none()) {
+        let at_most = some(&whole.number);
+        fields.push(quote!(at_most: #at_most));
+    }
+    fields
 }
 
 /// Returns the name of a column in the database, as `table!` knows it. If there is no such column, the error is where
