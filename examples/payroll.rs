@@ -13,7 +13,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use queueable::{Explanation, Failure, Interval, Lease, Message, Migrations, Outcome, Queueable, Tally};
+use queueable::report::Interval;
+use queueable::{Explanation, Failure, Lease, Message, Migrations, Outcome, Queueable, Tally};
 
 use self::schema::{accounts, bookings, notifications};
 

@@ -78,6 +78,7 @@
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |
+//! | name an answer, a column or a bound in a signature | [`report`], [`columns`], [`bounds`] |
 //!
 //! # Features
 //!
@@ -87,8 +88,71 @@
 //! as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and `SystemTime` need no feature.
 //! `metrics` adds `Poller::metrics`, which counts through the facade of that name.
 
-pub use queue_core::*;
+pub use queue_core::{
+    AttemptEvent, ClaimStyle, ConnectFailure, ConnectionSource, CrashAccounting, DryRun, Entity, Error, Event,
+    Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
+    LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
+    PoolErrorLog, Queue, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Shutdown, Stage, Status, Tally,
+    TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses,
+};
 pub use queue_derive::{Queueable, Stage};
+
+// One line for each gate, so that the compiler says which feature a name needs.
+#[cfg(feature = "async-mysql")]
+pub use queue_core::AsyncMysqlSession;
+#[cfg(feature = "async-postgres")]
+pub use queue_core::AsyncPgSession;
+#[cfg(any(feature = "async-postgres", feature = "async-mysql"))]
+pub use queue_core::{Async, AsyncHandler, DieselAsyncSession};
+#[cfg(feature = "tokio")]
+pub use queue_core::{AsyncCalls, AsyncLeaseHandler, CallFuture};
+
+/// The answers of reports and operations.
+pub mod report {
+    pub use queue_core::{
+        Backlog, By, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport, Interval, OddTimes, Part, PeriodCounts,
+        Preview, PreviewedRow, Progress, Redriven, Statistics, StatusCounts,
+    };
+}
+
+/// The queue's columns as Diesel expressions, and the times that they are compared with.
+///
+/// Each entity has constants of these types in the module that the derive writes, such as `payment_queue::status`.
+pub mod columns {
+    pub use queue_core::{
+        BeginTime, ChangeCount, CreatedTime, Cron, Due, EndTime, Instant, LastAttemptErrorMessage, LastAttemptTime,
+        MAX_DELAY, NextAttemptTime, Now, NowPlus, Occasion, Period, Priority, QueueColumn, QueueStateColumns,
+        ScheduledTime, StageText, StatusText, TimeZone, TimestampUtc, TryCount, UpdatedTime,
+    };
+    #[doc(hidden)]
+    pub use queue_core::{ColumnKind, TimeOperand};
+}
+
+/// The bounds that generic code names: an entity on a connection, its handlers, its mode, and the filters of a
+/// [`Queue`].
+pub mod bounds {
+    // Bounds that stand for what Diesel asks. They have no methods to call, and the compiler names the one that is missing.
+    pub use queue_core::{
+        AllFilters, EveryRow, Filtered, GroupMode, HandlerFor, LeaseMode, NoFilter, QueueConnection, QueueOn,
+        TransactionMode,
+    };
+    #[doc(hidden)]
+    pub use queue_core::{
+        AsQueueConnection, Chosen, ComparesSchema, ConnectionFor, EnqueueByVersion, Explains, LoadOn, QueueBackend,
+        ReadOn, RowCondition, SelectedIn, Selection, StoredIn, TableIn,
+    };
+}
+
+/// The names that the derive and the macros write.
+#[doc(hidden)]
+pub mod __derive {
+    pub use queue_core::{
+        ClaimCondition, ColumnNames, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, KeyColumn, LaneType,
+        LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn, Periodic, QueueTable, RerunOnChange,
+        Settings, StageOf, Stages, Timestamps, ValueKind, assert_condition, assert_embedded, assert_selectable,
+        assert_selected_from, claim_condition, field_check, selection_of, stage_named,
+    };
+}
 
 #[doc = include_str!("../docs/choosing-a-mode.md")]
 pub mod modes {}

@@ -18,9 +18,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use queueable::{
-    Handler, HandlerResult, Message, Migrations, Outcome, Poller, QueueConnection, QueueOn, Queueable, Status, StoredIn,
-};
+use queueable::bounds::{QueueConnection, QueueOn, StoredIn};
+use queueable::{Handler, HandlerResult, Message, Migrations, Outcome, Poller, Queueable, Status};
 
 use self::connection::AnyConnection;
 use self::schema::{ledger, payments};

@@ -4,7 +4,8 @@ use std::env;
 use std::fmt::{self, Write};
 use std::path::Path;
 
-use queueable::{QueueState, Status, StatusCounts, Tally};
+use queueable::report::StatusCounts;
+use queueable::{QueueState, Status, Tally};
 use serde::Serialize;
 
 use crate::Options;

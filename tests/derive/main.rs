@@ -16,7 +16,8 @@ use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::sqlite::{Sqlite, SqliteConnection};
-use queueable::{Entity, QueueState, QueueTable, Queueable, Retry, RetryPolicy, Settings, Status};
+use queueable::__derive::{QueueTable, Settings};
+use queueable::{Entity, QueueState, Queueable, Retry, RetryPolicy, Status};
 
 fn sql(query: &impl QueryFragment<Sqlite>) -> String {
     let text = debug_query::<Sqlite, _>(query).to_string();

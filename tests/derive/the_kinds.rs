@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
-use queueable::{
-    Entity, HasPriority, HasStages, HasVersion, Missed, OnFinish, OrderColumn, QueueTable, Queueable, Stage, Timestamps,
-};
+use queueable::__derive::{HasPriority, HasStages, HasVersion, Missed, OnFinish, OrderColumn, QueueTable, Timestamps};
+use queueable::{Entity, Queueable, Stage};
 
 diesel::table! {
     documents (id) {
@@ -81,7 +80,7 @@ fn an_entity_that_asks_for_nothing_has_no_options() {
     struct Plain {
         id: i64,
     }
-    assert_eq!(<Plain as Entity>::Queue::OPTIONS, queueable::Options::NONE);
+    assert_eq!(<Plain as Entity>::Queue::OPTIONS, queueable::__derive::Options::NONE);
     assert_eq!(condition_of::<plain_queue::Queue>(), None);
 }
 

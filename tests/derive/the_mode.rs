@@ -3,9 +3,8 @@
 use std::any::TypeId;
 use std::cmp::Ordering;
 
-use queueable::{
-    Failure, GroupMode, HandlerFor, HandlerResult, Lease, LeaseHandler, LeaseMode, Message, Outcome, TransactionMode,
-};
+use queueable::bounds::{GroupMode, HandlerFor, LeaseMode, TransactionMode};
+use queueable::{Failure, HandlerResult, Lease, LeaseHandler, Message, Outcome};
 
 use super::*;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
-use queueable::internals::backend::{SessionLimits, SessionSetup, Transactions};
+use queue_core::internals::backend::{SessionLimits, SessionSetup, Transactions};
 use queueable::{Failure, Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;
@@ -231,7 +231,7 @@ fn a_row_that_is_no_longer_due_when_its_turn_comes_is_not_locked_while_another_i
     let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
         if payment.id == ids[2] {
             diesel::update(payments::table.find(postponed))
-                .set(payment_queue::next_attempt_time.eq(None::<queueable::Instant>))
+                .set(payment_queue::next_attempt_time.eq(None::<queueable::columns::Instant>))
                 .execute(message.connection())?;
         }
         if payment.id == next {

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use diesel::connection::SimpleConnection;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use queueable::internals::backend::Sql;
-use queueable::internals::statement::{Claim, finish, lock_leased, lock_version, prefetch_rows};
+use queue_core::internals::backend::Sql;
+use queue_core::internals::statement::{Claim, finish, lock_leased, lock_version, prefetch_rows};
 use queueable::{Message, Outcome, Queueable, Status};
 
 use crate::db::Conn;

@@ -3,8 +3,8 @@
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Text};
-use queueable::internals::claim_some;
-use queueable::internals::statement::Scope;
+use queue_core::internals::claim_some;
+use queue_core::internals::statement::Scope;
 
 use crate::db;
 use crate::suite::bank::{Bank, Payment};

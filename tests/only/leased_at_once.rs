@@ -7,8 +7,8 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
-use queueable::internals::statement::Scope;
-use queueable::internals::{LowWater, RowKey};
+use queue_core::internals::statement::Scope;
+use queue_core::internals::{LowWater, RowKey};
 use queueable::{Failure, Lease, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, KEEP_SEVEN};

@@ -18,7 +18,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
-use queueable::internals::backend::Schema;
+use queue_core::internals::backend::Schema;
 use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer, initialize};

@@ -4,9 +4,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use queueable::Instant;
-use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, probe_due};
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{Claim, Claimable, probe_due};
+use queueable::columns::Instant;
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};

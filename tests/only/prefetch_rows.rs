@@ -13,7 +13,7 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::internals::statement::Scope;
+use queue_core::internals::statement::Scope;
 use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
-use queueable::internals::RowKey;
+use queue_core::internals::RowKey;
 use queueable::{ClaimStyle, Failure, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, NAME};
@@ -185,8 +185,8 @@ fn claims_under_leases_keep_few_statements() {
 
 #[test]
 fn keys_of_all_numbers_are_claimed_by_few_statements() {
-    use queueable::internals::claim_some;
-    use queueable::internals::statement::Scope;
+    use queue_core::internals::claim_some;
+    use queue_core::internals::statement::Scope;
     let bank = Bank::new();
     let ids = bank.enqueue(1..=70);
     let mut connection = bank.connect();

@@ -10,7 +10,7 @@ use queueable::{HandlerResult, Message, Outcome, Queueable, Status};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::modes::Grouped;
-use queueable::internals::backend::SessionSetup;
+use queue_core::internals::backend::SessionSetup;
 
 type Call = Box<dyn Fn(i64, &mut Message<'_, Conn>) -> HandlerResult + Send + Sync>;
 

@@ -3,7 +3,8 @@
 use chrono::DateTime;
 use diesel::prelude::*;
 use diesel::upsert::excluded;
-use queueable::{Instant, QueueState, Queueable, Status};
+use queueable::columns::Instant;
+use queueable::{QueueState, Queueable, Status};
 
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use queueable::internals::RowKey;
-use queueable::internals::statement::Scope;
+use queue_core::internals::RowKey;
+use queue_core::internals::statement::Scope;
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, LOCK_WAITS};
@@ -86,7 +86,7 @@ fn a_row_of_another_company_is_not_waited_for_however_many_rows_are_finished() {
     let bank = Bank::new();
     bank.enqueue(0..2000);
     diesel::update(payments::table)
-        .set(payment_queue::next_attempt_time.eq(None::<queueable::Instant>))
+        .set(payment_queue::next_attempt_time.eq(None::<queueable::columns::Instant>))
         .execute(&mut bank.connect())
         .unwrap();
     let held = bank.enqueue([1])[0];
@@ -208,7 +208,7 @@ fn who_holds_a_row_settles_it_while_the_handler_runs_that_passed_it() {
         });
         let running = in_mode(&bank, handle).workers(1).start().unwrap();
         assert_eq!(said.recv(), Ok(20));
-        let settled = payment_queue::next_attempt_time.eq(None::<queueable::Instant>);
+        let settled = payment_queue::next_attempt_time.eq(None::<queueable::columns::Instant>);
         assert_eq!(diesel::update(payments::table.find(held)).set(settled).execute(&mut holder), Ok(1));
         <Conn as Connection>::TransactionManager::commit_transaction(&mut holder).unwrap();
         drop::<mpsc::Sender<()>>(go);

@@ -11,7 +11,7 @@ use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
 use crate::suite::keyed::erased;
 use crate::suite::warnings::{await_warning, keep_warnings};
-use queueable::internals::backend::SessionSetup;
+use queue_core::internals::backend::SessionSetup;
 
 /// Payments that are worked one after the other.
 #[derive(Debug, Queryable, Selectable, Queueable)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
 use fail::FailScenario;
-use queueable::internals::backend::SessionSetup;
+use queue_core::internals::backend::SessionSetup;
 use queueable::{CrashAccounting, HandlerResult, Message, Outcome, Queueable, Status, Tally};
 
 use crate::db::Conn;
@@ -89,8 +89,8 @@ fn succeed_elsewhere(bank: &Bank, ids: &[i64], at: chrono::DateTime<Utc>) {
     let success = (
         payment_queue::status.eq(Status::Success),
         payment_queue::try_count.eq(1),
-        payment_queue::next_attempt_time.eq(None::<queueable::Instant>),
-        payment_queue::last_attempt_time.eq(queueable::Instant::from(at)),
+        payment_queue::next_attempt_time.eq(None::<queueable::columns::Instant>),
+        payment_queue::last_attempt_time.eq(queueable::columns::Instant::from(at)),
     );
     let rows = payments::table.filter(payments::id.eq_any(ids.to_vec()));
     assert_eq!(diesel::update(rows).set(success).execute(&mut bank.connect()), Ok(ids.len()));
@@ -168,7 +168,7 @@ fn a_finished_row_that_own_sql_made_due_is_not_taken_for_its_next_success_after_
     let bank = Arc::new(Bank::new());
     let ids = bank.enqueue([1]);
     bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
-    let again = payment_queue::next_attempt_time.eq(queueable::Now);
+    let again = payment_queue::next_attempt_time.eq(queueable::columns::Now);
     diesel::update(payments::table.find(ids[0])).set(again).execute(&mut bank.connect()).unwrap();
     let (victim, meanwhile) = (Victim::default(), bank.clone());
     let once = Mutex::new(Some(victim.clone()));
@@ -199,7 +199,8 @@ fn a_crash_mark_whose_commit_was_lost_is_removed_before_the_row_runs_again() {
         if to_end.is_ended(&mut connection) {
             // What the server has committed although its answer does not arrive.
             let marked = (
-                payment_queue::next_attempt_time.eq(queueable::Instant::from(Utc::now() + TimeDelta::seconds(30))),
+                payment_queue::next_attempt_time
+                    .eq(queueable::columns::Instant::from(Utc::now() + TimeDelta::seconds(30))),
                 payment_queue::last_attempt_error_message.eq(text.lock().unwrap().clone()),
             );
             assert_eq!(diesel::update(payments::table.find(second)).set(marked).execute(&mut connection), Ok(1));

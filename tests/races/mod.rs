@@ -73,7 +73,7 @@ fn book(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> HandlerR
 /// Serves the rows with two pollers of four workers each, until every row has ended.
 fn race<Q, H>(bank: &Bank, style: ClaimStyle, handler: impl Fn() -> H) -> [Tally; 2]
 where
-    Q: queueable::QueueOn<Conn> + Queueable<Mode = queueable::LeaseMode> + Send,
+    Q: queueable::bounds::QueueOn<Conn> + Queueable<Mode = queueable::bounds::LeaseMode> + Send,
     H: LeaseHandler<Q, Conn> + 'static,
 {
     let poller = || {
@@ -102,7 +102,7 @@ fn assert_each_booked_once(bank: &Bank, ids: &[i64], tallies: &[Tally; 2]) {
 }
 
 /// A due time before all others, so that the row is the next to be claimed.
-fn long_ago() -> queueable::Instant {
+fn long_ago() -> queueable::columns::Instant {
     chrono::DateTime::UNIX_EPOCH.into()
 }
 

@@ -6,10 +6,11 @@
 //! not count. A method is called without an import, so these tests do not see it: methods that several files of a room call
 //! lie with their struct.
 //!
-//! [`public_api`] reads the sources too: what users can name of them.
+//! [`public_api`] lists what users can name, and [`sizes`] holds how much there is to read.
 
 mod circle;
 mod public_api;
+mod sizes;
 mod sources;
 
 use std::path::Path;

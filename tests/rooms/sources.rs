@@ -145,7 +145,7 @@ fn children(file_of: &HashMap<Names, String>, module: &[String]) -> HashSet<Stri
     file_of.keys().filter(is_child).filter_map(|child| child.last().cloned()).collect()
 }
 
-fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -12,7 +12,7 @@ use queueable::{Failure, HandlerResult, Message, Outcome, QueueState, Queueable,
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, ledger, payment_queue, payments};
-use queueable::internals::backend::SessionSetup;
+use queue_core::internals::backend::SessionSetup;
 
 /// Books the payment, then fails.
 fn book_and_fail(payment: &Payment, message: &mut Message<'_, Conn>) -> HandlerResult {
@@ -403,13 +403,16 @@ fn book_nothing(message: &mut Message<'_, Conn>) -> QueryResult<usize> {
 /// Makes a row due like an application that knows only this column.
 fn make_due(bank: &Bank, id: i64) {
     diesel::update(payments::table.find(id))
-        .set(payment_queue::next_attempt_time.eq(queueable::Now))
+        .set(payment_queue::next_attempt_time.eq(queueable::columns::Now))
         .execute(&mut bank.connect())
         .unwrap();
 }
 
 fn now(connection: &mut Conn) -> Option<chrono::DateTime<chrono::Utc>> {
-    diesel::select(queueable::Now).get_result::<Option<queueable::Instant>>(connection).unwrap().map(Into::into)
+    diesel::select(queueable::columns::Now)
+        .get_result::<Option<queueable::columns::Instant>>(connection)
+        .unwrap()
+        .map(Into::into)
 }
 
 /// Returns the time from the last attempt's end to the next attempt, in whole seconds.

@@ -7,7 +7,8 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::{count_star, max};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use queueable::{Instant, Now, QueueState, Queueable, Status};
+use queueable::columns::{Instant, Now};
+use queueable::{QueueState, Queueable, Status};
 
 use crate::db::{Conn, TIME_DIGITS};
 use crate::suite::bank::{Bank, NewPayment, Payment, companies, payment_queue, payments};
@@ -158,13 +159,17 @@ fn a_delay_of_any_length_makes_a_row_due_at_a_finite_time() {
     let bank = Bank::new();
     let mut connection = bank.connect();
     let ids = bank.enqueue([1]);
-    for delay in
-        [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(1), queueable::MAX_DELAY, Duration::MAX]
-    {
+    for delay in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_micros(1),
+        queueable::columns::MAX_DELAY,
+        Duration::MAX,
+    ] {
         let before = now(&mut connection);
         diesel::update(payments::table.find(ids[0])).set(Payment::due_in(delay)).execute(&mut connection).unwrap();
         let due = bank.state(ids[0]).next_attempt_time.expect("a finite time");
-        let added = TimeDelta::from_std(delay.min(queueable::MAX_DELAY)).unwrap();
+        let added = TimeDelta::from_std(delay.min(queueable::columns::MAX_DELAY)).unwrap();
         // The database may round the delay, which makes the row due that much earlier.
         assert!(due + TimeDelta::milliseconds(1) >= before + added, "{delay:?}: {due}");
         assert!(due <= now(&mut connection) + added + TimeDelta::milliseconds(1), "{delay:?}: {due}");

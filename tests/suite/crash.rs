@@ -172,7 +172,7 @@ impl Scene {
         let deadly = ids.remove(0);
         let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(1);
         diesel::update(payments::table.find(deadly))
-            .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
+            .set(payment_queue::next_attempt_time.eq(queueable::columns::Instant::from(long_ago)))
             .execute(&mut self.bank.connect())
             .unwrap();
         (deadly, ids)
@@ -194,8 +194,8 @@ impl Scene {
 
     /// Makes the rows due that wait for their timeout after a crash under strict accounts.
     fn end_the_wait(&self) {
-        let waits = payments::table.filter(payment_queue::next_attempt_time.gt(queueable::Now));
-        let now = payment_queue::next_attempt_time.eq(queueable::Now);
+        let waits = payments::table.filter(payment_queue::next_attempt_time.gt(queueable::columns::Now));
+        let now = payment_queue::next_attempt_time.eq(queueable::columns::Now);
         assert!(diesel::update(waits).set(now).execute(&mut self.bank.connect()).unwrap() > 0, "no row waits");
     }
 
@@ -293,7 +293,7 @@ fn abort_a_group(accounting: CrashAccounting, workers: usize) -> usize {
     // The deadly payment comes in the middle of the queue, when the groups have grown.
     let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(2);
     diesel::update(payments::table.filter(payments::id.eq_any(&others[..others.len() / 2])))
-        .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(long_ago)))
+        .set(payment_queue::next_attempt_time.eq(queueable::columns::Instant::from(long_ago)))
         .execute(&mut scene.bank.connect())
         .unwrap();
     assert_eq!(scene.run_until_over(), 3, "{accounting:?}");

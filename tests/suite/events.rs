@@ -11,9 +11,10 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::DatabaseErrorKind;
 use diesel::result::Error::DatabaseError;
+use queueable::columns::Instant;
 use queueable::{
-    AttemptEvent, Error, Event, Failure, HandlerResult, Instant, Lease, Message, Outcome, Poller, PollerSettings,
-    Queueable, When,
+    AttemptEvent, Error, Event, Failure, HandlerResult, Lease, Message, Outcome, Poller, PollerSettings, Queueable,
+    When,
 };
 
 use crate::db::{Conn, NAME, refuse_update_of};

@@ -1,8 +1,8 @@
 //! The index serves the claim: it finds 1,000 pending rows among 100,000 finished ones without a scan and a sort.
 
 use diesel::connection::SimpleConnection;
-use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, probe_due};
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{Claim, Claimable, probe_due};
 
 use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, Payment};

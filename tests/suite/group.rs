@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use diesel::prelude::*;
-use queueable::QueueOn;
-use queueable::{Failure, HandlerFor, HandlerResult, Message, Outcome, Queueable, Status, Tally};
+use queueable::bounds::HandlerFor;
+use queueable::bounds::QueueOn;
+use queueable::{Failure, HandlerResult, Message, Outcome, Queueable, Status, Tally};
 
 use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, companies, ledger, payment_queue, payments};
-use queueable::internals::backend::{RoundTrips, SessionSetup};
+use queue_core::internals::backend::{RoundTrips, SessionSetup};
 
 /// An entity on the bank's payments. On SQLite, which has one writer, the default timeout is one second.
 macro_rules! entity {
@@ -190,7 +191,7 @@ fn tries_go_on_in_groups_and_begin_anew_for_a_finished_row() {
     // Two tries for the first half, and two successes for the other, all made due again by one column alone.
     let half = || payments::table.filter(payments::id.le(ids[1]));
     let other_half = || payments::table.filter(payments::id.gt(ids[1]));
-    let now = || payment_queue::next_attempt_time.eq(queueable::Now);
+    let now = || payment_queue::next_attempt_time.eq(queueable::columns::Now);
     diesel::update(half()).set(now()).execute(&mut bank.connect()).unwrap();
     run::<Grouped>(&bank, fail);
     diesel::update(other_half()).set(now()).execute(&mut bank.connect()).unwrap();

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel::prelude::*;
-use queueable::QueueOn;
-use queueable::{Failure, Group, Handler, HandlerFor, HandlerResult, Message, Outcome, Queueable, Status};
+use queueable::bounds::HandlerFor;
+use queueable::bounds::QueueOn;
+use queueable::{Failure, Group, Handler, HandlerResult, Message, Outcome, Queueable, Status};
 
 use super::group::{booked, entity, run};
 use crate::db::Conn;

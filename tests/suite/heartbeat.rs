@@ -12,7 +12,7 @@ use queueable::{Failure, Lease, LeaseHandler, Message, Outcome, Poller, QueueSta
 use crate::db::Conn;
 use crate::suite::bank::{Bank, ledger, payment_queue, payments};
 use crate::suite::lease::{Charge, Gate, apply, poller};
-use queueable::internals::backend::SessionSetup;
+use queue_core::internals::backend::SessionSetup;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -56,7 +56,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Tells whether the row is not due yet, by the database's clock.
 fn is_leased(connection: &mut Conn, id: i64) -> bool {
-    let held = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now)).count();
+    let held = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::columns::Now)).count();
     held.get_result::<i64>(connection).unwrap() == 1
 }
 
@@ -251,7 +251,7 @@ fn another_worker_takes_the_row_of_one_that_shows_no_life() {
     gate.entered();
     // As if the first worker had been frozen until the end of its lease.
     diesel::update(payments::table.find(id))
-        .set(payment_queue::next_attempt_time.eq(queueable::Now))
+        .set(payment_queue::next_attempt_time.eq(queueable::columns::Now))
         .execute(&mut bank.connect())
         .unwrap();
     let second = (|charge: &Charge, _: &Lease| Ok(charge.amount_cents), apply);

@@ -1,9 +1,9 @@
 //! A queue and its rows, as the statements take them.
 
 use diesel::Connection;
-use queueable::internals::statement::ErasedQueue;
-use queueable::internals::{Fence, IsKey, KeyedRow, QueueSql};
-use queueable::{QueueOn, StoredIn};
+use queue_core::internals::statement::ErasedQueue;
+use queue_core::internals::{Fence, IsKey, KeyedRow, QueueSql};
+use queueable::bounds::{QueueOn, StoredIn};
 
 use crate::db::Conn;
 

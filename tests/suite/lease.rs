@@ -47,7 +47,7 @@ pub(crate) fn apply(charge: &Charge, receipt: &i64, message: &mut Message<'_, Co
 
 fn make_due(bank: &Bank, id: i64) {
     diesel::update(payments::table.find(id))
-        .set(payment_queue::next_attempt_time.eq(queueable::Now))
+        .set(payment_queue::next_attempt_time.eq(queueable::columns::Now))
         .execute(&mut bank.connect())
         .unwrap();
 }
@@ -161,7 +161,7 @@ fn a_dead_workers_row_is_due_when_its_lease_ends_and_the_crash_is_counted() {
             .set((
                 payment_queue::status.eq(Status::InProgress),
                 payment_queue::try_count.eq(tries),
-                payment_queue::next_attempt_time.eq(queueable::Now),
+                payment_queue::next_attempt_time.eq(queueable::columns::Now),
             ))
             .execute(&mut bank.connect())
             .unwrap();
@@ -208,7 +208,10 @@ fn a_worker_that_lost_its_lease_writes_nothing() {
                 .set(payment_queue::try_count.eq(2))
                 .execute(&mut thief.connect())?;
             diesel::update(payments::table.find(charge.id))
-                .set(payment_queue::next_attempt_time.eq(queueable::Instant::from(Utc::now() + TimeDelta::hours(1))))
+                .set(
+                    payment_queue::next_attempt_time
+                        .eq(queueable::columns::Instant::from(Utc::now() + TimeDelta::hours(1))),
+                )
                 .execute(&mut thief.connect())?;
             Ok(charge.amount_cents)
         },
@@ -404,7 +407,7 @@ fn a_transaction_queue_on_the_same_table_finds_no_leased_row() {
     let handle = poller(&bank, (handler, apply)).start().unwrap();
     gate.entered();
     // A process sees this that serves the table in another mode.
-    let due = <Payment as queueable::QueueOn<Conn>>::QUEUE.probe_due(&mut bank.connect(), None, None).unwrap();
+    let due = <Payment as queueable::bounds::QueueOn<Conn>>::QUEUE.probe_due(&mut bank.connect(), None, None).unwrap();
     assert!(due.is_none_or(|wait| wait > Duration::from_secs(20)), "{due:?}");
     gate.open();
     assert_eq!(handle.shutdown(Duration::from_secs(60)).tally.succeeded, 1);
@@ -417,7 +420,7 @@ fn a_row_that_is_put_off_by_whoever_holds_it_is_not_taken_when_it_is_free() {
         let ids = bank.enqueue([1, 2]);
         let mut holder = bank.connect();
         <Conn as Connection>::TransactionManager::begin_transaction(&mut holder).unwrap();
-        let later = queueable::Instant::from(Utc::now() + TimeDelta::hours(1));
+        let later = queueable::columns::Instant::from(Utc::now() + TimeDelta::hours(1));
         diesel::update(payments::table.find(ids[0]))
             .set(payment_queue::next_attempt_time.eq(later))
             .execute(&mut holder)

@@ -215,7 +215,7 @@ fn a_shutdown_counts_what_it_rolled_back_in_every_mode() {
     let bank = Bank::new();
     enqueue_companies(&bank);
     diesel::update(companies::table)
-        .set(company_queue::next_attempt_time.eq(None::<queueable::Instant>))
+        .set(company_queue::next_attempt_time.eq(None::<queueable::columns::Instant>))
         .execute(&mut bank.connect())
         .unwrap();
     bank.enqueue([1]);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
-use queueable::internals::statement::Scope;
-use queueable::internals::{LowWater, LowWaterFloor, RowKey};
+use queue_core::internals::statement::Scope;
+use queue_core::internals::{LowWater, LowWaterFloor, RowKey};
 use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable};
 
 use crate::db::{Conn, NAME};
@@ -35,7 +35,7 @@ fn claim<'a>(connection: &mut Conn, low_water: &'a LowWater) -> (Option<i64>, Lo
     let claim_floor = low_water.claim_floor();
     let scope = Scope { claim_floor: Some(&claim_floor), ..Scope::ALL };
     let claimed = rolled_back(connection, |connection| {
-        queueable::internals::claim_one(erased::<Payment>(), connection, scope).unwrap()
+        queue_core::internals::claim_one(erased::<Payment>(), connection, scope).unwrap()
     });
     (claimed.map(|row| row.message.unwrap().0.downcast::<Payment>().unwrap().amount_cents), claim_floor)
 }
@@ -96,7 +96,7 @@ fn the_mark_falls_back_to_a_row_whose_attempt_came_to_nothing() {
     let except = [RowKey::new(first, first.to_string())];
     let scope = Scope { claim_floor: Some(&claim_floor), except: &except, ..Scope::ALL };
     let others = rolled_back(&mut connection, |connection| {
-        queueable::internals::claim_some(erased::<Payment>(), connection, true, 2, scope).unwrap()
+        queue_core::internals::claim_some(erased::<Payment>(), connection, true, 2, scope).unwrap()
     });
     assert_eq!(others.len(), 2);
     claim_floor.keep();

@@ -91,7 +91,7 @@ fn a_row_enqueued_in_this_process_is_noticed_long_before_the_poll_interval() {
     assert_eq!(seen.len(), 3);
     // This enqueue does not use the library, so the poller needs a call of `wake`.
     diesel::update(payments::table)
-        .set(crate::suite::bank::payment_queue::next_attempt_time.eq(queueable::Now))
+        .set(crate::suite::bank::payment_queue::next_attempt_time.eq(queueable::columns::Now))
         .execute(&mut bank.connect())
         .unwrap();
     handle.wake();

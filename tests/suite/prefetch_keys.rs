@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use chrono::Utc;
 use diesel::prelude::*;
-use queueable::{Instant, Message, Outcome, Status};
+use queueable::columns::Instant;
+use queueable::{Message, Outcome, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};

@@ -6,7 +6,8 @@ use chrono::{DateTime, FixedOffset, TimeDelta, Utc};
 use diesel::dsl::{count_star, exists, max, now};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Instant, Migrations, Now, QueueState, Queueable, Status};
+use queueable::columns::{Instant, Now};
+use queueable::{Migrations, QueueState, Queueable, Status};
 use time::OffsetDateTime;
 
 use crate::db::Conn;

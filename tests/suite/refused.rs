@@ -245,9 +245,9 @@ fn what_the_database_refuses_is_explained() {
 /// for them.
 fn await_runs(bank: &Bank, id: i64, handle: &PollerHandle, runs: &mpsc::Receiver<()>, times: usize) {
     for _ in 1..=times {
-        let waits = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::Now));
+        let waits = payments::table.find(id).filter(payment_queue::next_attempt_time.gt(queueable::columns::Now));
         while runs.recv_timeout(Duration::from_millis(5)).is_err() {
-            let due = payment_queue::next_attempt_time.eq(queueable::Now);
+            let due = payment_queue::next_attempt_time.eq(queueable::columns::Now);
             diesel::update(waits).set(due).execute(&mut bank.connect()).unwrap();
             handle.wake();
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use proptest::prelude::*;
-use queueable::{Failure, HandlerResult, MAX_DELAY, Message, Queueable, Retry, RetryPolicy, Status};
+use queueable::columns::MAX_DELAY;
+use queueable::{Failure, HandlerResult, Message, Queueable, Retry, RetryPolicy, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};

@@ -3,7 +3,8 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Error, Message, Migrations, Outcome, Poller, QueueOn, Queueable, Stage, Status};
+use queueable::bounds::QueueOn;
+use queueable::{Error, Message, Migrations, Outcome, Poller, Queueable, Stage, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, payments};

@@ -6,7 +6,8 @@ use std::panic::{self, AssertUnwindSafe};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{ComparesSchema, Finding, Migrations, Queueable, Stage, assert_schema};
+use queueable::bounds::ComparesSchema;
+use queueable::{Finding, Migrations, Queueable, Stage, assert_schema};
 
 use crate::db::{self, BIGINT, Conn, TIME};
 use crate::suite::bank::Bank;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
-use queueable::{CrashAccounting, PollerSettings, QueueState, Retry, Settings, Status, StatusCounts, Tally};
+use queueable::__derive::Settings;
+use queueable::report::StatusCounts;
+use queueable::{CrashAccounting, PollerSettings, QueueState, Retry, Status, Tally};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -5,15 +5,16 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{
+use queue_core::internals::backend::{Schema, Sql, Statement};
+use queue_core::internals::statement::{
     And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, Recall, SetPause, Settle, StateCondition, Take,
     UndecodableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_pause,
     finish_block, key_texts, lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_details, read_keys,
     read_pauses, remove_all, retake, sample, set_aside, taken, unknown_stages,
 };
-use queueable::internals::{ErrorText, Fence};
-use queueable::{Instant, Queueable, Status};
+use queue_core::internals::{ErrorText, Fence};
+use queueable::columns::Instant;
+use queueable::{Queueable, Status};
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};

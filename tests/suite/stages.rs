@@ -8,9 +8,11 @@ use diesel::expression::AsExpression;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
+use queueable::__derive::HasStages;
+use queueable::bounds::{GroupMode, LeaseMode, TransactionMode};
 use queueable::{
-    ClaimStyle, Error, Failure, Group, GroupMode, Handler, HandlerResult, HasStages, Lease, LeaseMode, Message,
-    Migrations, Outcome, Poller, QueueState, Queueable, Stage, Status, Tally, TransactionMode,
+    ClaimStyle, Error, Failure, Group, Handler, HandlerResult, Lease, Message, Migrations, Outcome, Poller, QueueState,
+    Queueable, Stage, Status, Tally,
 };
 
 use crate::db::{BIGINT, Conn, Database};
@@ -294,7 +296,7 @@ fn a_row_in_an_unknown_stage_is_never_claimed_and_refused_at_start_with_the_mend
         office.put(3, "render");
         office.put(4, "archived");
         // The row is not pending, so it does no harm.
-        let stopped = invoice_queue::next_attempt_time.eq(None::<queueable::Instant>);
+        let stopped = invoice_queue::next_attempt_time.eq(None::<queueable::columns::Instant>);
         diesel::update(invoices::table.find(4)).set(stopped).execute(&mut office.database.connect()).unwrap();
         let findings = match office.serve(mode, None, pass).workers(1).start() {
             Err(Error::Unsafe(findings)) => findings,

@@ -55,7 +55,7 @@ fn a_row_that_another_worker_finished_while_its_attempt_lost_it_does_not_run_aga
         bank.run(book);
         // Sent again by an application that knows one column: status and tries are those of a finished row.
         diesel::update(payments::table.find(id))
-            .set(payment_queue::next_attempt_time.eq(queueable::Now))
+            .set(payment_queue::next_attempt_time.eq(queueable::columns::Now))
             .execute(&mut bank.connect())
             .unwrap();
         let (first, pool) = (AtomicBool::new(true), bank.pool(1));

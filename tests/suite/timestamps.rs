@@ -9,8 +9,10 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
-use queueable::QueueOn;
-use queueable::{Failure, HandlerFor, HandlerResult, Instant, Lease, Message, Migrations, Outcome, Queueable, Status};
+use queueable::bounds::HandlerFor;
+use queueable::bounds::QueueOn;
+use queueable::columns::Instant;
+use queueable::{Failure, HandlerResult, Lease, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{AUTO_KEY, Conn, Database, TEXT, TRIGGERS};
 
@@ -97,7 +99,8 @@ impl Tasks {
     }
 
     fn now(&self) -> DateTime<Utc> {
-        let now: Option<Instant> = diesel::select(queueable::Now).get_result(&mut self.database.connect()).unwrap();
+        let now: Option<Instant> =
+            diesel::select(queueable::columns::Now).get_result(&mut self.database.connect()).unwrap();
         now.unwrap().into()
     }
 }

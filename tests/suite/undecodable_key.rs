@@ -8,7 +8,8 @@ use diesel::prelude::*;
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types;
 use diesel_migrations::MigrationHarness;
-use queueable::{ClaimStyle, Lease, Message, Migrations, Outcome, Poller, Queueable, StoredIn, Tally};
+use queueable::bounds::StoredIn;
+use queueable::{ClaimStyle, Lease, Message, Migrations, Outcome, Poller, Queueable, Tally};
 
 use crate::db::{BIGINT, Conn, Database, LONG_TEXT, NAME, TEXT};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, DurationRound, TimeDelta, Timelike, Utc};
 use diesel::prelude::*;
-use queueable::QueueOn;
+use queueable::bounds::QueueOn;
 use queueable::{Error, Explanation, Lease, Message, Outcome, Poller, Queueable, Status, Tally, Window};
 
 use crate::db::Conn;
@@ -78,7 +78,7 @@ fn inside_the_window_all_is_as_without_one() {
 fn an_entity_has_a_window_of_its_own_besides() {
     fn tally<Q>(bank: &Bank, pollers: &str) -> u64
     where
-        Q: QueueOn<Conn, Mode = queueable::TransactionMode> + Send,
+        Q: QueueOn<Conn, Mode = queueable::bounds::TransactionMode> + Send,
     {
         let handler = |_: &Q, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
         let poller = Q::poller(bank.pool(1), handler).window(pollers.parse().unwrap());

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use queueable::{StatusCounts, Tally};
+use queueable::Tally;
+use queueable::report::StatusCounts;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use queueable::{StatusCounts, Tally};
+use queueable::Tally;
+use queueable::report::StatusCounts;
 use serde::Serialize;
 
 #[derive(Debug, Default, Serialize)]

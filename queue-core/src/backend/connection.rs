@@ -110,7 +110,8 @@ pub trait QueueConnection:
 /// A [`QueueConnection`], or a pooled one.
 ///
 /// ```
-/// use queueable::{AllFilters, AsQueueConnection, Error, Queue, Queueable, ReadOn};
+/// use queueable::bounds::{AllFilters, AsQueueConnection, ReadOn};
+/// use queueable::{Error, Queue, Queueable};
 ///
 /// fn due<Q, C>(connection: &mut C) -> Result<i64, Error>
 /// where
@@ -125,7 +126,7 @@ pub trait QueueConnection:
     message = "`{Self}` is not a connection that a queue can use",
     note = "use `PgConnection`, `MysqlConnection` or `SqliteConnection`, alone or from a pool, and switch on the feature of queueable \
             with that name",
-    note = "generic code names `C: queueable::AsQueueConnection`"
+    note = "generic code names `C: queueable::bounds::AsQueueConnection`"
 )]
 pub trait AsQueueConnection {
     /// The connection behind it.

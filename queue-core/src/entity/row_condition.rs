@@ -11,7 +11,8 @@ use diesel::sql_types::BoolOrNullableBool;
 ///
 /// ```
 /// # use diesel::prelude::*;
-/// use queueable::{AllFilters, Filtered, Queue, Queueable, RowCondition};
+/// use queueable::bounds::{AllFilters, Filtered, RowCondition};
+/// use queueable::{Queue, Queueable};
 ///
 /// # diesel::table! { payments (id) { id -> BigInt, } }
 /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }

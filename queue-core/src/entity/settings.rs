@@ -6,13 +6,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Settings of an entity. Its attributes give them, and a poller may override them.
-///
-/// ```
-/// use queueable::Settings;
-///
-/// let settings = Settings::DEFAULT;
-/// assert_eq!(settings.max_tries, 20);
-/// ```
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Settings {

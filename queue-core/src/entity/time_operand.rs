@@ -24,7 +24,7 @@ type TimeColumn = Nullable<TimestampUtc>;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no time that a queue column can be compared with",
     label = "not a time",
-    note = "accepted are `chrono::DateTime`, `SystemTime`, `queueable::Instant`, `queueable::Now`, `diesel::dsl::now`, a queue \
+    note = "accepted are `chrono::DateTime`, `SystemTime`, `queueable::columns::Instant`, `queueable::columns::Now`, `diesel::dsl::now`, a queue \
             column of a time, and an `Option` of a `DateTime<Utc>` or an `Instant`",
     note = "with the feature `time` of queueable, also `time::OffsetDateTime`"
 )]

@@ -24,7 +24,8 @@ use crate::statement::{
 /// The number of rows of each status.
 ///
 /// ```
-/// # use queueable::{Status, StatusCounts};
+/// # use queueable::report::StatusCounts;
+/// # use queueable::Status;
 /// let counts: StatusCounts = serde_json::from_str(r#"{"SUCCESS": 3, "FAILED": 1, "unknown": 0}"#).unwrap();
 /// assert_eq!(counts.of(Status::Success), 3);
 /// assert_eq!(counts.total(), 4);

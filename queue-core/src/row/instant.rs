@@ -31,7 +31,7 @@ impl SqlOrd for TimestampUtc {}
 ///
 /// ```
 /// use chrono::{DateTime, Utc};
-/// use queueable::Instant;
+/// use queueable::columns::Instant;
 ///
 /// let time: DateTime<Utc> = "2026-03-01T12:00:00Z".parse().unwrap();
 /// let instant = Instant::from(time);

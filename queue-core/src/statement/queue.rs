@@ -77,7 +77,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 ///
 /// ```
 /// use diesel::r2d2::{ConnectionManager, Pool};
-/// use queueable::{Entity, Error, Handler, PollerHandle, QueueConnection, QueueOn, Queueable, TransactionMode};
+/// use queueable::bounds::{QueueConnection, QueueOn, TransactionMode};
+/// use queueable::{Entity, Error, Handler, PollerHandle, Queueable};
 ///
 /// fn start<Q, C>(pool: Pool<ConnectionManager<C>>, handler: impl Handler<Q, C> + 'static) -> Result<PollerHandle, Error>
 /// where
@@ -95,9 +96,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 /// use diesel::Connection;
 /// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_migrations::MigrationHarness;
-/// use queueable::{
-///     AllFilters, HandlerFor, Migrations, PollerHandle, Queue, QueueConnection, QueueOn, Queueable, ReadOn, StoredIn,
-/// };
+/// use queueable::bounds::{AllFilters, HandlerFor, QueueConnection, QueueOn, ReadOn, StoredIn};
+/// use queueable::{Migrations, PollerHandle, Queue, Queueable};
 ///
 /// fn serve<Q, C>(
 ///     pool: Pool<ConnectionManager<C>>,

@@ -62,7 +62,7 @@ mod tests {
     fn only_the_librarys_own_path_is_replaced() {
         let generated = quote! {
             impl<'a> ::queueable::Stage for Step<'a> {
-                fn a() -> ::queueable::Result<::queueable::Now, other::queueable::Now> {
+                fn a() -> ::queueable::Result<::queueable::columns::Now, other::queueable::Now> {
                     <Self as ::queueable::Stage>::x(&::queueable::NONE, queueable::y)
                 }
             }

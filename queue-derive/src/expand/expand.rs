@@ -45,9 +45,9 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
         let doc = format!("The column `{name}`: {}", DOCS[i]);
         quote! {
             #[doc = #doc]
-            pub const #column: #column = ::queueable::QueueColumn::new();
+            pub const #column: #column = ::queueable::columns::QueueColumn::new();
             #[doc = #doc]
-            pub type #column = ::queueable::QueueColumn<Queue, ::queueable::#kind>;
+            pub type #column = ::queueable::columns::QueueColumn<Queue, ::queueable::columns::#kind>;
         }
     });
     let all = COLUMNS.map(|column| format_ident!("{column}"));
@@ -65,7 +65,7 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
             /// The five columns, as one value of type `QueueState`.
             pub const queue_state: queue_state = (#(#all),*);
             /// The five columns, as one value of type `QueueState`.
-            pub type queue_state = ::queueable::QueueStateColumns<Queue>;
+            pub type queue_state = ::queueable::columns::QueueStateColumns<Queue>;
         }
     }
 }
@@ -103,10 +103,10 @@ pub(crate) fn queue_table(model: &Model<'_>) -> TokenStream {
     quote! {
         #[automatically_derived]
         #[allow(deprecated)]
-        impl ::queueable::QueueTable for #module::Queue {
+        impl ::queueable::__derive::QueueTable for #module::Queue {
             type Table = #table::table;
             const TABLE: &'static #table::table = &#table::table;
-            const COLUMNS: ::queueable::ColumnNames = ::queueable::ColumnNames { #(#columns: #names),* };
+            const COLUMNS: ::queueable::__derive::ColumnNames = ::queueable::__derive::ColumnNames { #(#columns: #names),* };
             #options
         }
         #markers
@@ -154,8 +154,8 @@ impl Key {
 /// Writes the type of a comparison, and the comparison.
 fn equals(place: Span, column: &TokenStream, ty: &Type, value: &TokenStream) -> (TokenStream, TokenStream) {
     (
-        quote_spanned!(place=> <#column as ::queueable::KeyColumn<#ty>>::IsKey),
-        quote_spanned!(place=> <#column as ::queueable::KeyColumn<#ty>>::is_key(#value)),
+        quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::IsKey),
+        quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::is_key(#value)),
     )
 }
 
@@ -199,12 +199,12 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
             type KeyColumns = #columns;
             type Key = #value;
             #is_key
-            type Mode = ::queueable::#mode;
+            type Mode = ::queueable::bounds::#mode;
             const ENTITY: &'static ::core::primitive::str = #name;
             const KEY_COLUMNS: &'static #columns = &#columns;
             #key_parts
-            const SETTINGS: ::queueable::Settings =
-                ::queueable::Settings { #max_tries #timeout #lease #group ..::queueable::Settings::DEFAULT };
+            const SETTINGS: ::queueable::__derive::Settings =
+                ::queueable::__derive::Settings { #max_tries #timeout #lease #group ..::queueable::__derive::Settings::DEFAULT };
             const IS_ITS_ROW: ::core::primitive::bool = #is_its_row;
             #condition
             #compare_in_group

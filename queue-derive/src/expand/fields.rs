@@ -31,7 +31,7 @@ pub(crate) fn checks(model: &Model<'_>) -> Option<TokenStream> {
         const _: () = {
             #[allow(unused_imports)]
             fn _fields #impl_generics () #where_clause {
-                use ::queueable::field_check::{NoFault as _, NotQueryable as _};
+                use ::queueable::__derive::field_check::{NoFault as _, NotQueryable as _};
                 #(#each)*
                 #whole
             }
@@ -47,8 +47,8 @@ fn check(model: &Model<'_>, question: &str, place: Span, ty: &TokenStream, sql_t
     let place = Span::call_site().located_at(place);
     let method = quote_spanned!(place=> check);
     quote! {
-        (&&&&&&&&::queueable::field_check::Probe::<
-            ::queueable::field_check::#question, #entity #ty_generics, #ty, #sql_type
+        (&&&&&&&&::queueable::__derive::field_check::Probe::<
+            ::queueable::__derive::field_check::#question, #entity #ty_generics, #ty, #sql_type
         >::new()).#method();
     }
 }

@@ -17,16 +17,16 @@ pub(crate) fn column_constants(model: &Model<'_>) -> TokenStream {
         let doc = format!("The column `{name}`: {doc}");
         quote! {
             #[doc = #doc]
-            pub const #constant: #constant = ::queueable::QueueColumn::new();
+            pub const #constant: #constant = ::queueable::columns::QueueColumn::new();
             #[doc = #doc]
-            pub type #constant = ::queueable::QueueColumn<Queue, ::queueable::#kind>;
+            pub type #constant = ::queueable::columns::QueueColumn<Queue, ::queueable::columns::#kind>;
         }
     });
     quote!(#(#columns)*)
 }
 
 fn order_column(name: &impl ToTokens, descending: bool) -> TokenStream {
-    quote!(::queueable::OrderColumn { name: #name, descending: #descending })
+    quote!(::queueable::__derive::OrderColumn { name: #name, descending: #descending })
 }
 
 /// Writes the constant and the function of the queue's trait, for an entity that asks for anything beyond the five
@@ -38,7 +38,7 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     let age = |age: Option<std::time::Duration>| option(age.map(duration));
     let mut fields = Vec::new();
     let order = |columns: &[TokenStream], age: TokenStream| {
-        some(&quote!(::queueable::Order { columns: &[#(#columns),*], age: #age }))
+        some(&quote!(::queueable::__derive::Order { columns: &[#(#columns),*], age: #age }))
     };
     if let Some(by) = &kinds.order_by {
         let columns: Vec<_> =
@@ -53,7 +53,9 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         fields.push(quote!(order: #order));
     }
     if let (Some(stage), Some(name)) = (&kinds.stage, column("stage")) {
-        let stages = some(&quote!(::queueable::Stages { column: #name, names: <#stage as ::queueable::Stage>::NAMES }));
+        let stages = some(
+            &quote!(::queueable::__derive::Stages { column: #name, names: <#stage as ::queueable::Stage>::NAMES }),
+        );
         fields.push(quote!(stages: #stages));
     }
     if let Some(periodic) = &kinds.periodic {
@@ -67,12 +69,12 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
             Missed::All(cap) => quote!(All(#cap)),
         };
         let periodic = some(&quote! {
-            ::queueable::Periodic {
+            ::queueable::__derive::Periodic {
                 period: #period,
                 cron: #cron,
                 time_zone: #time_zone,
                 scheduled_time: #scheduled,
-                missed: ::queueable::Missed::#missed,
+                missed: ::queueable::__derive::Missed::#missed,
             }
         });
         fields.push(quote!(periodic: #periodic));
@@ -83,7 +85,8 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     }
     if let (Some((_, rerun_on_change)), Some(count)) = (&kinds.rerun_on_change, column("change_count")) {
         let names = rerun_on_change.iter().map(|column| name_of(model, column));
-        let rerun = some(&quote!(::queueable::RerunOnChange { columns: &[#(#names),*], change_count: #count }));
+        let rerun =
+            some(&quote!(::queueable::__derive::RerunOnChange { columns: &[#(#names),*], change_count: #count }));
         fields.push(quote!(rerun_on_change: #rerun));
     }
     if let Some(name) = column("occasion").map(some) {
@@ -94,16 +97,16 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
             let (field, name) = (format_ident!("{time}"), option(column(&format!("{time}_time"))));
             quote!(#field: #name)
         });
-        fields.push(quote!(timestamps: ::queueable::Timestamps { #(#times),* }));
+        fields.push(quote!(timestamps: ::queueable::__derive::Timestamps { #(#times),* }));
     }
     if kinds.on_success_delete.is_some() {
-        fields.push(quote!(on_success: ::queueable::OnFinish::Delete));
+        fields.push(quote!(on_success: ::queueable::__derive::OnFinish::Delete));
     }
     if let Some(archive) = &kinds.archive {
         let success = archive.success.as_ref().map(|table| &table.value);
         let failed = archive.failed.as_ref().map(|table| &table.value);
-        fields.extend(success.map(|table| quote!(on_success: ::queueable::OnFinish::Archive(#table))));
-        fields.extend(failed.map(|table| quote!(on_failure: ::queueable::OnFinish::Archive(#table))));
+        fields.extend(success.map(|table| quote!(on_success: ::queueable::__derive::OnFinish::Archive(#table))));
+        fields.extend(failed.map(|table| quote!(on_failure: ::queueable::__derive::OnFinish::Archive(#table))));
     }
     if let Some(window) = kinds.window.as_ref().map(some) {
         fields.push(quote!(window: #window));
@@ -123,8 +126,8 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     }
     let claim_if = claim_if(model);
     quote! {
-        const OPTIONS: ::queueable::Options =
-            ::queueable::Options { #(#fields,)* ..::queueable::Options::NONE };
+        const OPTIONS: ::queueable::__derive::Options =
+            ::queueable::__derive::Options { #(#fields,)* ..::queueable::__derive::Options::NONE };
         #claim_if
     }
 }
@@ -151,13 +154,13 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
     if let Some(column) = column {
         let name = name_of(model, column);
         let values = quote_spanned!(column.span()=>
-            <<#table::#column as ::diesel::Expression>::SqlType as ::queueable::LaneType>::VALUES
+            <<#table::#column as ::diesel::Expression>::SqlType as ::queueable::__derive::LaneType>::VALUES
         );
         let serial = kinds.serial_by.is_some();
         let strict = kinds.serial_by.as_ref().is_some_and(|serial| serial.strict);
         let at_most = option(by_column.map(|(number, _)| number).or(serial.then_some(1)));
         let lanes = some(&quote! {
-            ::queueable::Lanes {
+            ::queueable::__derive::Lanes {
                 column: #name,
                 of: #values,
                 at_most: #at_most,
@@ -184,8 +187,8 @@ fn name_of(model: &Model<'_>, column: &Ident) -> TokenStream {
 fn claim_if(model: &Model<'_>) -> Option<TokenStream> {
     let condition = model.attributes.kinds.claim_if.as_ref()?;
     Some(quote! {
-        fn claim_condition<__DB: ::queueable::QueueBackend>() -> ::core::option::Option<::queueable::ClaimCondition<__DB>> {
-            ::queueable::claim_condition!(__DB, #condition)
+        fn claim_condition<__DB: ::queueable::bounds::QueueBackend>() -> ::core::option::Option<::queueable::__derive::ClaimCondition<__DB>> {
+            ::queueable::__derive::claim_condition!(__DB, #condition)
         }
     })
 }
@@ -197,7 +200,7 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
     let mut markers = Vec::new();
     let mark = |name: &str| {
         let name = format_ident!("{name}");
-        quote!(#[automatically_derived] impl ::queueable::#name for #module::Queue {})
+        quote!(#[automatically_derived] impl ::queueable::__derive::#name for #module::Queue {})
     };
     markers.extend(kinds.priority.as_ref().map(|_| mark("HasPriority")));
     markers.extend(kinds.periodic.as_ref().map(|_| mark("HasSchedule")));
@@ -206,20 +209,21 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
         quote! {
             #[automatically_derived]
             #[allow(deprecated)]
-            impl ::queueable::HasStages<#stage> for #module::Queue {}
+            impl ::queueable::__derive::HasStages<#stage> for #module::Queue {}
         }
     }));
     markers.extend(kinds.version.as_ref().map(|column| {
         quote! {
             #[automatically_derived]
-            impl ::queueable::HasVersion for #module::Queue {
+            impl ::queueable::__derive::HasVersion for #module::Queue {
                 type Column = #table::#column;
             }
         }
     }));
     markers.extend(kinds.claim_if.as_ref().map(|condition| {
         let place = Span::call_site().located_at(condition.span());
-        let assertion = quote_spanned!(place=> ::queueable::assert_condition::<#table::table, _>(&(#condition)));
+        let assertion =
+            quote_spanned!(place=> ::queueable::__derive::assert_condition::<#table::table, _>(&(#condition)));
         quote! {
             const _: () = {
                 fn _condition() {

@@ -24,7 +24,7 @@ pub(crate) fn assertions(model: &Model<'_>) -> TokenStream {
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let entity = quote!(#entity #ty_generics);
     let assertion = expressions(model, &entity).unwrap_or_else(
-        || quote_spanned!(model.input.ident.span()=> ::queueable::assert_selectable::<#entity, __DB>();),
+        || quote_spanned!(model.input.ident.span()=> ::queueable::__derive::assert_selectable::<#entity, __DB>();),
     );
     let embedded = embedded(model);
     quote! {
@@ -51,11 +51,12 @@ fn expressions(model: &Model<'_>, entity: &TokenStream) -> Option<TokenStream> {
             continue;
         };
         let part = format_ident!("__part_{i}");
-        assertions
-            .push(quote_spanned!(expression.span()=> ::queueable::assert_selected_from::<#table::table, _>(&#part)));
+        assertions.push(
+            quote_spanned!(expression.span()=> ::queueable::__derive::assert_selected_from::<#table::table, _>(&#part)),
+        );
         patterns.push(quote!(#part));
     }
-    let selection = quote_spanned!(model.input.ident.span()=> ::queueable::selection_of::<#entity, __DB>());
+    let selection = quote_spanned!(model.input.ident.span()=> ::queueable::__derive::selection_of::<#entity, __DB>());
     (!assertions.is_empty()).then(|| {
         quote! {
             let (#(#patterns,)*) = #selection;
@@ -75,7 +76,7 @@ fn embedded(model: &Model<'_>) -> Option<TokenStream> {
     let (impl_generics, _, where_clause) = model.input.generics.split_for_impl();
     let assertions = fields.iter().map(|field| {
         let ty = field.ty;
-        quote_spanned!(ty.span()=> ::queueable::assert_embedded!(#ty, #table::table))
+        quote_spanned!(ty.span()=> ::queueable::__derive::assert_embedded!(#ty, #table::table))
     });
     Some(quote! {
         fn _embedded #impl_generics () #where_clause {

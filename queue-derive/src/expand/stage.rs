@@ -136,7 +136,7 @@ fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
                     ::diesel::sql_types::Text,
                     __DB,
                 >>::from_sql(__value)?;
-                ::queueable::stage_named(&__name)
+                ::queueable::__derive::stage_named(&__name)
             }
         }
     }

@@ -1,9 +1,9 @@
 //! No statement about lanes walks over the backlog of a lane: the index of lanes serves all of them.
 
 use diesel::connection::SimpleConnection;
-use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, FromLane, Pick, ahead_due, leased_in, next_lanes};
-use queueable::internals::{BoundValue, Lane, LaneValue};
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{Claim, Claimable, FromLane, Pick, ahead_due, leased_in, next_lanes};
+use queue_core::internals::{BoundValue, Lane, LaneValue};
 
 use super::{Backend, job, jobs, jobs_of};
 use crate::db::{self, Conn, Database, TIME};

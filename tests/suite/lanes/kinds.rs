@@ -7,7 +7,8 @@ use std::thread;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Message, Migrations, Outcome, Queueable, StoredIn};
+use queueable::bounds::StoredIn;
+use queueable::{Message, Migrations, Outcome, Queueable};
 
 use super::Backend;
 use crate::db::{AUTO_KEY, BYTES, Conn, Database, NAME, TEXT};

@@ -21,7 +21,8 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Migrations, StoredIn};
+use queueable::Migrations;
+use queueable::bounds::StoredIn;
 
 use crate::db::{AUTO_KEY, BIGINT, Conn, Database};
 

@@ -9,7 +9,8 @@ use chrono::{TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{CrashAccounting, Lease, Message, Migrations, Now, Outcome, PollerSettings, Queueable, Status};
+use queueable::columns::Now;
+use queueable::{CrashAccounting, Lease, Message, Migrations, Outcome, PollerSettings, Queueable, Status};
 
 use super::{Watch, dawdle, enqueue, job, jobs, jobs_of};
 use crate::db::{Conn, Database, NAME, REFUSE_SEVEN};

@@ -4,7 +4,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
-use queueable::internals::backend::Schema;
+use queue_core::internals::backend::Schema;
 use queueable::{Error, Message, Outcome, Queueable};
 
 use super::{job, jobs, jobs_of};

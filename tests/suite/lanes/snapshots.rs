@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use queueable::QueueOn;
-use queueable::internals::backend::{Place, Schema, Sql, Statement};
-use queueable::internals::statement::{
+use queue_core::internals::backend::{Place, Schema, Sql, Statement};
+use queue_core::internals::statement::{
     Claim, Claimable, FromLane, Pick, ahead_due, ahead_key, due_lanes, lane_of, leased_in, next_lanes,
 };
-use queueable::internals::{BoundValue, Lane, LaneValue};
+use queue_core::internals::{BoundValue, Lane, LaneValue};
+use queueable::bounds::QueueOn;
 
 use super::{Backend, job, jobs};
 use crate::db::{Conn, NAME};

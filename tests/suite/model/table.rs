@@ -187,10 +187,10 @@ fn write(connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> Result<usize
             diesel::update(row).set((planned, Task::due_at(Utc::now() + hours()))).execute(connection)?
         }
         (Deed::SetNow, _) => {
-            diesel::update(row).set(task_queue::next_attempt_time.eq(queueable::Now)).execute(connection)?
+            diesel::update(row).set(task_queue::next_attempt_time.eq(queueable::columns::Now)).execute(connection)?
         }
         (Deed::SetNever, _) => {
-            let never = task_queue::next_attempt_time.eq(None::<queueable::Instant>);
+            let never = task_queue::next_attempt_time.eq(None::<queueable::columns::Instant>);
             diesel::update(row).set(never).execute(connection)?;
             // MySQL counts only the rows whose values change.
             1

@@ -73,7 +73,7 @@ macro_rules! make_due {
     ($module:ident) => {
         |connection: &mut Conn| {
             diesel::update(things::table)
-                .set($module::next_attempt_time.eq(queueable::Now))
+                .set($module::next_attempt_time.eq(queueable::columns::Now))
                 .execute(connection)
                 .unwrap();
         }

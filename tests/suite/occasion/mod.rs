@@ -107,7 +107,7 @@ impl Till {
     /// Makes all rows due by the application's own SQL.
     fn make_due(&self) {
         diesel::update(charges::table)
-            .set(charge_queue::next_attempt_time.eq(queueable::Now))
+            .set(charge_queue::next_attempt_time.eq(queueable::columns::Now))
             .execute(&mut self.connect())
             .unwrap();
     }

@@ -1,13 +1,13 @@
 //! The SQL of keys and occasions on each backend, so that a review shows what changed.
 
 use chrono::DateTime;
-use queueable::Instant;
-use queueable::Status;
-use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{
+use queue_core::internals::backend::{Schema, Sql, Statement};
+use queue_core::internals::statement::{
     Change, Claim, Claimable, Next, Settle, due_keys, enqueue_if_newer, finish_block,
 };
-use queueable::internals::{ErrorText, Fence};
+use queue_core::internals::{ErrorText, Fence};
+use queueable::Status;
+use queueable::columns::Instant;
 
 use super::kinds::Whole;
 use super::texts::Line;

@@ -1,7 +1,8 @@
 //! Archived rows come back by filter, and finished ones go by filter.
 
 use diesel::prelude::*;
-use queueable::{Error, Preview, Queueable, Redriven, Status};
+use queueable::report::{Preview, Redriven};
+use queueable::{Error, Queueable, Status};
 
 use super::{Mode, Moved, bank, done, execute, failed, ids, live, moved_queue};
 use crate::db::conflict_at_first_delete_of_two;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use chrono::DateTime;
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use queueable::{Preview, Queueable};
+use queueable::Queueable;
+use queueable::report::Preview;
 
 use super::{Operated, Row, company, rows, rows_of_every_kind};
 use crate::db::Conn;

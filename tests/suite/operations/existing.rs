@@ -2,7 +2,8 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use queueable::{Progress, Queueable, Status};
+use queueable::report::Progress;
+use queueable::{Queueable, Status};
 
 use super::dry_run::rows_of_more_kinds;
 use super::{company, rows_of_every_kind};

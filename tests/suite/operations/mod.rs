@@ -10,7 +10,8 @@ use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
-use queueable::{Error, Instant, Queue, QueueState, Queueable, Status};
+use queueable::columns::Instant;
+use queueable::{Error, Queue, QueueState, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
@@ -241,7 +242,7 @@ fn delete_removes_the_rows_themselves() {
 
 #[test]
 fn no_operation_enqueues_history() {
-    type Operation = fn(&Queue<Payment, queueable::EveryRow>, &mut Conn) -> Result<usize, Error>;
+    type Operation = fn(&Queue<Payment, queueable::bounds::EveryRow>, &mut Conn) -> Result<usize, Error>;
     let operations: [Operation; 7] = [
         |queue, connection| queue.retry_now(connection),
         |queue, connection| queue.postpone_until(connection, DateTime::UNIX_EPOCH),

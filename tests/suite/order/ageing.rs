@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use queueable::internals::statement::Claim;
+use queue_core::internals::statement::Claim;
 use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
 
 use super::{Backend, bank_of, entity, sql};

@@ -10,18 +10,18 @@ use diesel::expression::BoxableExpression;
 use diesel::prelude::*;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
-use queueable::QueueOn;
-use queueable::internals::statement::Scope;
+use queue_core::internals::statement::Scope;
+use queueable::bounds::HandlerFor;
+use queueable::bounds::QueueOn;
 use queueable::{
-    ClaimStyle, CrashAccounting, Failure, HandlerFor, Lease, Message, Migrations, Outcome, Queueable, Stage, Status,
-    Tally,
+    ClaimStyle, CrashAccounting, Failure, Lease, Message, Migrations, Outcome, Queueable, Stage, Status, Tally,
 };
 
 use super::{Backend, Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, BIGINT, Conn, TEXT};
 use crate::suite::bank::{Bank, payments};
 use crate::suite::keyed::erased;
-use queueable::internals::backend::Transactions;
+use queue_core::internals::backend::Transactions;
 
 entity!(Approved, approved_queue, claim_if = "payments::company_id.eq(1)");
 entity!(ApprovedCalled, approved_called_queue, claim_if = "payments::company_id.eq(1)", lease = "60s");
@@ -99,7 +99,7 @@ fn a_condition_is_part_of_every_kind_of_claim() {
     fn bank<Q: QueueOn<Conn>>() -> Bank
     where
         Q::KeyColumns: diesel::query_builder::QueryFragment<Backend>,
-        <Q::Queue as queueable::QueueTable>::Table: diesel::query_builder::QueryFragment<Backend>,
+        <Q::Queue as queueable::__derive::QueueTable>::Table: diesel::query_builder::QueryFragment<Backend>,
     {
         let bank = bank_of::<Q>();
         half_approved(&bank);
@@ -217,7 +217,7 @@ fn an_attempt_that_has_begun_ends_whatever_becomes_of_the_condition() {
 /// Claims a row, and returns its key. The transaction goes on.
 fn claim(session: &mut Conn) -> Option<i64> {
     session.begin().unwrap();
-    queueable::internals::claim_one(erased::<Approved>(), session, Scope::ALL).unwrap().map(|claimed| *claimed.key)
+    queue_core::internals::claim_one(erased::<Approved>(), session, Scope::ALL).unwrap().map(|claimed| *claimed.key)
 }
 
 fn end(session: &mut Conn) {
@@ -245,13 +245,13 @@ fn a_claim_checks_the_condition_after_the_change_of_another_session() {
     assert_eq!(claim(&mut worker), None);
     <Conn as Connection>::TransactionManager::commit_transaction(&mut other).unwrap();
     // The same transaction asks again.
-    assert!(queueable::internals::claim_one(erased::<Approved>(), &mut worker, Scope::ALL).unwrap().is_none());
+    assert!(queue_core::internals::claim_one(erased::<Approved>(), &mut worker, Scope::ALL).unwrap().is_none());
     end(&mut worker);
     // The same the other way round.
     change_to(&mut other, 1);
     assert_eq!(claim(&mut worker), None);
     <Conn as Connection>::TransactionManager::commit_transaction(&mut other).unwrap();
-    let claimed = queueable::internals::claim_one(erased::<Approved>(), &mut worker, Scope::ALL).unwrap().unwrap();
+    let claimed = queue_core::internals::claim_one(erased::<Approved>(), &mut worker, Scope::ALL).unwrap().unwrap();
     assert_eq!(claimed.message.unwrap().0.downcast::<Approved>().unwrap().company_id, 1);
     // From here on it stays true, because nobody else can change the row.
     let revoke = diesel::update(payments::table).set(payments::company_id.eq(2));
@@ -303,7 +303,7 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
     fn passes<Q: QueueOn<Conn, Key = i64>>(passed: &str)
     where
         Q::KeyColumns: diesel::query_builder::QueryFragment<Backend>,
-        <Q::Queue as queueable::QueueTable>::Table: diesel::query_builder::QueryFragment<Backend>,
+        <Q::Queue as queueable::__derive::QueueTable>::Table: diesel::query_builder::QueryFragment<Backend>,
     {
         let bank = bank_of::<Q>();
         sql(
@@ -316,10 +316,10 @@ fn a_row_that_a_claim_has_passed_can_be_changed_while_another_one_is_worked() {
         let (mut worker, mut other) = (session_of_a_worker(&bank), bank.connect());
         for claims in [
             |worker: &mut Conn| {
-                queueable::internals::claim_one(erased::<Q>(), worker, Scope::ALL).unwrap().map(|row| *row.key)
+                queue_core::internals::claim_one(erased::<Q>(), worker, Scope::ALL).unwrap().map(|row| *row.key)
             },
             |worker: &mut Conn| {
-                queueable::internals::claim_some(erased::<Q>(), worker, true, 5, Scope::ALL)
+                queue_core::internals::claim_some(erased::<Q>(), worker, true, 5, Scope::ALL)
                     .unwrap()
                     .pop()
                     .map(|row| *row.key)

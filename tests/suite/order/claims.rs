@@ -1,7 +1,8 @@
 //! Claims in the order of a column, in each mode: lower values first, equal ones by their due times, and only due rows.
 
 use diesel::prelude::*;
-use queueable::{ClaimStyle, Lease, LeaseMode, Message, Outcome, QueueOn, Queueable, TransactionMode};
+use queueable::bounds::{LeaseMode, QueueOn, TransactionMode};
+use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
 
 use super::{Seen, bank_of, entity, sql};
 use crate::db::Conn;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use queueable::QueueOn;
-use queueable::internals::statement::Scope;
+use queue_core::internals::statement::Scope;
+use queueable::bounds::QueueOn;
 use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
 
 use super::{Seen, bank_of, entity, session_of_a_worker, sql};
 use crate::db::{self, Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, NewPayment, ledger, payments};
 use crate::suite::keyed::erased;
-use queueable::internals::backend::Transactions;
+use queue_core::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
 entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents);
@@ -217,7 +217,7 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
 /// Locks and reads the row whose turn it is, in a transaction that the caller ends.
 fn claim<Q: QueueOn<Conn>>(session: &mut Conn) -> Option<Q::Key> {
     session.begin().unwrap();
-    queueable::internals::claim_one(erased::<Q>(), session, Scope::ALL)
+    queue_core::internals::claim_one(erased::<Q>(), session, Scope::ALL)
         .unwrap()
         .map(|claimed| claimed.key.value().clone())
 }
@@ -308,7 +308,7 @@ fn a_lease_keeps_the_others_from_their_turn_until_it_ends_and_its_holder_then_wr
     let seen = bank.clone();
     let claimed = |session: &mut Conn| -> bool {
         session.begin().unwrap();
-        let rows = queueable::internals::claim_some(erased::<AloneCalled>(), session, true, 1, Scope::ALL).unwrap();
+        let rows = queue_core::internals::claim_some(erased::<AloneCalled>(), session, true, 1, Scope::ALL).unwrap();
         <Conn as Connection>::TransactionManager::rollback_transaction(session).unwrap();
         erased::<AloneCalled>().end_exclusion(session).unwrap();
         !rows.is_empty()

@@ -1,9 +1,9 @@
 //! The ordered index serves the claim: no scan of the finished rows, and no sort of the due ones.
 
 use diesel::prelude::*;
-use queueable::StoredIn;
-use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Claim, Claimable, Take, head, probe_due};
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{Claim, Claimable, Take, head, probe_due};
+use queueable::bounds::StoredIn;
 
 use super::{Backend, bank_of, entity, sql};
 use crate::db::{self, Conn};

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel_migrations::MigrationHarness;
-use queueable::internals::backend::{SessionLimits, SessionSetup};
-use queueable::{Migrations, StoredIn};
+use queue_core::internals::backend::{SessionLimits, SessionSetup};
+use queueable::Migrations;
+use queueable::bounds::StoredIn;
 
 use crate::db::Conn;
 use crate::suite::bank::Bank;

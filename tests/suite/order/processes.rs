@@ -13,7 +13,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::internals::statement::Scope;
+use queue_core::internals::statement::Scope;
 use queueable::{CrashAccounting, Lease, Message, Outcome, Queueable};
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ use crate::db::{self, Conn};
 use crate::suite::bank::{Bank, payments};
 use crate::suite::keyed::erased;
 use crate::suite::main_job::program::Program;
-use queueable::internals::backend::Transactions;
+use queue_core::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
 // After a crash under strict accounting, a row waits for its timeout.
@@ -162,7 +162,7 @@ fn when_the_holder_is_killed_another_process_goes_on_and_not_before() {
             let mut session = scene.bank.connect();
             for _ in 0..20 {
                 session.begin().unwrap();
-                let claimed = queueable::internals::claim_one(erased::<Alone>(), &mut session, Scope::ALL).unwrap();
+                let claimed = queue_core::internals::claim_one(erased::<Alone>(), &mut session, Scope::ALL).unwrap();
                 let claimed = claimed.map(|row| *row.key);
                 <Conn as Connection>::TransactionManager::rollback_transaction(&mut session).unwrap();
                 erased::<Alone>().end_exclusion(&mut session).unwrap();

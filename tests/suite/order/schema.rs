@@ -5,8 +5,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queueable::QueueOn;
-use queueable::internals::backend::Schema;
+use queue_core::internals::backend::Schema;
+use queueable::bounds::QueueOn;
 use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
 use super::{bank_of, entity, sql};
@@ -44,7 +44,7 @@ fn indexes(bank: &Bank) -> Vec<String> {
 /// Returns the findings of a poller's start.
 fn mends<Q>(bank: &Bank) -> Vec<String>
 where
-    Q: QueueOn<Conn, Mode = queueable::TransactionMode> + Send,
+    Q: QueueOn<Conn, Mode = queueable::bounds::TransactionMode> + Send,
 {
     let poller = Q::poller(bank.pool(1), |_: &Q, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).workers(1);
     match poller.run_until_idle() {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
-use queueable::Instant;
-use queueable::QueueOn;
-use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{
+use queue_core::internals::backend::{Schema, Sql, Statement};
+use queue_core::internals::statement::{
     Claim, Claimable, Condition, Take, another_is_leased, head, probe_due, set_priority,
 };
+use queueable::bounds::QueueOn;
+use queueable::columns::Instant;
 
 use super::{Backend, entity};
 use crate::db::{Conn, NAME};

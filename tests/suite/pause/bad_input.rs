@@ -31,7 +31,7 @@ fn a_pause_that_makes_no_sense_is_refused() {
     assert_eq!(refused(of().until(Utc::now() - TimeDelta::hours(1))), "the end of a pause");
     assert_eq!(refused(of().until(chrono::DateTime::<Utc>::MAX_UTC)), "the end of a pause");
     assert_eq!(queueable::pauses(&mut connection).unwrap(), []);
-    let longest = Pause::new("ü".repeat(1000), "ö".repeat(255)).lasting(queueable::MAX_DELAY);
+    let longest = Pause::new("ü".repeat(1000), "ö".repeat(255)).lasting(queueable::columns::MAX_DELAY);
     Payment::pause(&mut connection, longest).unwrap();
     assert_eq!(queueable::pauses(&mut connection).unwrap().len(), 1);
 }

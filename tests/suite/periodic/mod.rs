@@ -9,9 +9,8 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{
-    ClaimStyle, HandlerResult, Instant, Lease, Message, Migrations, Outcome, Poller, QueueState, Queueable, Tally,
-};
+use queueable::columns::Instant;
+use queueable::{ClaimStyle, HandlerResult, Lease, Message, Migrations, Outcome, Poller, QueueState, Queueable, Tally};
 
 use crate::db::{BIGINT, Conn, Database};
 
@@ -100,7 +99,7 @@ impl Desk {
     /// Makes all rows due now, by an operator's own SQL.
     fn make_due(&self) {
         diesel::update(reports::table)
-            .set(once_queue::next_attempt_time.eq(queueable::Now))
+            .set(once_queue::next_attempt_time.eq(queueable::columns::Now))
             .execute(&mut self.connect())
             .unwrap();
     }
@@ -137,9 +136,9 @@ impl Desk {
 
     fn poller_of<T, G, L>(&self, mode: Mode, work: fn(i64) -> HandlerResult) -> Poller<Conn>
     where
-        T: queueable::QueueOn<Conn, Mode = queueable::TransactionMode> + Report + Send,
-        G: queueable::QueueOn<Conn, Mode = queueable::GroupMode> + Report + Send,
-        L: queueable::QueueOn<Conn, Mode = queueable::LeaseMode> + Report + Send,
+        T: queueable::bounds::QueueOn<Conn, Mode = queueable::bounds::TransactionMode> + Report + Send,
+        G: queueable::bounds::QueueOn<Conn, Mode = queueable::bounds::GroupMode> + Report + Send,
+        L: queueable::bounds::QueueOn<Conn, Mode = queueable::bounds::LeaseMode> + Report + Send,
     {
         let pool = self.database.pool(3);
         let runs = self.runs.clone();

@@ -1,6 +1,7 @@
 //! When a row runs next: its schedule decides, not its last run.
 
-use queueable::{Explanation, Missed as Policy, Schedule, Status};
+use queueable::__derive::Missed as Policy;
+use queueable::{Explanation, Schedule, Status};
 
 use super::*;
 

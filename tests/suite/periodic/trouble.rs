@@ -1,6 +1,6 @@
 //! Failures, crashes and invalid values: one row's trouble does not affect others, and its schedule goes on.
 
-use queueable::internals::statement::Scope;
+use queue_core::internals::statement::Scope;
 use queueable::{Failure, Status};
 
 use super::*;
@@ -173,7 +173,7 @@ fn a_session_that_dies_with_its_claim_leaves_the_run_to_the_next_worker() {
     desk.insert(1, tick, every(3600));
     let mut dying = desk.connect();
     dying.batch_execute(if crate::db::NAME == "sqlite" { "BEGIN IMMEDIATE" } else { "BEGIN" }).unwrap();
-    assert!(queueable::internals::claim_one(erased::<Once>(), &mut dying, Scope::ALL).unwrap().is_some());
+    assert!(queue_core::internals::claim_one(erased::<Once>(), &mut dying, Scope::ALL).unwrap().is_some());
     drop(dying);
     assert_eq!(desk.run(Mode::Transaction, Missed::Once, done).succeeded, 1);
     assert_eq!(desk.runs(), [(1, 1, Some(tick))]);

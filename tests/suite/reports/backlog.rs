@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use chrono::Utc;
 use diesel::prelude::*;
-use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{Condition, StateCondition, count_pending};
-use queueable::{Backlog, Queueable, Status};
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{Condition, StateCondition, count_pending};
+use queueable::report::Backlog;
+use queueable::{Queueable, Status};
 
 use super::{Invoice, NUMBERS, Order, Parcel, Shop, orders};
 use crate::db::{self, Conn};

@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use queueable::{Backlog, By, ErrorReport, Explanation, Statistics};
+use queueable::Explanation;
+use queueable::report::{Backlog, By, ErrorReport, Statistics};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

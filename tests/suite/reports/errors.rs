@@ -4,7 +4,8 @@ use std::sync::{Mutex, mpsc};
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use queueable::{CrashAccounting, ErrorGroup, ErrorReport, Failure, Message, Outcome, Queueable, Status};
+use queueable::report::{ErrorGroup, ErrorReport};
+use queueable::{CrashAccounting, Failure, Message, Outcome, Queueable, Status};
 
 use super::{NUMBERS, Order, Shop, order_queue, orders};
 use crate::db::Conn;
@@ -22,7 +23,7 @@ fn group<'a>(report: &'a ErrorReport<i64>, pattern: &str) -> &'a ErrorGroup<i64>
 }
 
 fn states(connection: &mut Conn) -> Vec<(i64, Status, i32, bool)> {
-    let rows: Vec<(i64, Status, i32, Option<queueable::Instant>)> = orders::table
+    let rows: Vec<(i64, Status, i32, Option<queueable::columns::Instant>)> = orders::table
         .order(orders::id)
         .select((orders::id, order_queue::status, order_queue::try_count, order_queue::next_attempt_time))
         .load(connection)

@@ -5,7 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Timelike, Utc};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
-use queueable::{Explains, Explanation, Queueable};
+use queueable::bounds::Explains;
+use queueable::{Explanation, Queueable};
 
 use super::{Bill, Delivery, Entry, Invoice, Order, Parcel, Payment, Shop, orders};
 use crate::db::{self, Conn};

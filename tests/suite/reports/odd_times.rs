@@ -2,7 +2,8 @@
 //! is, and only in its own place.
 
 use chrono::{DateTime, Utc};
-use queueable::{Explanation, Interval, Queueable, Status};
+use queueable::report::Interval;
+use queueable::{Explanation, Queueable, Status};
 
 use super::{Order, Parcel, Shop, orders};
 use crate::db::NAME;

@@ -2,13 +2,13 @@
 
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queueable::Status;
-use queueable::internals::QueueSql;
-use queueable::internals::backend::{Sql, Statement};
-use queueable::internals::statement::{
+use queue_core::internals::QueueSql;
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{
     And, Condition, IfAny, StateCondition, WithTexts, count_by_value, count_finished, count_pending, error_texts,
     inspect, is_archived, is_same, texts_after,
 };
+use queueable::Status;
 
 use super::{Invoice, Order, Parcel, orders};
 use crate::db::{Conn, NAME};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use queueable::{HandlerResult, Interval, Message, Outcome, Queueable, Statistics};
+use queueable::report::{Interval, Statistics};
+use queueable::{HandlerResult, Message, Outcome, Queueable};
 
 use super::{Invoice, Order, Shop, order_queue, orders};
 use crate::db::Conn;
@@ -117,7 +118,7 @@ fn statistics_are_split_by_a_domain_column() {
 fn a_filter_bounds_the_time() {
     let shop = history();
     let midnight: DateTime<Utc> = "2026-03-02T00:00:00Z".parse().unwrap();
-    let since = order_queue::last_attempt_time.ge(queueable::Instant::from(midnight));
+    let since = order_queue::last_attempt_time.ge(queueable::columns::Instant::from(midnight));
     let hours = Order::queue().filter(since).statistics(&mut shop.connect(), Interval::Hour).unwrap();
     assert_is(&hours, &[("2026-03-02T00:00:00Z", 0, 2, Some([1_000, 1_000, 1_000]))]);
 }

@@ -3,7 +3,8 @@
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::{Instant, Message, Migrations, Outcome, QueueState, Queueable, Status};
+use queueable::columns::Instant;
+use queueable::{Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use super::{Library, documents};
 use crate::db::Conn;

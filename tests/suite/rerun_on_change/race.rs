@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use queueable::QueueOn;
-use queueable::{ClaimStyle, HandlerFor, Lease, Message, Outcome, Queueable, Status};
+use queueable::bounds::HandlerFor;
+use queueable::bounds::QueueOn;
+use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable, Status};
 
 use super::{Document, Grouped, Leased, Library, document_queue, documents, index};
 use crate::db::Conn;
-use queueable::internals::backend::ErrorClasses;
+use queue_core::internals::backend::ErrorClasses;
 
 const DOCUMENTS: usize = 30;
 const WRITERS: usize = 3;

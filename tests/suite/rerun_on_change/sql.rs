@@ -2,10 +2,11 @@
 
 use chrono::DateTime;
 use diesel::{Queryable, Selectable};
-use queueable::internals::backend::{Schema, Sql, Statement};
-use queueable::internals::statement::{Change, Next, Settle, enqueue_if_newer, read_details};
-use queueable::internals::{ErrorText, Fence};
-use queueable::{Instant, Queueable, Status};
+use queue_core::internals::backend::{Schema, Sql, Statement};
+use queue_core::internals::statement::{Change, Next, Settle, enqueue_if_newer, read_details};
+use queue_core::internals::{ErrorText, Fence};
+use queueable::columns::Instant;
+use queueable::{Queueable, Status};
 
 use super::documents;
 use crate::db::{Conn, NAME};

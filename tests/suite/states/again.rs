@@ -223,7 +223,7 @@ fn what_is_due_for_another_reason_than_its_schedule_is_no_missed_run() {
 }
 
 fn set_back(connection: &mut Conn, time: DateTime<Utc>) {
-    let set = daily_queue::next_attempt_time.eq(queueable::Instant::from(time));
+    let set = daily_queue::next_attempt_time.eq(queueable::columns::Instant::from(time));
     assert_eq!(diesel::update(works::table).set(set).execute(connection).unwrap(), 1);
 }
 

@@ -103,7 +103,7 @@ fn whatever_is_done_to_the_letter_that_is_being_called_no_other_call_begins() {
             let now = state(&database, 1);
             assert_eq!((now.status, now.try_count), (Status::InProgress, 0));
             diesel::update(letters::table.find(1))
-                .set(letter_queue::next_attempt_time.eq(queueable::Now))
+                .set(letter_queue::next_attempt_time.eq(queueable::columns::Now))
                 .execute(&mut database.connect())
                 .unwrap();
             call_in_another_process(&database, &others);

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use diesel::prelude::*;
-use queueable::QueueOn;
-use queueable::{
-    Failure, Group, Handler, HandlerFor, HandlerResult, Message, Outcome, QueueState, Queueable, Status, Tally,
-};
+use queueable::bounds::HandlerFor;
+use queueable::bounds::QueueOn;
+use queueable::{Failure, Group, Handler, HandlerResult, Message, Outcome, QueueState, Queueable, Status, Tally};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
@@ -139,7 +138,10 @@ fn a_row_that_a_neighbour_makes_due_by_one_column_runs_again() {
     in_every_way(
         |connection, ids| {
             let row = payments::table.find(ids[1]);
-            diesel::update(row).set(payment_queue::next_attempt_time.eq(queueable::Now)).execute(connection).map(drop)
+            diesel::update(row)
+                .set(payment_queue::next_attempt_time.eq(queueable::columns::Now))
+                .execute(connection)
+                .map(drop)
         },
         |way, _, times| assert_eq!(times, [1, 2, 1, 1, 1, 1, 1], "{way}"),
     );
@@ -244,7 +246,7 @@ fn a_handler_that_makes_its_own_row_due_at_another_time_is_told_so() {
         },
         |connection, ids| enqueue_anew(connection, ids[2]),
         |connection, ids| {
-            let never = payment_queue::next_attempt_time.eq(None::<queueable::Instant>);
+            let never = payment_queue::next_attempt_time.eq(None::<queueable::columns::Instant>);
             diesel::update(payments::table.find(ids[2])).set(never).execute(connection).map(drop)
         },
     ];

@@ -31,7 +31,7 @@ fn a_finished_row_that_own_sql_made_due_can_be_stopped_and_resumed() {
     });
     let statuses = || ids.iter().map(|id| bank.state(*id).status).collect::<Vec<_>>();
     assert_eq!(statuses(), [Status::Success, Status::Failed, Status::Skipped]);
-    let now = payment_queue::next_attempt_time.eq(queueable::Now);
+    let now = payment_queue::next_attempt_time.eq(queueable::columns::Now);
     diesel::update(payments::table).set(now).execute(&mut bank.connect()).unwrap();
     let queue = || Payment::queue().filter(payments::id.eq_any(ids.clone()));
     assert_eq!(queue().stop(&mut bank.connect()).unwrap(), 3);
@@ -51,7 +51,7 @@ fn a_finished_row_that_own_sql_made_due_can_be_skipped() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2]);
     bank.run(book);
-    let now = payment_queue::next_attempt_time.eq(queueable::Now);
+    let now = payment_queue::next_attempt_time.eq(queueable::columns::Now);
     diesel::update(payments::table.find(ids[0])).set(now).execute(&mut bank.connect()).unwrap();
     let queue = || Payment::queue().filter(payments::id.eq_any(ids.clone()));
     assert_eq!(queue().dry_run().skip(&mut bank.connect()).unwrap().rows, 1);

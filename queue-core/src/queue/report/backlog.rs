@@ -31,7 +31,7 @@ const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition:
 ///
 /// ```
 /// let json = r#"{"due": 12, "scheduled": 3, "running": 2, "held_back": 0, "failed": 1, "oldest_due": {"secs": 243, "nanos": 0}}"#;
-/// let backlog: queueable::Backlog = serde_json::from_str(json).unwrap();
+/// let backlog: queueable::report::Backlog = serde_json::from_str(json).unwrap();
 /// assert_eq!(backlog.to_string(), "\
 /// due  scheduled  running  failed  oldest due
 ///  12          3        2       1       4m 3s

@@ -138,7 +138,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// # use diesel::prelude::*;
     /// # use diesel::connection::SimpleConnection;
     /// # use diesel_migrations::MigrationHarness;
-    /// # use queueable::{Interval, Migrations, Queueable};
+    /// # use queueable::report::Interval;
+    /// # use queueable::{Migrations, Queueable};
     /// # diesel::table! { payments (id) { id -> BigInt, } }
     /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
     /// # let mut connection = SqliteConnection::establish(":memory:")?;

@@ -181,7 +181,7 @@ impl<R: Tabular> fmt::Display for By<R> {
 /// anything but a text that begins like `2026-03-01 12:00`.
 ///
 /// ```
-/// let odd: queueable::OddTimes = serde_json::from_str(r#"{"rows": 3, "example": "infinity"}"#).unwrap();
+/// let odd: queueable::report::OddTimes = serde_json::from_str(r#"{"rows": 3, "example": "infinity"}"#).unwrap();
 /// assert_eq!(odd.to_string(), "infinity (3)");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

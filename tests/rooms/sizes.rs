@@ -1,0 +1,74 @@
+//! How much there is to read: files and lines of the core, and that ARCHITECTURE.md names files that exist.
+//!
+//! A line of code is one that is not blank, no comment, and not in a module of tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::sources::rust_files;
+
+/// How many files the core may have, those of tests left out.
+const FILES: usize = 326;
+
+/// How many lines of code the core may have.
+const LINES: usize = 29_030;
+
+/// How many lines of code a file of the core may have.
+const LINES_OF_A_FILE: usize = 410;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// Counts the lines of code of a file that rustfmt has written: a module of tests ends with a brace in its column.
+fn code_lines(text: &str) -> usize {
+    let mut lines = text.lines().peekable();
+    let mut counted = 0;
+    while let Some(line) = lines.next() {
+        let code = line.trim_start();
+        if code.starts_with("#[cfg(test") || code.starts_with("#[cfg(all(test") {
+            while lines.next_if(|line| line.trim_start().starts_with("#[")).is_some() {}
+            let is_module =
+                |line: &&str| line.trim_start().split(" {").next().is_some_and(|item| item.contains("mod "));
+            if let Some(module) = lines.next_if(is_module) {
+                let end = format!("{}}}", &line[..line.len() - code.len()]);
+                if module.ends_with('{') {
+                    lines.by_ref().find(|line| *line == end);
+                }
+                continue;
+            }
+        }
+        counted += usize::from(!code.is_empty() && !code.starts_with("//"));
+    }
+    counted
+}
+
+#[test]
+fn the_core_does_not_grow() {
+    let src = root().join("queue-core/src");
+    let files = rust_files(&src).expect("the core's sources are readable");
+    let files = files.iter().filter(|file| !file.ends_with("tests.rs"));
+    let sizes: Vec<_> = files
+        .map(|file| (code_lines(&fs::read_to_string(file).expect("a source is readable")), file.display().to_string()))
+        .collect();
+    let lines: usize = sizes.iter().map(|(lines, _)| lines).sum();
+    assert!(sizes.len() <= FILES && lines <= LINES, "{lines} lines in {} files", sizes.len());
+    let long: Vec<_> = sizes.iter().filter(|(lines, _)| *lines > LINES_OF_A_FILE).collect();
+    assert!(long.is_empty(), "too long for one file: {long:?}");
+}
+
+#[test]
+fn the_files_that_the_architecture_names_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page is readable");
+    let named = text.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs") && !name.contains(' '));
+    let folders = ["queue-core/src", "queue-derive/src", ""].map(|folder| root().join(folder));
+    let missing: Vec<_> = named.filter(|name| !folders.iter().any(|folder| folder.join(name).is_file())).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names files that are not there: {missing:?}");
+}
+
+#[test]
+fn comments_and_tests_are_no_lines_of_code() {
+    let text = "//! A file.\n\nuse std::fmt;\n\n/// Adds.\nfn add() {\n    // one\n    one()\n}\n\n#[cfg(test)]\nmod tests {\n    use super::*;\n\n    \
+                fn f() {\n    }\n}\n\nstruct After;\n#[cfg(test)]\nmod more;\n";
+    assert_eq!(code_lines(text), 5);
+}
