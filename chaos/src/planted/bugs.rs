@@ -244,7 +244,7 @@ pub(crate) const BUGS: &[Bug] = &[
             ),
             before("entity/retry.rs", "let share = ", "return delay;"),
             before(
-                "row/instant.rs",
+                "row/time.rs",
                 "i64::try_from(delay.min(MAX_DELAY).as_micros())",
                 "return i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);",
             ),
@@ -256,7 +256,7 @@ pub(crate) const BUGS: &[Bug] = &[
         count: 100,
         on: &[(Postgres, Transaction)],
         edits: &[
-            instead_of("row/failure_text.rs", "char::REPLACEMENT_CHARACTER", "c"),
+            instead_of("row/text.rs", "char::REPLACEMENT_CHARACTER", "c"),
             before("attempt/served_queue.rs", "for error in texts {", "texts.truncate(1);"),
         ],
     },

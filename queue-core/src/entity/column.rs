@@ -1,16 +1,18 @@
-//! Queue columns as Diesel expressions, and the expression for all of them at once, `QueueState`.
+//! Queue columns as Diesel expressions, and the expression for all of them at once, `QueueState`; which columns can be a
+//! key, and by which rows can be scheduled.
 
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
+use diesel::expression::{AsExpression, TypedExpressionType};
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::query_source::{AppearsInFromClause, Once};
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Integer, Nullable, SingleValue, SqlType, Text};
-use diesel::{AppearsOnTable, Column, Expression, SelectableExpression, Table};
+use diesel::sql_types::{self, BigInt, Integer, Nullable, SingleValue, SqlType, Text};
+use diesel::{AppearsOnTable, Column, Expression, ExpressionMethods, SelectableExpression, Table};
 
-use super::table::QueueTable;
-use crate::row::TimestampUtc;
+use super::entity::QueueTable;
+use crate::row::{LaneValues, TimestampUtc, ValueKind};
 
 /// A queue column of the table of `T`. `K` says which one.
 ///
@@ -239,4 +241,113 @@ pub type QueueStateColumns<T> = (
 
 pub(crate) const fn queue_state<T>() -> QueueStateColumns<T> {
     (QueueColumn::new(), QueueColumn::new(), QueueColumn::new(), QueueColumn::new(), QueueColumn::new())
+}
+
+/// A column that Diesel can compare with values of type `T`: every column and type for which that is so. It belongs to
+/// the column, and the value's expression `E` is a parameter, because the compiler would otherwise report the first
+/// bound of `AsExpression` that fails.
+#[diagnostic::on_unimplemented(
+    message = "a key of type `{T}` cannot be compared with its column `{Self}`",
+    label = "no value for the key's column",
+    note = "compare it with the column's type in `table!`; https://docs.diesel.rs/2.3.x/diesel/sql_types/index.html has the Rust types \
+            of each SQL type",
+    note = "a type of your own derives `AsExpression` and `FromSqlRow`, with `#[diesel(sql_type = ..)]`, and implements `ToSql` and \
+            `FromSql`"
+)]
+#[doc(hidden)]
+pub trait KeyColumn<T> {
+    /// The condition `column = value`.
+    type IsKey;
+
+    fn is_key(value: T) -> Self::IsKey;
+}
+
+#[diagnostic::do_not_recommend]
+impl<K, T, S, E> KeyColumn<T> for K
+where
+    K: Default + ExpressionMethods + Expression<SqlType = S>,
+    S: SqlType + TypedExpressionType,
+    T: AsExpression<S, Expression = E>,
+    E: Expression<SqlType = S>,
+{
+    type IsKey = diesel::dsl::Eq<K, E>;
+
+    fn is_key(value: T) -> Self::IsKey {
+        K::default().eq(value.as_expression())
+    }
+}
+
+/// The SQL type of a column by which rows are scheduled, with `serial_by`, `at_most(.., by = ..)` or `fair_by`: an
+/// integer, a text, bytes or a UUID, also `Nullable`.
+#[diagnostic::on_unimplemented(
+    message = "rows cannot be scheduled by a column of type `{Self}`",
+    label = "no column to schedule by",
+    note = "`serial_by`, `at_most` and `fair_by` take columns of the types `SmallInt`, `Integer`, `BigInt`, `Unsigned`, `Text`, `Binary` \
+            and, on PostgreSQL, `Uuid`, also `Nullable`",
+    note = "other types have equal values with different texts: a generated column of one of these types can stand for it"
+)]
+#[doc(hidden)]
+pub trait LaneType {
+    /// Its values. Most types are integers.
+    const VALUES: LaneValues = LaneValues { kind: ValueKind::Integer, nullable: false };
+}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::SmallInt {}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::Integer {}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::BigInt {}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::Text {
+    const VALUES: LaneValues = LaneValues { kind: ValueKind::Text, nullable: false };
+}
+
+#[diagnostic::do_not_recommend]
+impl LaneType for sql_types::Binary {
+    const VALUES: LaneValues = LaneValues { kind: ValueKind::Binary, nullable: false };
+}
+
+#[cfg(feature = "_mysql")]
+mod mysql {
+    use diesel::sql_types;
+
+    use super::LaneType;
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::TinyInt {}
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::TinyInt> {}
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::SmallInt> {}
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::Integer> {}
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Unsigned<sql_types::BigInt> {}
+}
+
+#[cfg(feature = "_postgres")]
+mod postgres {
+    use diesel::sql_types;
+
+    use super::{LaneType, LaneValues, ValueKind};
+
+    #[diagnostic::do_not_recommend]
+    impl LaneType for sql_types::Uuid {
+        const VALUES: LaneValues = LaneValues { kind: ValueKind::Uuid, nullable: false };
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: LaneType + diesel::sql_types::SqlType<IsNull = diesel::sql_types::is_nullable::NotNull>> LaneType
+    for sql_types::Nullable<T>
+{
+    const VALUES: LaneValues = LaneValues { nullable: true, ..T::VALUES };
 }

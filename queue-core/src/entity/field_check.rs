@@ -17,7 +17,7 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::{AsExpression, Expression, TypedExpressionType};
 use diesel::sql_types::SqlType;
 
-use super::selectable::SelectableEntity;
+use super::selection::SelectableEntity;
 use crate::backend::backends::{IsAbsent, Mysql, Pg, Sqlite};
 
 /// Asks `What` of the entity `E`, the type `T` as which one of its fields is read, and the column's SQL type `S`. The
@@ -40,7 +40,7 @@ impl<What, E, T, S> Probe<What, E, T, S> {
 #[doc(hidden)]
 pub enum OfField {}
 
-/// Does the key's field fit its column? If it cannot even be compared with it, [`KeyColumn`](super::key_column::KeyColumn) says so.
+/// Does the key's field fit its column? If it cannot even be compared with it, [`KeyColumn`](super::column::KeyColumn) says so.
 #[doc(hidden)]
 pub enum OfKey {}
 

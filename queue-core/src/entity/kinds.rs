@@ -3,7 +3,7 @@
 use diesel::Column;
 
 use super::entity::Entity;
-use super::table::QueueTable;
+use super::entity::QueueTable;
 use crate::row::Stage;
 
 /// A queue whose rows have a priority: `#[queue(priority)]`. The derive implements it.

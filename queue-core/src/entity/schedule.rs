@@ -1,4 +1,4 @@
-//! When a periodic row runs next: by a period, or by a cron expression in a time zone.
+//! When a periodic row runs next: by a period, or by a cron expression in a time zone; and what that means for an attempt.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,7 +8,7 @@ use chrono::{DateTime, MappedLocalTime, NaiveDateTime, TimeDelta, TimeZone, Time
 use chrono_tz::{GapInfo, Tz};
 use croner::Cron;
 
-use crate::row::{MAX_DELAY, Missed};
+use crate::row::{Details, MAX_DELAY, Missed, Periodic};
 
 /// The times at which something runs repeatedly.
 ///
@@ -224,3 +224,70 @@ pub(crate) fn first_instant_of(local: NaiveDateTime, zone: Tz) -> Option<DateTim
 
 #[cfg(test)]
 mod tests;
+
+/// The schedule of a claimed row, and the attempt's place on it.
+#[derive(Debug)]
+pub(crate) struct Recurrence {
+    /// The run after this one. `None`: the schedule has ended.
+    pub(crate) next: Option<DateTime<Utc>>,
+    tick: DateTime<Utc>,
+    now: DateTime<Utc>,
+    missed: Missed,
+}
+
+/// Why the columns of a row make no schedule. The text is written on the row.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSchedule {
+    #[error("the column `{0}` does not define a valid schedule: correct it and retry the row")]
+    Invalid(&'static str, #[source] InvalidSchedule),
+    #[error(
+        "the row has a period of {seconds} s and the cron expression `{expression}`: set `{period}` or `{cron}` to null and \
+         retry the row"
+    )]
+    Both { seconds: i64, expression: String, period: &'static str, cron: &'static str },
+}
+
+impl Recurrence {
+    /// Reads the schedule of a row. `None`: the row has none, and runs once.
+    pub(crate) fn of(columns: Periodic, details: &Details) -> Result<Option<Self>, NoSchedule> {
+        let Some(schedule) = schedule_of(columns, details)? else { return Ok(None) };
+        // A claim reads both together with the row.
+        let (Some(now), Some(tick)) = (details.now, details.scheduled_time) else { return Ok(None) };
+        let next = schedule.next_by(columns.missed, tick, now);
+        if next.is_none() && !schedule.ever_ran() {
+            let expression = details.cron.clone().unwrap_or_default();
+            return Err(NoSchedule::Invalid(columns.cron, InvalidSchedule::Never(expression)));
+        }
+        Ok(Some(Recurrence { next, tick, now, missed: columns.missed }))
+    }
+
+    /// Decides whether a run that was due at `due` (if known) comes too late and is left out; returns the time of the
+    /// next run if so. The last run of a schedule is never left out. Neither is a row that is due at another time than
+    /// its schedule says: an operator wants it to run, its content has changed, or its run began in time and goes on.
+    pub(crate) fn left_out_for(&self, due: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+        let Missed::Skip(late) = self.missed else { return None };
+        let late = TimeDelta::from_std(late).unwrap_or(TimeDelta::MAX);
+        let is_on_schedule = due.is_none_or(|due| due == self.tick);
+        self.next.filter(|_| is_on_schedule && self.now.signed_duration_since(self.tick) > late)
+    }
+}
+
+fn schedule_of(columns: Periodic, details: &Details) -> Result<Option<Schedule>, NoSchedule> {
+    let Periodic { period, cron, time_zone, .. } = columns;
+    match (details.period, &details.cron) {
+        (None, None) => Ok(None),
+        (Some(seconds), Some(expression)) => {
+            Err(NoSchedule::Both { seconds, expression: expression.clone(), period, cron })
+        }
+        (Some(seconds), None) => {
+            Schedule::every_seconds(seconds).map(Some).map_err(|why| NoSchedule::Invalid(period, why))
+        }
+        (None, Some(expression)) => {
+            let zone = details.time_zone.as_deref().unwrap_or("UTC");
+            Schedule::cron(expression, zone).map(Some).map_err(|why| {
+                let column = if matches!(why, InvalidSchedule::TimeZone(_)) { time_zone } else { cron };
+                NoSchedule::Invalid(column, why)
+            })
+        }
+    }
+}

@@ -9,7 +9,7 @@ use diesel::expression::AsExpression;
 use diesel::sql_types::Nullable;
 
 use super::column::{ColumnKind, QueueColumn};
-use super::table::QueueTable;
+use super::entity::QueueTable;
 use crate::backend::Now;
 use crate::row::{Instant, TimestampUtc};
 
@@ -147,5 +147,37 @@ where
         upper: U,
     ) -> dsl::Between<Self, L::Expression, U::Expression> {
         ExpressionMethods::between(self, lower.into_operand(), upper.into_operand())
+    }
+}
+
+/// Queue columns as `time::OffsetDateTime`, for applications that use the crate `time` and not chrono.
+#[cfg(feature = "time")]
+mod offset_date_time {
+    use chrono::{DateTime, Utc};
+    use diesel::backend::Backend;
+    use diesel::deserialize::{self, FromSql};
+    use time::OffsetDateTime;
+
+    use super::{TimeOperand, TimeValue};
+    use crate::row::{Instant, TimestampUtc};
+
+    impl<DB: Backend> FromSql<TimestampUtc, DB> for OffsetDateTime
+    where
+        Instant: FromSql<TimestampUtc, DB>,
+    {
+        fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
+            let time = DateTime::<Utc>::from(Instant::from_sql(bytes)?);
+            let nanoseconds = i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos());
+            Ok(OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)?)
+        }
+    }
+
+    impl TimeOperand<TimeValue> for OffsetDateTime {
+        type Expression = Instant;
+
+        fn into_operand(self) -> Instant {
+            let time = DateTime::from_timestamp(self.unix_timestamp(), self.nanosecond());
+            Instant::from(time.expect("chrono's calendar contains that of the crate time"))
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! What an attempt knows about its row beyond the five columns, if the entity asks for more.
+//! What an attempt knows about its row beyond the five columns, if the entity asks for more, with the stages of a
+//! pipeline; and a row of the control table.
 
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
-use super::instant::{Instant, TimestampUtc};
-use super::lanes::Lane;
-use super::stage::Stage;
+use super::lane::Lane;
+use super::time::{Instant, TimestampUtc};
 
 /// The optional columns of a row as they were at the claim, read under the row's lock. Columns that the entity does not
 /// ask for are `None`.
@@ -83,3 +83,43 @@ impl From<DetailsRow> for Details {
         }
     }
 }
+
+/// The stages that a row of a pipeline passes through: an enum without fields, named by `#[queue(stage = ..)]`.
+///
+/// `#[derive(Stage)]` implements it, together with Diesel's mapping to text, so that queries can filter by a stage and
+/// store it like any value. The text of a stage is its name in capitals with underscores, `SEND_MAIL` for `SendMail`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an enum of stages",
+    label = "not an enum of stages",
+    note = "add `#[derive(Debug, Clone, Copy, queueable::Stage)]` to an enum without fields"
+)]
+pub trait Stage: Copy + Send + Sync + 'static {
+    /// All stages, in the order in which a row passes through them. A row begins in the first.
+    const ALL: &'static [Self];
+
+    /// Their texts, in the same order.
+    const NAMES: &'static [&'static str];
+
+    /// Returns the stage's text.
+    fn name(self) -> &'static str;
+
+    /// Returns the stage with this text.
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().zip(Self::NAMES).find(|(_, known)| **known == name).map(|(stage, _)| *stage)
+    }
+}
+
+/// Returns the stage with this text, for the derive's mapping.
+#[doc(hidden)]
+pub fn stage_named<S: Stage>(name: &str) -> diesel::deserialize::Result<S> {
+    S::named(name).ok_or_else(|| format!("`{name}` is not a stage, expected {}", S::NAMES.join(", ")).into())
+}
+
+/// A pause as it is loaded: the queue, the scope, who and why; whether it has an end; and the times of its beginning
+/// and its end and the current time, in microseconds since 1970, null if they are odd.
+pub(crate) type PauseRow =
+    (String, String, Option<String>, Option<String>, i64, (Option<i64>, Option<i64>, Option<i64>));
+
+/// The SQL type of a [`PauseRow`].
+pub(crate) type PauseType =
+    (Text, Text, Nullable<Text>, Nullable<Text>, BigInt, (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>));

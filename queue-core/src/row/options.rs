@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::lanes::{Lane, Lanes};
+use super::lane::{Lane, Lanes};
 
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.

@@ -1,14 +1,18 @@
-//! The states of a row and their text.
+//! The state of a row: its status with the text, all queue columns as one value, the fence that a write must find, and
+//! the results of an attempt.
 
 use std::fmt;
 use std::str::FromStr;
 
+use chrono::{DateTime, Utc};
 use diesel::backend::Backend;
-use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::deserialize::{self, FromSql, FromSqlRow, FromStaticSqlRow, Queryable};
 use diesel::expression::AsExpression;
 use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};
+
+use super::time::Instant;
 
 /// The state of a row's work so far.
 ///
@@ -109,6 +113,105 @@ where
 {
     fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
         Ok(String::from_sql(bytes)?.parse()?)
+    }
+}
+
+/// All queue columns of a row.
+///
+/// ```
+/// # use queueable::{QueueState, Status};
+/// let json = r#"{"status":"ERROR","next_attempt_time":null,"try_count":2,"last_attempt_time":null,"last_attempt_error_message":"no route"}"#;
+/// let state: QueueState = serde_json::from_str(json).unwrap();
+/// assert_eq!((state.status, state.try_count), (Status::Error, 2));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueState {
+    /// The state of the row's work so far.
+    pub status: Status,
+    /// When the next attempt is due; `None` means that the row is not to be processed.
+    pub next_attempt_time: Option<DateTime<Utc>>,
+    /// How many attempts were recorded since the row was enqueued.
+    pub try_count: i32,
+    /// When the last recorded attempt ended.
+    pub last_attempt_time: Option<DateTime<Utc>>,
+    /// The text of the last failure. A success clears it.
+    pub last_attempt_error_message: Option<String>,
+}
+
+impl<ST, DB> Queryable<ST, DB> for QueueState
+where
+    DB: Backend,
+    (Status, Option<Instant>, i32, Option<Instant>, Option<String>): FromStaticSqlRow<ST, DB>,
+{
+    type Row = (Status, Option<Instant>, i32, Option<Instant>, Option<String>);
+
+    fn build(
+        (status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message): Self::Row,
+    ) -> deserialize::Result<Self> {
+        Ok(QueueState {
+            status,
+            next_attempt_time: next_attempt_time.map(DateTime::from),
+            try_count,
+            last_attempt_time: last_attempt_time.map(DateTime::from),
+            last_attempt_error_message,
+        })
+    }
+}
+
+/// The state in which a row was claimed. Every write of an attempt names it, so that it never overwrites what somebody
+/// else has changed meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// The status.
+    pub status: Status,
+    /// The number of recorded attempts.
+    pub try_count: i32,
+    /// Under a lease: when the attempt began, as stored on the row. A row that was enqueued anew can reach the same
+    /// number of attempts; this time tells the two apart.
+    pub began: Option<Instant>,
+    /// When the row was due, as stored on the row. A row that was enqueued anew, postponed or stopped in the attempt's
+    /// own transaction may have the same status and tries. `None` under a lease, because the end of the lease moves,
+    /// and where the column's text cannot be written back exactly (on SQLite, where an application may have written the
+    /// time in its own format).
+    pub due: Option<Instant>,
+    /// How often the row's content had changed at the claim, for an entity with `rerun_on_change`. Only writes that
+    /// depend on the content compare it, see [`Change::of_content`](crate::statement::Change::of_content).
+    pub change_count: Option<i64>,
+}
+
+impl Fence {
+    /// Makes a fence without a lease.
+    pub const fn new(status: Status, try_count: i32) -> Self {
+        Fence { status, try_count, began: None, due: None, change_count: None }
+    }
+
+    /// Drops the due time, for a row whose due time was changed after the claim.
+    pub(crate) fn at_any_time(self) -> Self {
+        Fence { due: None, ..self }
+    }
+
+    /// Tells whether both have the same status and number of attempts, whenever they began.
+    pub(crate) fn reads_as(self, other: Fence) -> bool {
+        (self.status, self.try_count) == (other.status, other.try_count)
+    }
+}
+
+/// The result that a worker committed on a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Succeeded,
+    Deleted,
+    Again,
+    Advanced,
+    Skipped,
+    Retried,
+    Failed,
+}
+
+impl Settlement {
+    /// Tells whether the attempt has failed.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Settlement::Retried | Settlement::Failed)
     }
 }
 

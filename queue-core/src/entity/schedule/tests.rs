@@ -245,3 +245,77 @@ proptest! {
         }
     }
 }
+
+/// What a schedule means for an attempt.
+mod recurrence {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::row::failure_text;
+
+    const COLUMNS: Periodic = Periodic {
+        period: "period",
+        cron: "cron",
+        time_zone: "time_zone",
+        scheduled_time: "scheduled_time",
+        missed: Missed::Skip(Duration::from_secs(60)),
+    };
+
+    fn at(seconds: i64) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp(seconds, 0)
+    }
+
+    fn row(period: Option<i64>, cron: Option<&str>, time_zone: Option<&str>) -> Details {
+        Details {
+            now: at(1000),
+            period,
+            cron: cron.map(str::to_owned),
+            time_zone: time_zone.map(str::to_owned),
+            scheduled_time: at(960),
+            ..Details::default()
+        }
+    }
+
+    #[test]
+    fn a_row_without_a_schedule_has_none_and_one_with_a_wrong_one_says_what_is_wrong() {
+        assert!(Recurrence::of(COLUMNS, &row(None, None, Some("nowhere"))).expect("there is one").is_none());
+        let text = |row| failure_text(&Recurrence::of(COLUMNS, &row).unwrap_err(), 1000);
+        for (row, expected) in [
+            (
+                row(Some(0), None, None),
+                "the column `period` does not define a valid schedule: correct it and retry the row: the period 0 is",
+            ),
+            (row(Some(-7), None, None), "the period -7 is out of range: 1 to 3153600000 seconds"),
+            (row(Some(i64::MAX), None, None), "the period 9223372036854775807 is out of range"),
+            (
+                row(Some(60), Some("@daily"), None),
+                "a period of 60 s and the cron expression `@daily`: set `period` or `cron`",
+            ),
+            (row(None, Some("every day"), None), "the cron expression `every day` cannot be read"),
+            (row(None, Some("0 0 31 4 *"), None), "the cron expression `0 0 31 4 *` names no time that ever comes"),
+            (row(None, Some("@daily"), Some("Mars")), "the column `time_zone` does not define a valid schedule"),
+            (row(None, Some("@daily"), Some("Mars")), "the time zone `Mars` is unknown"),
+        ] {
+            let text = text(row);
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_left_out_when_it_comes_later_than_it_may() {
+        let run = |now| {
+            let row = Details { now: at(now), ..row(Some(30), None, None) };
+            Recurrence::of(COLUMNS, &row).expect("it can be read").expect("there is one")
+        };
+        assert_eq!(run(1000).next, at(1020));
+        assert_eq!(run(1020).left_out_for(at(960)), None);
+        assert_eq!(run(1021).left_out_for(at(960)), at(1050));
+        assert_eq!(run(1021).left_out_for(None), at(1050), "the time on the schedule counts, which is 960");
+        for made_due in [0, 959, 961, 1021] {
+            assert_eq!(run(1021).left_out_for(at(made_due)), None, "it was made due at {made_due}");
+        }
+        let columns = Periodic { missed: Missed::Once, ..COLUMNS };
+        let run = Recurrence::of(columns, &row(Some(30), None, None)).expect("it can be read").expect("there is one");
+        assert_eq!(run.left_out_for(at(0)), None);
+    }
+}

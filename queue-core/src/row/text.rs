@@ -1,12 +1,59 @@
-//! The text of a failure as the queue stores it: bounded, cut between characters, without characters that a database
-//! refuses.
+//! The texts in the error column: those of failures, and marks.
+//!
+//! The text of a failure is bounded, cut between characters, and without characters that a database refuses.
+//!
+//! The marks have a meaning of their own. They are one format: none may be the beginning of another. No failure has such
+//! a text. A failure's text that begins like one is written behind [`NO_MARK`], and code that reads a mark compares it
+//! character by character.
 
 use std::error::Error;
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::reserved_text::before_failure;
 use crate::redact::{Redact, hide_passwords};
+
+/// What a write does with the text of the last failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ErrorText {
+    /// Keeps it.
+    #[default]
+    Keep,
+    /// Clears it.
+    Clear,
+    /// Replaces it.
+    Set(String),
+}
+
+impl ErrorText {
+    /// Returns the new text, if it is replaced.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            ErrorText::Set(text) => Some(text),
+            ErrorText::Keep | ErrorText::Clear => None,
+        }
+    }
+}
+
+/// The beginning of every mark.
+const MARK: &str = "queueable: ";
+
+/// Stands before the text of a failure that begins like a mark.
+const NO_MARK: &str = "failure: ";
+
+/// The beginning of the text on a row whose process ended while a handler processed it.
+pub(crate) const CRASHED: &str = "queueable: the process ended while this message was handled";
+
+/// The beginning of the text on a row while a handler processes it under strict accounts.
+pub(crate) const PRESUMED: &str = "queueable: this message is being handled, or the process ended meanwhile";
+
+/// The beginning of the text that a group leaves on its rows while it holds them.
+pub(crate) const RESERVING: &str = "queueable: in the group ";
+
+/// The text on a row that was stopped before any attempt failed.
+pub(crate) const STOPPED: &str = "queueable: stopped";
+
+/// The beginning of the text on a row whose last attempt never ended. The attempt's number follows.
+pub(crate) const LEASE_EXPIRED: &str = "queueable: lease expired in attempt ";
 
 /// Ends a text that was cut.
 const CUT: &str = " [...]";
@@ -135,6 +182,11 @@ fn truncate(text: &mut String, limit: usize) {
     text.truncate(end);
 }
 
+/// Returns the text to put before the text of a failure, so that it does not read as a mark.
+fn before_failure(text: &str) -> &'static str {
+    if text.starts_with(MARK) { NO_MARK } else { "" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,26 +241,17 @@ mod tests {
         let error = Outer("x".parse::<i32>().unwrap_err());
         assert_eq!(failure_text(&error, 100), "cannot charge: invalid digit found in string");
     }
-}
 
-/// What a write does with the text of the last failure.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ErrorText {
-    /// Keeps it.
-    #[default]
-    Keep,
-    /// Clears it.
-    Clear,
-    /// Replaces it.
-    Set(String),
-}
-
-impl ErrorText {
-    /// Returns the new text, if it is replaced.
-    pub(crate) fn text(&self) -> Option<&str> {
-        match self {
-            ErrorText::Set(text) => Some(text),
-            ErrorText::Keep | ErrorText::Clear => None,
+    #[test]
+    fn none_is_the_beginning_of_another_and_all_are_told_from_failures() {
+        let marks = [CRASHED, PRESUMED, RESERVING, STOPPED, LEASE_EXPIRED];
+        for (i, mark) in marks.iter().enumerate() {
+            assert_eq!(before_failure(mark), NO_MARK);
+            assert!(marks.iter().enumerate().all(|(j, other)| i == j || !other.starts_with(mark)), "{mark}");
+            // They stand between quotes in statements.
+            assert!(!mark.contains(['\'', '\\']));
         }
+        assert!(!NO_MARK.starts_with(MARK));
+        assert_eq!(before_failure("stopped"), "");
     }
 }
