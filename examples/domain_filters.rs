@@ -115,12 +115,12 @@ fn main() -> Result<()> {
     }
     ensure!(troubled.len() == 4);
 
-    // Postpone: the bank says that it is back tomorrow. Stop and resume: nobody knows when the bank is back.
+    // Postpone: the bank says that it is back tomorrow. Stop and restart: nobody knows when the bank is back.
     ensure!(hopper.clone().postpone_until(connection, Utc::now() + TimeDelta::days(1))? == 2);
     ensure!(hopper.clone().scheduled().count(connection)? == 2);
     ensure!(hopper.stop(connection)? == 2);
     ensure!(hopper.clone().pending().count(connection)? == 0);
-    ensure!(hopper.resume(connection)? == 2);
+    ensure!(hopper.restart(connection)? == 2);
     ensure!(hopper.clone().due().count(connection)? == 2);
 
     // Skip rows that the queue should not process, by domain and queue columns together.

@@ -25,7 +25,7 @@ pub(crate) enum Role {
     Lock,
     /// Deletes payments that are not booked.
     Delete,
-    /// Stops, resumes, postpones, retries and skips payments through the library.
+    /// Stops, restarts, postpones, retries and skips payments through the library.
     Operate,
 }
 
@@ -62,7 +62,7 @@ impl Application {
         Application { threads: threads.collect(), books }
     }
 
-    /// Resumes the payments that it has stopped, and ends. Its books are complete then.
+    /// Restarts the payments that it has stopped, and ends. Its books are complete then.
     pub(crate) fn end(mut self) -> Result<Arc<Books>> {
         self.join(ENDING)
     }

@@ -56,7 +56,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    // What an operator did to a payment, written in the transaction that did it: `stopped` until it is resumed, `skipped`.
+    // What an operator did to a payment, written in the transaction that did it: `stopped` until it is restarted, `skipped`.
     touched (id) {
         id -> BigInt,
         payment_id -> BigInt,

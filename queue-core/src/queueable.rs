@@ -62,7 +62,7 @@ pub trait Queueable: Entity {
     /// is older than this one, or null. The call then stores the version, the status becomes `NOT_ATTEMPTED`, and the
     /// tries start anew. Returns whether it did so. News that arrives out of order, or twice, changes nothing. A
     /// skipped row is left alone. A missing row is not created: insert it first (Diesel's `on_conflict .. do_nothing`).
-    /// A stopped row takes the version, and waits to be resumed.
+    /// A stopped row takes the version, and waits to be restarted.
     ///
     /// A row with stages begins with the first one.
     ///
@@ -194,7 +194,7 @@ pub trait Queueable: Entity {
     /// are enqueued later. Attempts that run go on to their end. Nothing is written on the rows; but rows that a worker
     /// in lease mode has claimed ahead, and not begun, are given back as they were.
     ///
-    /// The pause ends at its end, if it has one, or by [`resume`](Queueable::resume); then work begins again within
+    /// The pause ends at its end, if it has one, or by [`unpause`](Queueable::unpause); then work begins again within
     /// about two seconds. A second pause of the same queue or stage takes the place of the first. [`pauses`](crate::pauses),
     /// [`explain`](Queueable::explain), the [backlog](crate::Queue::backlog) and the pollers' logs say who has paused it,
     /// when and why.
@@ -211,7 +211,7 @@ pub trait Queueable: Entity {
     /// # let mut connection = SqliteConnection::establish(":memory:")?;
     /// # connection.run_pending_migrations(Migrations::new().control())?;
     /// Payment::pause(&mut connection, Pause::new("bank down", "ops@example.org"))?;
-    /// assert!(Payment::resume(&mut connection)?);
+    /// assert!(Payment::unpause(&mut connection)?);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
@@ -232,11 +232,11 @@ pub trait Queueable: Entity {
     /// # Errors
     ///
     /// [`Error::Control`] if there is no control table, [`Error::Database`].
-    fn resume<C: AsQueueConnection>(connection: &mut C) -> Result<bool, Error>
+    fn unpause<C: AsQueueConnection>(connection: &mut C) -> Result<bool, Error>
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::resume::<Self, _>(connection.as_queue_connection(), None)
+        control::unpause::<Self, _>(connection.as_queue_connection(), None)
     }
 
     /// Ends the [pause](Queueable::pause) of one stage. Returns whether there was one, also one whose end had come. A
@@ -244,12 +244,12 @@ pub trait Queueable: Entity {
     ///
     /// # Errors
     ///
-    /// Those of [`resume`](Queueable::resume).
-    fn resume_stage<C: AsQueueConnection>(connection: &mut C, stage: impl StageOf<Self>) -> Result<bool, Error>
+    /// Those of [`unpause`](Queueable::unpause).
+    fn unpause_stage<C: AsQueueConnection>(connection: &mut C, stage: impl StageOf<Self>) -> Result<bool, Error>
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::resume::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)))
+        control::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)))
     }
 
     /// Compares the derive, the application's `table!` and the live table, and returns all differences; none if a poller

@@ -48,7 +48,7 @@ fn an_operation_takes_rows_as_another_transaction_has_left_them() {
     let operations: [Operation; 4] = [
         |connection| Payment::queue().all_rows().wait(Duration::from_secs(30)).retry_now(connection),
         |connection| Payment::queue().all_rows().wait(Duration::from_secs(30)).stop(connection),
-        |connection| Payment::queue().all_rows().wait(Duration::from_secs(30)).resume(connection),
+        |connection| Payment::queue().all_rows().wait(Duration::from_secs(30)).restart(connection),
         |connection| Payment::queue().all_rows().wait(Duration::from_secs(30)).delete(connection),
     ];
     let bank = Bank::new();

@@ -42,7 +42,7 @@ fn a_held_row_that_the_filter_does_not_pick_is_not_waited_for() {
     // Nor do inserts wait for an operation.
     connection
         .transaction(|connection| {
-            assert_eq!(third.resume(connection).unwrap(), 1);
+            assert_eq!(third.restart(connection).unwrap(), 1);
             bank.enqueue([4]);
             QueryResult::Ok(())
         })
@@ -72,12 +72,12 @@ fn an_operation_leaves_the_sessions_settings_as_they_were() {
     diesel::update(payments::table).set(payments::amount_cents.eq(9)).execute(&mut holder).unwrap();
     connection
         .transaction(|connection| {
-            assert!(all.resume(connection).is_err());
+            assert!(all.restart(connection).is_err());
             assert_eq!(lock_waits(connection), before);
             QueryResult::Ok(())
         })
         .unwrap();
-    assert!(all.resume(&mut connection).is_err());
+    assert!(all.restart(&mut connection).is_err());
     assert_eq!(lock_waits(&mut connection), before);
 }
 

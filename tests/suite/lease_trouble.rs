@@ -152,7 +152,7 @@ fn rows_are_given_back_at_shutdown_although_their_entities_panic_when_they_are_d
 }
 
 #[test]
-fn a_row_that_is_stopped_and_resumed_while_its_lease_is_held_stays_with_its_worker() {
+fn a_row_that_is_stopped_and_restarted_while_its_lease_is_held_stays_with_its_worker() {
     let bank = Arc::new(Bank::new());
     let id = bank.enqueue([1])[0];
     let operator = bank.clone();
@@ -163,7 +163,7 @@ fn a_row_that_is_stopped_and_resumed_while_its_lease_is_held_stays_with_its_work
             counted.fetch_add(1, Ordering::SeqCst);
             let queue = || Charge::queue().filter(payments::id.eq(charge.id));
             assert_eq!(queue().stop(&mut operator.connect())?, 1);
-            assert_eq!(queue().resume(&mut operator.connect())?, 1);
+            assert_eq!(queue().restart(&mut operator.connect())?, 1);
             assert!(operator.state(charge.id).next_attempt_time.unwrap() > chrono::Utc::now());
             assert!(!lease.lease_lost());
             call(charge, lease)

@@ -233,7 +233,7 @@ fn the_sql_of_pauses() {
     listing.add("pause", &of(PauseEnd::Never));
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
-    listing.add("resume", &end_pause("payments.status", ""));
+    listing.add("unpause", &end_pause("payments.status", ""));
     let step = Conn::control_step();
     listing.text("add the control table", &step.up.join(";\n"));
     listing.text("remove the control table", &step.down.join(";\n"));

@@ -98,7 +98,7 @@ impl Actor<'_> {
     /// Does the role's last action.
     fn leave(&mut self, role: Role, connection: &mut Conn) -> Result<()> {
         match role {
-            Role::Operate => Operator { mode: self.pace.mode }.resume_all(connection, self.books),
+            Role::Operate => Operator { mode: self.pace.mode }.restart_all(connection, self.books),
             _ => Ok(()),
         }
     }

@@ -50,7 +50,7 @@ impl Operator {
         let some = random.u32(1..10);
         let (what, payments) = match random.u8(..10) {
             0..2 => ("payments stopped", self.stop(connection, some)?),
-            2..4 => ("payments resumed", self.resume(connection)?),
+            2..4 => ("payments restarted", self.restart(connection)?),
             4..6 => {
                 ("payments postponed", self.postpone(connection, some, Duration::from_millis(random.u64(100..2000)))?)
             }
@@ -61,9 +61,9 @@ impl Operator {
         Ok(())
     }
 
-    /// Resumes all stopped payments, so that none is left behind.
-    pub(super) fn resume_all(self, connection: &mut Conn, books: &Books) -> Result<()> {
-        books.count("payments resumed", self.resume(connection)?);
+    /// Restarts all stopped payments, so that none is left behind.
+    pub(super) fn restart_all(self, connection: &mut Conn, books: &Books) -> Result<()> {
+        books.count("payments restarted", self.restart(connection)?);
         Ok(())
     }
 
@@ -76,8 +76,8 @@ impl Operator {
         })
     }
 
-    /// Resumes all stopped payments. They are few enough for one statement.
-    fn resume(self, connection: &mut Conn) -> Result<usize> {
+    /// Restarts all stopped payments. They are few enough for one statement.
+    fn restart(self, connection: &mut Conn) -> Result<usize> {
         let stopped = touched::table.filter(touched::how.eq("stopped"));
         let ids: Vec<i64> = stopped.select(touched::payment_id).load(connection)?;
         if ids.is_empty() {
@@ -86,7 +86,7 @@ impl Operator {
         connection.transaction(|connection| {
             diesel::delete(touched::table.filter(touched::how.eq("stopped")).filter(touched::payment_id.eq_any(&ids)))
                 .execute(connection)?;
-            Ok(on_queue!(self.mode, ids, |queue| queue.resume(connection))?)
+            Ok(on_queue!(self.mode, ids, |queue| queue.restart(connection))?)
         })
     }
 

@@ -9,5 +9,5 @@ mod paused;
 pub use self::pause::Pause;
 pub use self::paused::{Paused, pauses};
 
-pub(crate) use self::pause::{name_of, pause, resume};
+pub(crate) use self::pause::{name_of, pause, unpause};
 pub(crate) use self::paused::{Nonsense, StandingPause, check_control, pauses_of, standing_pauses};

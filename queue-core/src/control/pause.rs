@@ -1,4 +1,4 @@
-//! Pauses and resumes a queue.
+//! Pauses a queue and ends its pause.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ pub struct Pause<Q> {
 }
 
 impl<Q> Pause<Q> {
-    /// A pause of the whole queue, until somebody resumes it. `reason` says why, in up to 1,000 characters; `by` says
+    /// A pause of the whole queue, until somebody ends it. `reason` says why, in up to 1,000 characters; `by` says
     /// who asks for it, in up to 255. Everybody who asks why nothing runs reads both.
     pub fn new(reason: impl Into<String>, by: impl Into<String>) -> Self {
         Pause { reason: reason.into(), by: by.into(), end: PauseEnd::Never, stage: None, entity: PhantomData }
@@ -146,7 +146,7 @@ where
 }
 
 /// Ends a pause of the whole queue, or of a stage. Returns whether there was one.
-pub(crate) fn resume<Q, C>(connection: &mut C, stage: Option<&str>) -> Result<bool, Error>
+pub(crate) fn unpause<Q, C>(connection: &mut C, stage: Option<&str>) -> Result<bool, Error>
 where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,

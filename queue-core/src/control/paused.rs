@@ -34,7 +34,7 @@ pub struct Paused {
     pub stage: Option<String>,
     /// Since when, by the database's clock.
     pub since: DateTime<Utc>,
-    /// When it ends by itself, by the database's clock; `None` if somebody has to resume the queue.
+    /// When it ends by itself, by the database's clock; `None` if it lasts until `unpause`.
     #[serde(default)]
     pub until: Option<DateTime<Utc>>,
     /// Who has asked for it.

@@ -44,7 +44,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         self.change(connection, &operation::postpone_until(time.into()))
     }
 
-    /// Stops pending rows: they are not processed until [`resume`](Queue::resume). They keep their status and tries,
+    /// Stops pending rows: they are not processed until [`restart`](Queue::restart). They keep their status and tries,
     /// with one exception: a finished row that the application's own SQL has made due becomes `NOT_ATTEMPTED`, as it is
     /// enqueued anew. If a worker holds a row under a lease, its attempt runs to its end, and the row is not retried; a
     /// row of an exclusive entity is left alone instead. A row without a failure gets the text `queueable: stopped`,
@@ -68,12 +68,12 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](Queue::retry_now).
-    pub fn resume<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn restart<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
         Self: ReadOn<C::Connection>,
     {
-        self.change(connection, &operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
+        self.change(connection, &operation::restart(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes

@@ -122,7 +122,7 @@ dry_runs! {
     retry_now() = operation::retry_now();
     postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
     stop() = operation::stop(&Q::Queue::OPTIONS);
-    resume() = operation::resume(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
+    restart() = operation::restart(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
     rerun() = operation::rerun(&Q::Queue::OPTIONS);
     skip() = operation::skip(&Q::Queue::OPTIONS);
     delete() = operation::delete(&Q::Queue::OPTIONS);

@@ -7,7 +7,7 @@ use crate::row::{ErrorText, Instant, OnFinish, Options, Status};
 use crate::statement::{Change, Next, StateCondition};
 
 /// The text that marks a row that was stopped before any attempt failed. It tells such a row from one that was never
-/// enqueued, which [`resume`] must leave alone.
+/// enqueued, which [`restart`] must leave alone.
 const STOPPED: &str = crate::row::STOPPED;
 
 /// The pending rows that no worker holds under a lease. An operator who wants a row to run now must not bring the end
@@ -74,7 +74,7 @@ fn of_free_rows(options: &Options, state: StateCondition) -> Vec<StateCondition>
     }
 }
 
-pub(crate) fn resume(lease: Duration, options: &Options) -> Operation<Change> {
+pub(crate) fn restart(lease: Duration, options: &Options) -> Operation<Change> {
     let stopped = |status| vec![StateCondition::NotPending, StateCondition::WithErrorText, StateCondition::In(status)];
     let due = |next| Change { next: Some(next), ..Change::default() };
     // A row that waits for the next run on its schedule has the status of the last one.

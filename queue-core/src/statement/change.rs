@@ -189,7 +189,7 @@ impl Change {
         let sql = set.column(set.queue.names.last_attempt_error_message)?;
         match self.error.text() {
             Some(text) => DB::bind_text(&mut sql.out, text),
-            // A stopped row keeps the text that marks it as one that can be resumed. Its time stays null, so that
+            // A stopped row keeps the text that marks it as one that can be restarted. Its time stays null, so that
             // MySQL, which reads what it has just assigned, sees null too.
             None if self.unless_stopped && self.next != Some(Next::Never) => {
                 sql.push("CASE WHEN {next_attempt_time} IS NULL THEN {last_attempt_error_message} END")

@@ -53,7 +53,7 @@ pub(super) enum Deed {
     Postpone,
     PostponeIntoThePast,
     Stop,
-    Resume,
+    Restart,
     Rerun,
     Skip,
     Delete,
@@ -72,7 +72,7 @@ const DEEDS: [Deed; 14] = [
     Deed::Postpone,
     Deed::PostponeIntoThePast,
     Deed::Stop,
-    Deed::Resume,
+    Deed::Restart,
     Deed::Rerun,
     Deed::Skip,
     Deed::Delete,
@@ -193,7 +193,7 @@ impl Row {
             Deed::Enqueue | Deed::EnqueueLater | Deed::SetNow | Deed::SetNever | Deed::Delete => true,
             Deed::RetryNow => waits || is(&[Status::Failed]),
             Deed::Postpone | Deed::PostponeIntoThePast | Deed::Stop => waits,
-            Deed::Resume => !waits && self.said != Said::Nothing && is(&[Status::NotAttempted, Status::Error]),
+            Deed::Restart => !waits && self.said != Said::Nothing && is(&[Status::NotAttempted, Status::Error]),
             Deed::Rerun => is(&[Status::Success, Status::Failed]),
             Deed::Skip => waits || !is(&[Status::Success, Status::Skipped]),
             Deed::Newer => !is(&[Status::Skipped]),
@@ -211,7 +211,7 @@ impl Row {
                 self.anew(Due::Later);
                 self.plan = plan;
             }
-            Deed::SetNow | Deed::PostponeIntoThePast | Deed::Resume => self.due = Due::Now,
+            Deed::SetNow | Deed::PostponeIntoThePast | Deed::Restart => self.due = Due::Now,
             Deed::SetNever => self.due = Due::Never,
             Deed::RetryNow if waits => self.due = Due::Now,
             Deed::RetryNow => self.anew(Due::Now),

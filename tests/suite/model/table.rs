@@ -148,7 +148,7 @@ fn apply(kind: Kind, connection: &mut Conn, id: i64, deed: Deed, plan: Plan) -> 
                 Deed::Postpone => queue.postpone_until(connection, Utc::now() + hours())?,
                 Deed::PostponeIntoThePast => queue.postpone_until(connection, Utc::now() - hours())?,
                 Deed::Stop => queue.stop(connection)?,
-                Deed::Resume => queue.resume(connection)?,
+                Deed::Restart => queue.restart(connection)?,
                 Deed::Rerun => queue.rerun(connection)?,
                 Deed::Skip => queue.skip(connection)?,
                 Deed::Delete => queue.delete(connection)?,

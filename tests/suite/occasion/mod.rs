@@ -235,7 +235,7 @@ fn a_skipped_row_begins_a_new_occasion_and_a_stopped_one_goes_on() {
     let queue = Charge::queue().filter(charges::id.eq(1));
     till.keys(Mode::Transaction, fails);
     queue.stop(&mut till.connect()).unwrap();
-    queue.resume(&mut till.connect()).unwrap();
+    queue.restart(&mut till.connect()).unwrap();
     assert_eq!(till.keys(Mode::Transaction, fails), ["charges.status:1"]);
     queue.skip(&mut till.connect()).unwrap();
     till.make_due();
@@ -272,7 +272,7 @@ fn where_there_is_no_column_for_a_new_key_the_failure_says_so() {
     let first = || Plain::queue().filter(charges::id.eq(1));
     Plain::queue().filter(charges::id.eq(2)).stop(&mut till.connect()).unwrap();
     run(Plain::poller(till.database.pool(3), handler));
-    Plain::queue().filter(charges::id.eq(2)).resume(&mut till.connect()).unwrap();
+    Plain::queue().filter(charges::id.eq(2)).restart(&mut till.connect()).unwrap();
     let calls = seen.clone();
     let call = move |row: &PlainLeased, lease: &Lease| -> Result<(), Failure> {
         calls.lock().unwrap().push((row.id, lease.idempotency_key().to_owned()));

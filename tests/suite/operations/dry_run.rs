@@ -85,7 +85,7 @@ fn every_call_does_what_its_dry_run_says_and_leaves_skipped_rows_alone() {
         retry_now() => |queue: queueable::Queue<_, _>, connection| queue.retry_now(connection).unwrap();
         postpone_until(later) => |queue: queueable::Queue<_, _>, connection| queue.postpone_until(connection, later).unwrap();
         stop() => |queue: queueable::Queue<_, _>, connection| queue.stop(connection).unwrap();
-        resume() => |queue: queueable::Queue<_, _>, connection| queue.resume(connection).unwrap();
+        restart() => |queue: queueable::Queue<_, _>, connection| queue.restart(connection).unwrap();
         rerun() => |queue: queueable::Queue<_, _>, connection| queue.rerun(connection).unwrap();
         skip() => |queue: queueable::Queue<_, _>, connection| queue.skip(connection).unwrap();
         delete() => |queue: queueable::Queue<_, _>, connection| queue.delete(connection).unwrap();

@@ -191,10 +191,10 @@ fn postpone_until_moves_pending_rows() {
 }
 
 #[test]
-fn stopped_rows_keep_their_state_and_are_resumed() {
+fn stopped_rows_keep_their_state_and_are_restarted() {
     let operated = rows_of_every_kind();
     let mut connection = operated.connect();
-    assert_eq!(company!().resume(&mut connection).unwrap(), 0);
+    assert_eq!(company!().restart(&mut connection).unwrap(), 0);
     assert_eq!(company!().stop(&mut connection).unwrap(), 3);
     assert_eq!(operated.changed(), ["due", "scheduled", "error"]);
     assert_eq!(company!().pending().count(&mut connection).unwrap(), 0);
@@ -203,9 +203,9 @@ fn stopped_rows_keep_their_state_and_are_resumed() {
     assert_eq!(error.last_attempt_error_message.as_deref(), Some("no route"));
 
     assert_eq!(company!().stop(&mut connection).unwrap(), 0);
-    assert_eq!(company!().resume(&mut connection).unwrap(), 3);
+    assert_eq!(company!().restart(&mut connection).unwrap(), 3);
     assert_eq!(company!().due().count(&mut connection).unwrap(), 3);
-    assert_eq!(company!().resume(&mut connection).unwrap(), 0);
+    assert_eq!(company!().restart(&mut connection).unwrap(), 0);
     assert_eq!(operated.changed(), ["due", "scheduled", "error"]);
 }
 
@@ -247,7 +247,7 @@ fn no_operation_enqueues_history() {
         |queue, connection| queue.retry_now(connection),
         |queue, connection| queue.postpone_until(connection, DateTime::UNIX_EPOCH),
         |queue, connection| queue.stop(connection),
-        |queue, connection| queue.resume(connection),
+        |queue, connection| queue.restart(connection),
         |queue, connection| queue.rerun(connection),
         |queue, connection| queue.retry_now(connection),
         |queue, connection| queue.skip(connection),

@@ -19,7 +19,7 @@ use crate::suite::bank::{Payment, payments};
 use crate::suite::warnings::{await_warning, is_told, keep_warnings};
 
 #[test]
-fn a_paused_queue_begins_nothing_until_it_is_resumed() {
+fn a_paused_queue_begins_nothing_until_it_is_unpaused() {
     for mode in MODES {
         let bank = bank();
         let ids = bank.enqueue([1, 2, 3, 4]);
@@ -28,8 +28,8 @@ fn a_paused_queue_begins_nothing_until_it_is_resumed() {
         let work = Note::default();
         assert_eq!(serve(&bank, mode, work.clone()).run_until_idle().unwrap(), Tally::default(), "{mode:?}");
         assert_eq!(bank.state(ids[0]), before, "nothing is written on the row");
-        assert!(Payment::resume(&mut bank.connect()).unwrap());
-        assert!(!Payment::resume(&mut bank.connect()).unwrap(), "it was resumed already");
+        assert!(Payment::unpause(&mut bank.connect()).unwrap());
+        assert!(!Payment::unpause(&mut bank.connect()).unwrap(), "it was ended already");
         assert_eq!(serve(&bank, mode, work.clone()).run_until_idle().unwrap().succeeded, 4, "{mode:?}");
         assert_eq!(work.begun(), ids);
     }
@@ -92,7 +92,7 @@ fn a_worker_that_goes_from_row_to_row_stops_at_a_pause_and_goes_on_at_its_end() 
             assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0), "{mode:?} {id}");
         }
         assert_eq!(bank.state(ids[5]).next_attempt_time, due, "nothing is written on the row");
-        Payment::resume(&mut bank.connect()).unwrap();
+        Payment::unpause(&mut bank.connect()).unwrap();
         await_warning(&["INFO", "no longer paused", &reason]);
         await_successes(&bank, 7);
         assert_eq!(note.begun().len(), 7, "{mode:?}");

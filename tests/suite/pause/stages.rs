@@ -131,9 +131,9 @@ fn a_paused_stage_waits_and_the_others_go_on() {
             "{explained}"
         );
         assert_eq!(Letter::queue().backlog(&mut connection).unwrap().paused.len(), 1);
-        assert!(!Letter::resume(&mut connection).unwrap(), "the whole queue is not paused");
-        assert!(!Letter::resume_stage(&mut connection, LetterStage::Write).unwrap());
-        assert!(Letter::resume_stage(&mut connection, LetterStage::Send).unwrap());
+        assert!(!Letter::unpause(&mut connection).unwrap(), "the whole queue is not paused");
+        assert!(!Letter::unpause_stage(&mut connection, LetterStage::Write).unwrap());
+        assert!(Letter::unpause_stage(&mut connection, LetterStage::Send).unwrap());
         assert_eq!(run().succeeded, 6, "{mode:?}");
     }
 }
@@ -148,7 +148,7 @@ fn a_queue_whose_stages_are_all_paused_is_paused() {
         }
         let run = || post(&database, mode, NoteStages::default()).run_until_idle().unwrap();
         assert_eq!(run(), Tally::default(), "{mode:?}");
-        Letter::resume_stage(&mut connection, LetterStage::Write).unwrap();
+        Letter::unpause_stage(&mut connection, LetterStage::Write).unwrap();
         assert_eq!((run().advanced, run().succeeded), (2, 0), "{mode:?}");
         assert!(matches!(Letter::explain(&mut connection, &4).unwrap(), Explanation::Paused { .. }));
     }
@@ -177,7 +177,7 @@ impl Errand for PausesItsStage {
 }
 
 #[test]
-fn a_stage_is_paused_and_resumed_while_its_poller_runs() {
+fn a_stage_is_paused_and_unpaused_while_its_poller_runs() {
     keep_warnings();
     for mode in MODES {
         // Twelve letters to send come first, and then twelve to write.
@@ -190,7 +190,7 @@ fn a_stage_is_paused_and_resumed_while_its_poller_runs() {
         let sent: Vec<_> = begun.iter().filter(|(_, stage)| *stage == LetterStage::Send).map(|(id, _)| *id).collect();
         // The poller may know of the pause before the second begins.
         assert!(sent == [1] || sent == [1, 2], "{mode:?}: {sent:?}");
-        Letter::resume_stage(&mut database.connect(), LetterStage::Send).unwrap();
+        Letter::unpause_stage(&mut database.connect(), LetterStage::Send).unwrap();
         await_true(|| handle.tally().succeeded == 24);
         await_warning(&["INFO", "no longer paused", &reason]);
         drop(handle);

@@ -26,7 +26,7 @@ fn what_is_paused_stays_paused_when_the_table_is_gone() {
     assert_eq!(note.begun(), Vec::<i64>::new());
     let mut connection = bank.connect();
     connection.batch_execute("ALTER TABLE taken_away RENAME TO queueable_control").unwrap();
-    Payment::resume(&mut connection).unwrap();
+    Payment::unpause(&mut connection).unwrap();
     await_successes(&bank, 1);
     await_warning(&["INFO", "no longer paused", "before the table goes"]);
     await_warning(&["INFO", "the control table can be read again"]);
@@ -52,7 +52,7 @@ fn without_the_table_a_poller_that_asks_for_it_is_refused_and_others_know_nothin
     let mut connection = bank.connect();
     for error in [
         Payment::pause(&mut connection, Pause::new("bank down", BY)).unwrap_err(),
-        Payment::resume(&mut connection).unwrap_err(),
+        Payment::unpause(&mut connection).unwrap_err(),
         queueable::pauses(&mut connection).unwrap_err(),
     ] {
         assert!(matches!(&error, Error::Control(text) if text.contains("Migrations::new().control()")), "{error:?}");

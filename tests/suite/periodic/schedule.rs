@@ -151,7 +151,7 @@ fn a_schedule_that_has_come_to_its_end_leaves_a_finished_row() {
 }
 
 #[test]
-fn a_stopped_schedule_is_resumed() {
+fn a_stopped_schedule_is_restarted() {
     for mode in MODES {
         let desk = Desk::new();
         let tick = ago(TimeDelta::minutes(20));
@@ -163,7 +163,7 @@ fn a_stopped_schedule_is_resumed() {
         assert_eq!(rows.stop(&mut desk.connect()).unwrap(), 2);
         assert_eq!(desk.state(2).next_attempt_time, None);
         assert_eq!(Once::explain(&mut desk.connect(), &2).unwrap(), Explanation::Stopped);
-        assert_eq!(rows.resume(&mut desk.connect()).unwrap(), 2, "{mode:?}");
+        assert_eq!(rows.restart(&mut desk.connect()).unwrap(), 2, "{mode:?}");
         desk.runs();
         assert_eq!(desk.run(mode, Missed::Once, done).succeeded, 2);
         assert_eq!((desk.next(1), desk.next(2)), (Some(tick + HOUR), Some(tick + HOUR)), "{mode:?}");

@@ -66,7 +66,7 @@ fn explain_names_the_operation_that_keeps_a_row_from_running() {
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
     row.stop(&mut connection).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Stopped);
-    row.resume(&mut connection).unwrap();
+    row.restart(&mut connection).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);
     row.skip(&mut connection).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Skipped);

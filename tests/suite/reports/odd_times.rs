@@ -175,7 +175,7 @@ fn an_operation_is_stopped_by_no_odd_time() {
         assert_eq!(preview.rows, 4, "{time}");
         assert_eq!(all.clone().failed().retry_now(&mut connection).unwrap(), 3, "{time}");
         assert_eq!(all.stop(&mut connection).unwrap(), 4, "{time}");
-        assert_eq!(all.resume(&mut connection).unwrap(), 4, "{time}");
+        assert_eq!(all.restart(&mut connection).unwrap(), 4, "{time}");
         assert_eq!(all.rerun(&mut connection).unwrap(), 1, "{time}");
         // The rows keep their odd last attempt times.
         all.purge(&mut connection, std::time::Duration::from_secs(1)).unwrap();

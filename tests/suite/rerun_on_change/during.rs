@@ -113,7 +113,7 @@ fn a_row_that_is_skipped_stays_so() {
 }
 
 #[test]
-fn a_row_that_is_stopped_and_changed_while_it_is_worked_waits_to_be_resumed() {
+fn a_row_that_is_stopped_and_changed_while_it_is_worked_waits_to_be_restarted() {
     let library = Arc::new(Library::new());
     let ids = library.enqueue(["one"]);
     let stop_and_change = |library: &Library, document: &Leased| {
@@ -125,7 +125,7 @@ fn a_row_that_is_stopped_and_changed_while_it_is_worked_waits_to_be_resumed() {
     assert_eq!(tally.succeeded, 1);
     let state = library.state(ids[0]);
     assert_eq!((state.status, state.try_count, state.next_attempt_time), (Status::NotAttempted, 0, None));
-    assert_eq!(Leased::queue().all_rows().resume(&mut library.connect()).unwrap(), 1);
+    assert_eq!(Leased::queue().all_rows().restart(&mut library.connect()).unwrap(), 1);
     lease(&library, |_, _| {}, |_| Ok(Outcome::Done));
     assert_eq!(library.entry(ids[0]).unwrap(), "one: new");
 }

@@ -105,6 +105,6 @@ fn a_schedule_that_is_stopped_stays_so() {
     assert_eq!((before.0.status, before.0.next_attempt_time), (Status::Success, None));
     library.write("UPDATE documents SET body = 'two'");
     assert_eq!(schedule(&library), (before.0, before.1, 1));
-    assert_eq!(Daily::queue().all_rows().resume(&mut library.connect()).unwrap(), 1);
+    assert_eq!(Daily::queue().all_rows().restart(&mut library.connect()).unwrap(), 1);
     assert_eq!(run(&library, 0), 1);
 }

@@ -93,8 +93,8 @@ fn skipped_and_stopped_rows_stay_so_and_a_row_with_an_unknown_status_is_left_alo
         assert_eq!((state.1, library.change_count(*id)), (None, 1), "{}", state.0);
     }
     assert_eq!(library.state(ids[2]).try_count, 2);
-    // Nothing is lost: the resumed row is processed with its new content.
-    assert_eq!(Document::queue().all_rows().resume(&mut connection).unwrap(), 2);
+    // Nothing is lost: the restarted row is processed with its new content.
+    assert_eq!(Document::queue().all_rows().restart(&mut connection).unwrap(), 2);
     index_all(&library);
     assert_eq!(library.entry(ids[1]).unwrap(), "stopped: new");
 }

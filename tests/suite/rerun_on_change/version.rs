@@ -119,7 +119,7 @@ fn a_skipped_row_stays_skipped() {
 }
 
 #[test]
-fn a_stopped_row_takes_the_version_and_waits_to_be_resumed() {
+fn a_stopped_row_takes_the_version_and_waits_to_be_restarted() {
     let database = parcels();
     let mut connection = database.connect();
     for before in [
@@ -137,7 +137,7 @@ fn a_stopped_row_takes_the_version_and_waits_to_be_resumed() {
         let stopped = state(&mut connection, 1);
         assert_eq!((stopped.status, stopped.try_count, stopped.next_attempt_time), (Status::NotAttempted, 0, None));
         assert!(!Parcel::enqueue_if_newer(&mut connection, &1, 5).unwrap());
-        assert_eq!(Parcel::queue().filter(parcels::id.eq(1)).resume(&mut connection).unwrap(), 1);
+        assert_eq!(Parcel::queue().filter(parcels::id.eq(1)).restart(&mut connection).unwrap(), 1);
         assert!(state(&mut connection, 1).next_attempt_time.is_some());
     }
 }

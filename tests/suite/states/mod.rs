@@ -4,5 +4,5 @@
 mod again;
 mod exclusive;
 mod neighbours;
-mod resumed;
+mod restarted;
 mod strict;

@@ -85,7 +85,7 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
                 let exhausted = u32::try_from(tries).is_ok_and(|tries| tries >= Q::SETTINGS.max_tries);
                 Explanation::FailedForGood { tries, exhausted, error }
             }
-            // `resume` makes the same distinction.
+            // `restart` makes the same distinction.
             Status::NotAttempted if error.is_none() => Explanation::NotQueued,
             _ => Explanation::Stopped,
         });

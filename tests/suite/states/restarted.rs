@@ -1,4 +1,4 @@
-//! Stopped rows come back by `resume`, whatever made them due; pending rows can be skipped.
+//! Stopped rows come back by `restart`, whatever made them due; pending rows can be skipped.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -21,7 +21,7 @@ struct Chime {
 }
 
 #[test]
-fn a_finished_row_that_own_sql_made_due_can_be_stopped_and_resumed() {
+fn a_finished_row_that_own_sql_made_due_can_be_stopped_and_restarted() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2, 3]);
     bank.run(|payment: &Payment, message: &mut Message<'_, Conn>| match payment.amount_cents {
@@ -39,11 +39,11 @@ fn a_finished_row_that_own_sql_made_due_can_be_stopped_and_resumed() {
     assert_eq!(bank.run(book).succeeded, 0);
     let text = bank.state(ids[1]).last_attempt_error_message;
     assert_eq!(text.as_deref(), Some("void"), "the failure can be read still");
-    assert_eq!(queue().dry_run().resume(&mut bank.connect()).unwrap().rows, 3);
-    assert_eq!(queue().resume(&mut bank.connect()).unwrap(), 3);
+    assert_eq!(queue().dry_run().restart(&mut bank.connect()).unwrap().rows, 3);
+    assert_eq!(queue().restart(&mut bank.connect()).unwrap(), 3);
     assert_eq!(bank.run(book).succeeded, 3);
     assert_eq!(bank.booked(), [ids[0], ids[0], ids[1], ids[2]]);
-    assert_eq!(queue().resume(&mut bank.connect()).unwrap(), 0, "what is finished is left alone");
+    assert_eq!(queue().restart(&mut bank.connect()).unwrap(), 0, "what is finished is left alone");
 }
 
 #[test]
@@ -81,6 +81,6 @@ fn a_periodic_row_can_be_skipped_after_its_first_success_also_while_it_is_stoppe
         let state: queueable::QueueState =
             chimes::table.find(1).select(Chime::queue_state()).get_result(&mut connection).unwrap();
         assert_eq!((state.status, state.next_attempt_time), (Status::Skipped, None));
-        assert_eq!(queue().resume(&mut connection).unwrap(), 0);
+        assert_eq!(queue().restart(&mut connection).unwrap(), 0);
     }
 }
