@@ -78,7 +78,7 @@ fn an_outage_is_told_and_shows_in_the_health_and_so_does_its_end() {
     // The poller lives on, and nobody gets an old answer for a new one.
     let health = await_health(&handle, |health| health.threads_without_connection > 0);
     assert!(health.alive && !health.is_well(PATIENCE), "{health:#?}");
-    await_health(&handle, |health| health.last_look > Some(Duration::from_millis(500)));
+    await_health(&handle, |health| health.last_probe > Some(Duration::from_millis(500)));
     server.restart();
     await_event(&heard, |event| matches!(event, Event::ConnectionRegained { .. }));
     await_health(&handle, |health| health.is_well(PATIENCE));

@@ -94,7 +94,7 @@ fn a_handler_that_does_not_return_fails_at_once_and_another_thread_takes_its_pla
     assert_eq!((shutdown.tally.retried, shutdown.tally.succeeded, shutdown.rolled_back), (1, 1, 0));
     drop(release);
     assert_eq!(bank.state(endless).try_count, 1);
-    assert_eq!(told_of(endless, heard), ["Begun", "OverBudget", "WillRetry", "WorkerStuck"]);
+    assert_eq!(told_of(endless, heard), ["Begun", "TimedOut", "WillRetry", "WorkerStuck"]);
 }
 
 /// Returns the names of the events of a row.
@@ -175,7 +175,7 @@ fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on(
     let times = |name: &str| told.iter().filter(|told| *told == name).count();
     assert_eq!(times("WillRetry"), 1, "{told:?}");
     assert_eq!(times("Begun"), times("Interrupted") + 1, "{told:?}");
-    assert!(times("OverBudget") > 0 && times("WorkerStuck") > 0, "{told:?}");
+    assert!(times("TimedOut") > 0 && times("WorkerStuck") > 0, "{told:?}");
     ids.remove(199);
     assert_eq!(booked(&bank), ids);
 }

@@ -243,7 +243,7 @@ fn a_handler_past_its_timeout_is_told_before_its_failure() {
     // The handler returns when its listener has heard that it is late.
     let listener = move |event: &Event| {
         listener(event);
-        if let Event::OverBudget(attempt) = event {
+        if let Event::TimedOut(attempt) = event {
             assert_eq!(*attempt.key, key_of(id));
             let _ = release.send(());
         }
@@ -259,7 +259,7 @@ fn a_handler_past_its_timeout_is_told_before_its_failure() {
     let mut names = names(&events);
     // SQLite gives no handler up, because nothing can end its transaction.
     names.retain(|name| name != "WorkerStuck");
-    assert_eq!(names, ["Begun", "OverBudget", "WillRetry"]);
+    assert_eq!(names, ["Begun", "TimedOut", "WillRetry"]);
     let failed = events.iter().find(|event| matches!(event, Event::WillRetry(_))).unwrap().attempt().unwrap();
     assert!(failed.error.as_ref().unwrap().contains("longer than its timeout of 1s"), "{failed:?}");
     // Of the handler. The timeout has begun with the claim, a little earlier.
@@ -288,7 +288,7 @@ fn a_call_that_does_not_return_is_told_as_a_stuck_worker() {
             break event;
         }
     };
-    assert_eq!(names, ["PollerStarted", "Begun", "OverBudget", "WillRetry", "WorkerStuck"]);
+    assert_eq!(names, ["PollerStarted", "Begun", "TimedOut", "WillRetry", "WorkerStuck"]);
     assert!(matches!(stuck, Event::WorkerStuck { stuck: 1, is_replaced: true, .. }), "{stuck:?}");
     assert_eq!(*stuck.attempt().unwrap().key, key_of(id));
     drop(release);

@@ -225,7 +225,7 @@ impl Slot {
         let (revoked, watches) = ((run.runner, run.session), run.watches.clone());
         drop(slot);
         if why == Revocation::TimedOut {
-            watches.iter().for_each(Watch::is_over_budget);
+            watches.iter().for_each(Watch::mark_past_timeout);
         }
         Some(revoked)
     }

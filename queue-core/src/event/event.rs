@@ -72,7 +72,7 @@ pub enum Event {
     LeaseLost(AttemptEvent),
     /// A handler is past its timeout, and loses its transaction or its lease. The end of the attempt is told by another
     /// event.
-    OverBudget(AttemptEvent),
+    TimedOut(AttemptEvent),
     /// A handler has not returned after its timeout. Its failure is recorded without it, but it still has its thread.
     #[non_exhaustive]
     WorkerStuck {
@@ -135,7 +135,7 @@ impl Event {
             | Event::Interrupted(attempt)
             | Event::Refused(attempt)
             | Event::LeaseLost(attempt)
-            | Event::OverBudget(attempt)
+            | Event::TimedOut(attempt)
             | Event::WorkerStuck { attempt, .. } => Some(attempt),
             Event::PollerStarted { .. }
             | Event::ConnectionLost { .. }

@@ -128,7 +128,7 @@ struct Watched {
 #[derive(Default)]
 struct Progress {
     begun: Option<Begun>,
-    is_over_budget: bool,
+    is_past_timeout: bool,
     has_ended: bool,
 }
 
@@ -195,20 +195,20 @@ impl Watch {
     }
 
     /// Notes that the handler is past its timeout.
-    pub(crate) fn is_over_budget(&self) {
+    pub(crate) fn mark_past_timeout(&self) {
         let Some(watched) = &self.0 else { return };
         let is_news = {
             let mut progress = watched.progress.lock();
-            !progress.has_ended && !mem::replace(&mut progress.is_over_budget, true)
+            !progress.has_ended && !mem::replace(&mut progress.is_past_timeout, true)
         };
         if is_news {
-            watched.events.tell(|| Event::OverBudget(watched.attempt(None, None)));
+            watched.events.tell(|| Event::TimedOut(watched.attempt(None, None)));
         }
     }
 
     /// Notes that the handler does not return.
     pub(crate) fn is_stuck(&self, stuck: usize, is_replaced: bool) {
-        self.is_over_budget();
+        self.mark_past_timeout();
         if let Some(watched) = &self.0 {
             watched.events.tell(|| Event::WorkerStuck { attempt: watched.attempt(None, None), stuck, is_replaced });
         }

@@ -7,7 +7,7 @@ use super::event::{AttemptEvent, Event};
 const ATTEMPTS: &str = "queueable_attempts_total";
 const DURATION: &str = "queueable_attempt_duration_seconds";
 const WAIT: &str = "queueable_attempt_wait_seconds";
-const OVER_BUDGET: &str = "queueable_handlers_over_budget_total";
+const PAST_TIMEOUT: &str = "queueable_handlers_past_timeout_total";
 const STUCK: &str = "queueable_workers_stuck_total";
 const LOST: &str = "queueable_connections_lost_total";
 
@@ -26,7 +26,7 @@ pub(crate) fn count_for_metrics(event: &Event) {
         Event::Interrupted(attempt) => ended(attempt, "interrupted"),
         Event::Refused(attempt) => ended(attempt, "refused"),
         Event::LeaseLost(attempt) => ended(attempt, "lease_lost"),
-        Event::OverBudget(attempt) => counter!(OVER_BUDGET, "entity" => attempt.entity).increment(1),
+        Event::TimedOut(attempt) => counter!(PAST_TIMEOUT, "entity" => attempt.entity).increment(1),
         Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
         Event::ConnectionLost { .. } => counter!(LOST).increment(1),
         Event::PollerStarted { .. } => describe(),
@@ -41,7 +41,7 @@ fn describe() {
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts that have ended, by entity and outcome");
     describe_histogram!(DURATION, Unit::Seconds, "From the call of the handler to the known commit");
     describe_histogram!(WAIT, Unit::Seconds, "From the due time to the call of the handler");
-    describe_counter!(OVER_BUDGET, Unit::Count, "Handlers that were past their timeout");
+    describe_counter!(PAST_TIMEOUT, Unit::Count, "Handlers that were past their timeout");
     describe_counter!(STUCK, Unit::Count, "Handlers that did not return after their timeout");
     describe_counter!(LOST, Unit::Count, "Times at which a poller's threads began to lack connections");
 }

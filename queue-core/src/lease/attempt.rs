@@ -138,7 +138,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             LeaseLost::Overtaken => Some(Turn::Lost),
             LeaseLost::Shutdown => Some(Turn::Interrupted),
             LeaseLost::TimedOut => {
-                held.watch.is_over_budget();
+                held.watch.mark_past_timeout();
                 let failure = Failure::retry(AttemptError::TimedOut(self.time_to_call()));
                 Some(self.settle_failure(holder, held, &failure))
             }

@@ -224,7 +224,7 @@ impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
         for RunningCall { row, abort, place } in ended {
             if row.clock.ended() == Some(LeaseLost::TimedOut) {
                 late += 1;
-                row.watch.is_over_budget();
+                row.watch.mark_past_timeout();
             }
             aborts.extend(abort);
             table.ended.push_back(EndedCall { row, end: CallEnd::Aborted, is_alone: true, _place: place });

@@ -221,7 +221,7 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         Health {
             alive: !self.board.is_stopping() && workers.len() > stuck_workers,
             threads_without_connection: self.sessions.connectivity.threads_without(),
-            last_look: self.health.last_look(),
+            last_probe: self.health.last_probe(),
             workers: workers.len(),
             stuck_workers,
             running: running.len() + calls,

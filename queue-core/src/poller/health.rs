@@ -21,7 +21,7 @@ const REST: u32 = 20;
 /// use queueable::Health;
 ///
 /// let health: Health = serde_json::from_str(r#"{
-///     "alive": true, "threads_without_connection": 0, "last_look": {"secs": 0, "nanos": 310000000},
+///     "alive": true, "threads_without_connection": 0, "last_probe": {"secs": 0, "nanos": 310000000},
 ///     "workers": 4, "stuck_workers": 0, "running": 1,
 ///     "entities": [{"entity": "Payment", "running": 1, "oldest_due": {"secs": 12, "nanos": 0}, "read": {"secs": 0, "nanos": 310000000}}]
 /// }"#)?;
@@ -35,8 +35,8 @@ pub struct Health {
     pub alive: bool,
     /// How many of its threads could not get a connection when they asked last.
     pub threads_without_connection: usize,
-    /// How long ago the scout has last looked at the database and got an answer. `None`: it never has.
-    pub last_look: Option<Duration>,
+    /// How long ago the database has last answered a probe of the scout. `None`: it never has.
+    pub last_probe: Option<Duration>,
     /// How many worker threads there are, stuck ones included.
     pub workers: usize,
     /// How many workers' handlers have not returned after their timeout. Other threads have taken their places, up to
@@ -73,7 +73,7 @@ impl Health {
         self.alive
             && self.threads_without_connection == 0
             && self.stuck_workers == 0
-            && self.last_look.is_some_and(|last_look| last_look <= longest)
+            && self.last_probe.is_some_and(|last_probe| last_probe <= longest)
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct HealthBoard(Mutex<Notes>);
 struct Notes {
     /// When somebody has asked last.
     asked: Option<Instant>,
-    last_look: Option<Instant>,
+    last_probe: Option<Instant>,
     /// The oldest due row of each runner.
     oldest: Vec<Option<Reading>>,
 }
@@ -97,7 +97,7 @@ struct Reading {
 
 impl HealthBoard {
     pub(crate) fn new(runners: usize) -> Self {
-        HealthBoard(Mutex::new(Notes { asked: None, last_look: None, oldest: vec![None; runners] }))
+        HealthBoard(Mutex::new(Notes { asked: None, last_probe: None, oldest: vec![None; runners] }))
     }
 
     /// Notes that somebody asks. Returns whether nobody has lately, so that the scout has not read anything.
@@ -108,7 +108,7 @@ impl HealthBoard {
 
     /// Notes that the database has answered the scout.
     pub(crate) fn note_answer(&self) {
-        self.0.lock().last_look = Some(Instant::now());
+        self.0.lock().last_probe = Some(Instant::now());
     }
 
     /// Tells whether somebody wants to know the oldest due row of a runner, and it was not read lately.
@@ -124,11 +124,11 @@ impl HealthBoard {
         let next = at + READ_EVERY.max((at - asked).saturating_mul(REST));
         let mut notes = self.0.lock();
         notes.oldest[runner] = Some(Reading { oldest_due, at, next });
-        notes.last_look = Some(at);
+        notes.last_probe = Some(at);
     }
 
-    pub(crate) fn last_look(&self) -> Option<Duration> {
-        self.0.lock().last_look.map(|at| at.elapsed())
+    pub(crate) fn last_probe(&self) -> Option<Duration> {
+        self.0.lock().last_probe.map(|at| at.elapsed())
     }
 
     /// Returns the health of a runner's entity, of whose messages so many are running.

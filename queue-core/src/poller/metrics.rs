@@ -14,7 +14,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// | `queueable_attempts_total` | counter | `entity`, `outcome` |
     /// | `queueable_attempt_duration_seconds` | histogram | `entity`, `outcome` |
     /// | `queueable_attempt_wait_seconds` | histogram: from due to begun | `entity` |
-    /// | `queueable_handlers_over_budget_total` | counter | `entity` |
+    /// | `queueable_handlers_past_timeout_total` | counter | `entity` |
     /// | `queueable_workers_stuck_total` | counter | `entity` |
     /// | `queueable_connections_lost_total` | counter | |
     ///

@@ -35,7 +35,7 @@ fn a_call_past_its_timeout_is_dropped_and_recorded_also_if_it_never_yields() {
     let tells = told.clone();
     let listener = move |event: &Event| match event {
         Event::Begun(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "begun")),
-        Event::OverBudget(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "over budget")),
+        Event::TimedOut(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "timed out")),
         Event::WillRetry(attempt) => tells.lock().unwrap().push((attempt.key.to_string(), "will retry")),
         _ => {}
     };
@@ -46,7 +46,7 @@ fn a_call_past_its_timeout_is_dropped_and_recorded_also_if_it_never_yields() {
     for id in &ids {
         let told = told.lock().unwrap();
         let of_row: Vec<_> = told.iter().filter(|(key, _)| *key == id.to_string()).map(|(_, what)| *what).collect();
-        assert_eq!(of_row, ["begun", "over budget", "will retry"]);
+        assert_eq!(of_row, ["begun", "timed out", "will retry"]);
     }
     // A future whose time is over before a thread of the runtime first polls it does not run at all.
     until("the future that waits is dropped", || inside.now.load(Ordering::SeqCst) <= 1);
