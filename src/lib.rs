@@ -56,8 +56,8 @@
 //!   [`poller`](Queueable::poller), [`queue`](Queueable::queue), and a module of columns (`payment_queue::status`).
 //! - [`Handler`]: the code that you write, as a struct or a closure. It answers with an [`Outcome`] or a [`Failure`].
 //!   For work that calls the outside world or takes long, write a [`LeaseHandler`].
-//! - [`Queue`]: the operations that an operator runs by domain filter: count, retry, postpone, stop, rerun, skip,
-//!   delete, purge, archive. A [dry run](Queue::dry_run) says what each would do.
+//! - [`QueueRows`]: the operations that an operator runs by domain filter: count, retry, postpone, stop, rerun, skip,
+//!   delete, purge, archive. A [dry run](QueueRows::dry_run) says what each would do.
 //!
 //! # A map
 //!
@@ -66,12 +66,12 @@
 //! | name columns, set retries, tries and timeout | the [derive's attributes](derive@Queueable) |
 //! | choose between one transaction per message, groups, and leases | [choosing a mode](modes) |
 //! | order, conditions, stages, schedules, windows, reruns, archives | [kinds of work](derive@Queueable#kinds-of-work), [`Outcome::next`], [`Schedule`], [`Window`] |
-//! | purge, archive, redrive, back-fill, and see in advance what a call would do | [`Queue::purge`], [`Queue::archive`], [`Queue::redrive`], [`Queue::enqueue_existing`], [`Queue::dry_run`] |
+//! | purge, archive, redrive, back-fill, and see in advance what a call would do | [`QueueRows::purge`], [`QueueRows::archive`], [`QueueRows::redrive`], [`QueueRows::enqueue_existing`], [`QueueRows::dry_run`] |
 //! | add the columns and the index | [`Migrations`] |
 //! | serve several entities with one pool | [`Poller`], [`PollerSettings`], [`PollerHandle`] |
 //! | write async handlers, and have any pool | `Async`, `AsyncHandler`, `AsyncPgSession`, [`Poller::with_own_connections`] |
 //! | write a retry policy of your own | [`RetryPolicy`] |
-//! | know the backlog, the finished work, and the errors | [`Queue::backlog`], [`Queue::statistics`], [`Queue::errors`] |
+//! | know the backlog, the finished work, and the errors | [`QueueRows::backlog`], [`QueueRows::statistics`], [`QueueRows::errors`] |
 //! | pause a queue while it runs | [`Queueable::pause`], [`Pause`], [`Migrations::control`], [`Poller::control`] |
 //! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
 //! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
@@ -92,8 +92,8 @@ pub use queue_core::{
     AttemptEvent, ClaimStyle, ConnectFailure, ConnectionSource, CrashAccounting, DryRun, Entity, Error, Event,
     Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
     LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
-    PoolErrorLog, Queue, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Shutdown, Stage, Status, Tally,
-    TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses,
+    PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Shutdown, Stage, Status,
+    Tally, TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses,
 };
 pub use queue_derive::{Queueable, Stage};
 
@@ -129,7 +129,7 @@ pub mod columns {
 }
 
 /// The bounds that generic code names: an entity on a connection, its handlers, its mode, and the filters of a
-/// [`Queue`].
+/// [`QueueRows`].
 pub mod bounds {
     // Bounds that stand for what Diesel asks. They have no methods to call, and the compiler names the one that is missing.
     pub use queue_core::{

@@ -78,7 +78,7 @@ pub use self::queue::Tabular;
 pub use self::queue::{
     AllFilters, Backlog, By, Chosen, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup, ErrorReport, EveryRow,
     Explains, Explanation, Filtered, Interval, LoadOn, NoFilter, OddTimes, Part, PeriodCounts, Preview, PreviewedRow,
-    Progress, Queue, ReadOn, Redriven, Selection, Statistics, StatusCounts,
+    Progress, QueueRows, ReadOn, Redriven, Selection, Statistics, StatusCounts,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;

@@ -16,7 +16,7 @@ use crate::entity::{
 use crate::error::{Error, Finding};
 use crate::handler::{HandlerResult, Message};
 use crate::poller::{HandlerFor, Poller};
-use crate::queue::{AllFilters, EnqueueByVersion, Explains, Explanation, Queue};
+use crate::queue::{AllFilters, EnqueueByVersion, Explains, Explanation, QueueRows};
 use crate::row::{Instant, Stage, Status, TimestampUtc};
 
 /// The backend of a connection, or of the connection behind a pooled one.
@@ -196,7 +196,7 @@ pub trait Queueable: Entity {
     ///
     /// The pause ends at its end, if it has one, or by [`unpause`](Queueable::unpause); then work begins again within
     /// about two seconds. A second pause of the same queue or stage takes the place of the first. [`pauses`](crate::pauses),
-    /// [`explain`](Queueable::explain), the [backlog](crate::Queue::backlog) and the pollers' logs say who has paused it,
+    /// [`explain`](Queueable::explain), the [backlog](crate::QueueRows::backlog) and the pollers' logs say who has paused it,
     /// when and why.
     ///
     /// In a transaction of the caller's, the pause is a part of that.
@@ -325,11 +325,11 @@ pub trait Queueable: Entity {
     }
 
     /// Starts an operation on the queue's rows: search, count, retry, postpone, stop, delete.
-    fn queue() -> Queue<Self, AllFilters>
+    fn queue() -> QueueRows<Self, AllFilters>
     where
         Self: 'static,
     {
-        Queue::new()
+        QueueRows::new()
     }
 }
 

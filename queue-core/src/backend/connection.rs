@@ -111,13 +111,13 @@ pub trait QueueConnection:
 ///
 /// ```
 /// use queueable::bounds::{AllFilters, AsQueueConnection, ReadOn};
-/// use queueable::{Error, Queue, Queueable};
+/// use queueable::{Error, QueueRows, Queueable};
 ///
 /// fn due<Q, C>(connection: &mut C) -> Result<i64, Error>
 /// where
 ///     Q: Queueable + 'static,
 ///     C: AsQueueConnection,
-///     Queue<Q, AllFilters>: ReadOn<C::Connection>,
+///     QueueRows<Q, AllFilters>: ReadOn<C::Connection>,
 /// {
 ///     Q::queue().due().count(connection)
 /// }

@@ -117,11 +117,11 @@ macro_rules! claim_condition {
 /// ```
 /// # use diesel::prelude::*;
 /// use queueable::bounds::{AllFilters, Filtered, RowCondition};
-/// use queueable::{Queue, Queueable};
+/// use queueable::{QueueRows, Queueable};
 ///
 /// # diesel::table! { payments (id) { id -> BigInt, } }
 /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
-/// fn stuck<E: RowCondition<payments::table>>(condition: E) -> Queue<Payment, Filtered<E>> {
+/// fn stuck<E: RowCondition<payments::table>>(condition: E) -> QueueRows<Payment, Filtered<E>> {
 ///     Payment::queue().filter(condition).failed()
 /// }
 /// # let _ = stuck(payments::id.eq(1));

@@ -68,7 +68,7 @@ impl<Q: Entity<Queue: HasStages<S>>, S: Stage> StageOf<Q> for S {}
 /// counts them.
 ///
 /// `scheduled_time` is the scheduled time of the run that comes next, or of one that is not finished yet. A retry, or
-/// an operator's [`retry_now`](crate::Queue::retry_now), moves the next attempt and not the schedule. To begin a
+/// an operator's [`retry_now`](crate::QueueRows::retry_now), moves the next attempt and not the schedule. To begin a
 /// schedule anew, also after a change of its columns, set `scheduled_time` to null together with `due_at(..)`. The
 /// queue sets a row aside as `FAILED` when the row has ended its process three times, and when its columns make no
 /// valid schedule. The text on the row says which.

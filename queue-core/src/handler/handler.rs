@@ -367,9 +367,9 @@ impl<C> Message<'_, C> {
     /// | `:stage=SEND` | `#[queue(stage = ..)]` | with each stage |
     /// | `:version=7` | `#[queue(version = ..)]` | with each value of the column |
     /// | `:content=3` | `#[queue(rerun_on_change(..))]` | with each change of the columns |
-    /// | `:occasion=2` | `#[queue(occasion)]`, `#[queue(periodic)]` | after each success, skip and run of a schedule, and with each [`rerun`](crate::Queue::rerun) |
+    /// | `:occasion=2` | `#[queue(occasion)]`, `#[queue(periodic)]` | after each success, skip and run of a schedule, and with each [`rerun`](crate::QueueRows::rerun) |
     ///
-    /// Counts of 0 are left out. A retry, [`retry_now`](crate::Queue::retry_now), a new due time, a conflict, a crash
+    /// Counts of 0 are left out. A retry, [`retry_now`](crate::QueueRows::retry_now), a new due time, a conflict, a crash
     /// or a lost lease do not change the key. A `FAILED` row that is made due again is retried, and keeps its key too.
     ///
     /// Without the column `occasion`, a row keeps its key when `rerun` or the application's own SQL enqueues it again

@@ -26,7 +26,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// panics, the panic is logged once, and the work goes on.
     ///
     /// What stands in the table is no metric of a poller: export
-    /// [`PollerHandle::health`](crate::PollerHandle::health), or [`Queue::backlog`](crate::Queue::backlog) in an interval of
+    /// [`PollerHandle::health`](crate::PollerHandle::health), or [`QueueRows::backlog`](crate::QueueRows::backlog) in an interval of
     /// your choice.
     ///
     /// ```no_run

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dry_run::{DryRun, Preview, preview_of};
 use super::operation;
-use super::queue::{Chosen, Queue, Selection};
+use super::queue::{Chosen, QueueRows, Selection};
 use super::read::{LoadOn, ReadOn};
 use super::sweep::{Moment, Sweep, execute_on_each, is_refusal, no_columns};
 use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
@@ -18,7 +18,7 @@ use crate::poller::wake;
 use crate::row::OnFinish;
 use crate::statement::{Archive, Condition, change_all, copy_rows, remove_all};
 
-/// The result of [`Queue::redrive`].
+/// The result of [`QueueRows::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Redriven {
@@ -46,17 +46,17 @@ enum Side {
     Succeeded,
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Moves finished rows to their archive: rows with `SUCCESS` to the archive for successes and `FAILED` rows to the
     /// archive for failures, if the entity names them. Pollers do this by themselves; call it for rows that finished
     /// before the archive existed. Skipped rows are left alone.
     ///
     /// Each transaction copies whole rows and removes them from the table: 1,000 rows, or as many as
-    /// [`batch`](Queue::batch) says. It passes over rows that others have locked.
+    /// [`batch`](QueueRows::batch) says. It passes over rows that others have locked.
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
+    /// As [`retry_now`](QueueRows::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
     /// that cannot be moved, because the archive already has their key or others refer to them, stay. When all others
     /// are moved, [`Error::Refused`] says how many stay, inside [`Error::Interrupted`] if other rows were moved.
     pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
@@ -83,7 +83,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// the other conditions apply to the archived rows.
     ///
     /// Each transaction copies whole rows and removes them from the archive: 1,000 rows, or as many as
-    /// [`batch`](Queue::batch) says. A row whose key is taken in the table stays archived, and is counted in
+    /// [`batch`](QueueRows::batch) says. A row whose key is taken in the table stays archived, and is counted in
     /// [`Redriven::conflicts`].
     ///
     /// ```
@@ -106,7 +106,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now); [`Error::Interrupted`] if batches were committed before the error;
+    /// As [`retry_now`](QueueRows::retry_now); [`Error::Interrupted`] if batches were committed before the error;
     /// [`Error::Archive`] if the entity names no archive for failures, or its `table!` names a schema.
     pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
@@ -122,7 +122,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`redrive`](Queue::redrive).
+    /// As [`redrive`](QueueRows::redrive).
     pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
         F: Chosen,
@@ -136,10 +136,10 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     /// was at least `older_than` ago, by the database's clock. Pending rows are never deleted, however old they are.
     ///
     /// Rows without a recorded attempt stay, because the database does not know how long ago their work ended: rows
-    /// that an operator skipped before any attempt, and rows that were never enqueued. [`delete`](Queue::delete)
+    /// that an operator skipped before any attempt, and rows that were never enqueued. [`delete`](QueueRows::delete)
     /// removes them.
     ///
-    /// It works in transactions of 1,000 rows, or as many as [`batch`](Queue::batch) says, and passes over rows that
+    /// It works in transactions of 1,000 rows, or as many as [`batch`](QueueRows::batch) says, and passes over rows that
     /// others have locked. Inside the caller's transaction all batches belong to that transaction.
     ///
     /// ```
@@ -161,7 +161,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
+    /// As [`retry_now`](QueueRows::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
     /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
@@ -213,41 +213,41 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 }
 
 impl<Q: Entity, F: Selection> DryRun<Q, F> {
-    /// Reads what [`Queue::redrive`] would do. Rows that would conflict count too.
+    /// Reads what [`QueueRows::redrive`] would do. Rows that would conflict count too.
     ///
     /// # Errors
     ///
-    /// As [`Queue::redrive`].
+    /// As [`QueueRows::redrive`].
     pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
+        QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Failed)
     }
 
-    /// Reads what [`Queue::redrive_succeeded`] would do. Rows that would conflict count too.
+    /// Reads what [`QueueRows::redrive_succeeded`] would do. Rows that would conflict count too.
     ///
     /// # Errors
     ///
-    /// As [`Queue::redrive`].
+    /// As [`QueueRows::redrive`].
     pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
+        QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
     }
 
     fn redrive_from<C: QueueConnection>(&self, connection: &mut C, side: Side) -> Result<Preview<Q>, Error>
     where
-        Queue<Q, F>: LoadOn<C, Entity = Q>,
+        QueueRows<Q, F>: LoadOn<C, Entity = Q>,
     {
         let live = TableName::of(self.0.condition(&[]).queue.table, &Default::default())?;
         let archive = side.archive::<Q>(&live)?;
         let kinds = operation::redrive(false).kinds();
         let condition = self.0.condition(&self.0.states).of_kinds(&kinds).within(Some(&archive));
-        Ok(preview_of::<Queue<Q, F>, _>(connection, condition)?)
+        Ok(preview_of::<QueueRows<Q, F>, _>(connection, condition)?)
     }
 }
 

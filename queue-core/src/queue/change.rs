@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::operation::{self, Operation};
-use super::queue::{Chosen, Queue, Selection};
+use super::queue::{Chosen, QueueRows, Selection};
 use super::read::ReadOn;
 use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
 use crate::entity::{Entity, HasPriority, QueueTable, jittered};
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::poller::wake;
 use crate::statement::{Change, Condition, change_all, remove_all, set_priority};
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
     /// skipped rows, rows that are not queued, and rows that a worker holds under a lease.
     ///
@@ -35,7 +35,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
     where
         F: Chosen,
@@ -44,7 +44,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         self.change(connection, &operation::postpone_until(time.into()))
     }
 
-    /// Stops pending rows: they are not processed until [`restart`](Queue::restart). They keep their status and tries,
+    /// Stops pending rows: they are not processed until [`restart`](QueueRows::restart). They keep their status and tries,
     /// with one exception: a finished row that the application's own SQL has made due becomes `NOT_ATTEMPTED`, as it is
     /// enqueued anew. If a worker holds a row under a lease, its attempt runs to its end, and the row is not retried; a
     /// row of an exclusive entity is left alone instead. A row without a failure gets the text `queueable: stopped`,
@@ -52,7 +52,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
@@ -67,7 +67,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn restart<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
@@ -85,7 +85,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn rerun<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
@@ -101,7 +101,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
@@ -115,7 +115,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
     where
         F: Chosen,
@@ -154,7 +154,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now).
+    /// As [`retry_now`](QueueRows::retry_now).
     pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<usize, Error>
     where
         F: Chosen,

@@ -9,7 +9,7 @@ use diesel::sql_types::BigInt;
 use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Operation};
-use super::queue::{Chosen, Queue, Selection};
+use super::queue::{Chosen, QueueRows, Selection};
 use super::read::{EntityOf, LoadOn, ReadOn};
 use crate::backend::{AsQueueConnection, QueueConnection, load};
 use crate::entity::{Entity, HasArchive, HasPriority, QueueTable};
@@ -22,10 +22,10 @@ const SHOWN: usize = 5;
 /// How many characters of a failure's text a line of a preview shows.
 const TEXT_SHOWN: usize = 60;
 
-/// Says for each changing call what it would do, without doing it: see [`Queue::dry_run`].
+/// Says for each changing call what it would do, without doing it: see [`QueueRows::dry_run`].
 #[derive(Debug)]
 #[must_use = "nothing is read before an operation is called"]
-pub struct DryRun<Q, F>(pub(crate) Queue<Q, F>);
+pub struct DryRun<Q, F>(pub(crate) QueueRows<Q, F>);
 
 impl<Q, F: Clone> Clone for DryRun<Q, F> {
     fn clone(&self) -> Self {
@@ -66,7 +66,7 @@ pub struct PreviewedRow<Q> {
     pub entity: Option<Q>,
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Makes a dry run: each changing call then returns how many rows it would change, and some of them. It writes
     /// nothing and takes no lock.
     ///
@@ -94,11 +94,11 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     }
 }
 
-/// The dry runs: each call stands for the one of the same name on [`Queue`].
+/// The dry runs: each call stands for the one of the same name on [`QueueRows`].
 macro_rules! dry_runs {
     ($($name:ident($($argument:ident: $type:ty),*) $(where $has:ident)? = $operation:expr;)*) => {
         impl<Q: Entity, F: Selection> DryRun<Q, F> {$(
-            #[doc = concat!("Reads what [`Queue::", stringify!($name), "`] would do.")]
+            #[doc = concat!("Reads what [`QueueRows::", stringify!($name), "`] would do.")]
             ///
             /// # Errors
             ///
@@ -110,7 +110,7 @@ macro_rules! dry_runs {
             ) -> Result<Preview<Q>, Error>
             where
                 $(Q::Queue: $has,)?
-                Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
+                QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
             {
                 self.0.preview(connection, &$operation)
             }
@@ -132,7 +132,7 @@ dry_runs! {
     archive() where HasArchive = operation::archive(&Q::Queue::OPTIONS);
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     pub(crate) fn preview<C: AsQueueConnection, E>(
         &self,
         connection: &mut C,

@@ -11,7 +11,7 @@ use diesel::sql_types::SqlType;
 use serde::{Deserialize, Serialize};
 
 use super::operation;
-use super::queue::{Chosen, Queue, Selection};
+use super::queue::{Chosen, QueueRows, Selection};
 use super::read::{LoadOn, ReadOn};
 use super::sweep::{Moment, Sweep, execute_on_each, no_columns};
 use crate::backend::{AsQueueConnection, QueueConnection, execute};
@@ -23,11 +23,11 @@ use crate::statement::{Condition, change_all, enqueue_if_newer};
 /// The default number of rows in one transaction.
 const DEFAULT_BATCH: u32 = 100;
 
-/// A back-fill: see [`Queue::enqueue_existing`].
+/// A back-fill: see [`QueueRows::enqueue_existing`].
 #[derive(Debug)]
 #[must_use = "nothing happens before `run` is called"]
 pub struct EnqueueExisting<Q, F> {
-    queue: Queue<Q, F>,
+    queue: QueueRows<Q, F>,
     batch: u32,
     per_second: Option<u32>,
 }
@@ -49,7 +49,7 @@ impl fmt::Display for Progress {
     }
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Enqueues rows that were never enqueued, such as those that were in the table before the queue was: the back-fill
     /// of a new queue. Rows that were attempted, stopped, skipped or finished are left alone.
     ///
@@ -105,14 +105,14 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`Queue::retry_now`], and [`Error::Interrupted`] if batches were committed before the error: run it again.
+    /// As [`QueueRows::retry_now`], and [`Error::Interrupted`] if batches were committed before the error: run it again.
     pub fn run<C: AsQueueConnection>(
         &self,
         connection: &mut C,
         mut progress: impl FnMut(Progress),
     ) -> Result<usize, Error>
     where
-        Queue<Q, F>: LoadOn<C::Connection>,
+        QueueRows<Q, F>: LoadOn<C::Connection>,
     {
         let connection = connection.as_queue_connection();
         let operation = operation::enqueue_existing();

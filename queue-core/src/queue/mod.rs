@@ -1,6 +1,6 @@
 //! The operations on a queue's rows, picked by a domain filter: an operator's tools.
 //!
-//! Each operation is a method of [`Queue`]; `report` counts and explains.
+//! Each operation is a method of [`QueueRows`]; `report` counts and explains.
 
 mod archive;
 mod change;
@@ -15,7 +15,7 @@ mod sweep;
 pub use self::archive::Redriven;
 pub use self::dry_run::{DryRun, Preview, PreviewedRow};
 pub use self::existing::{EnqueueByVersion, EnqueueExisting, Progress};
-pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, Queue, Selection};
+pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, QueueRows, Selection};
 pub use self::read::{LoadOn, ReadOn, StatusCounts};
 pub use self::report::{
     Backlog, By, ErrorGroup, ErrorReport, Explains, Explanation, Interval, OddTimes, Part, PeriodCounts, Statistics,

@@ -18,7 +18,7 @@ const DEFAULT_BATCH: u32 = 1_000;
 ///
 /// It begins with [`Queueable::queue`](crate::Queueable::queue). Conditions add up. The operation comes last, and
 /// returns how many rows it read or changed. Calls that change rows need a domain filter, or an explicit
-/// [`all_rows`](Queue::all_rows):
+/// [`all_rows`](QueueRows::all_rows):
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -51,10 +51,10 @@ const DEFAULT_BATCH: u32 = 1_000;
 /// over such rows, and log how many there are.
 ///
 /// A changing call waits for rows that a worker has locked, because their attempts may be about to fail. It waits no
-/// longer than [`wait`](Queue::wait) allows; then it changes nothing and returns [`Error::Held`]. It runs in a
+/// longer than [`wait`](QueueRows::wait) allows; then it changes nothing and returns [`Error::Held`]. It runs in a
 /// transaction of its own, or in the caller's.
 #[must_use = "nothing happens before an operation is called"]
-pub struct Queue<Q, F> {
+pub struct QueueRows<Q, F> {
     pub(crate) selection: F,
     pub(crate) states: Vec<StateCondition>,
     pub(crate) wait: Duration,
@@ -62,9 +62,9 @@ pub struct Queue<Q, F> {
     pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
-impl<Q, F: Clone> Clone for Queue<Q, F> {
+impl<Q, F: Clone> Clone for QueueRows<Q, F> {
     fn clone(&self) -> Self {
-        Queue {
+        QueueRows {
             selection: self.selection.clone(),
             states: self.states.clone(),
             wait: self.wait,
@@ -74,15 +74,15 @@ impl<Q, F: Clone> Clone for Queue<Q, F> {
     }
 }
 
-impl<Q, F> fmt::Debug for Queue<Q, F> {
+impl<Q, F> fmt::Debug for QueueRows<Q, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("states", &self.states).field("wait", &self.wait).finish_non_exhaustive()
+        f.debug_struct("QueueRows").field("states", &self.states).field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 
-impl<Q: Entity> Queue<Q, AllFilters> {
+impl<Q: Entity> QueueRows<Q, AllFilters> {
     pub(crate) fn new() -> Self {
-        Queue {
+        QueueRows {
             selection: AllFilters,
             states: Vec::new(),
             wait: DEFAULT_WAIT,
@@ -93,7 +93,7 @@ impl<Q: Entity> Queue<Q, AllFilters> {
 
     /// Picks the rows for which a condition holds: any Diesel expression on the table, boxed or not, over domain and
     /// queue columns.
-    pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<E>>
+    pub fn filter<E>(self, filter: E) -> QueueRows<Q, Filtered<E>>
     where
         E: RowCondition<<Q::Queue as QueueTable>::Table>,
     {
@@ -101,14 +101,14 @@ impl<Q: Entity> Queue<Q, AllFilters> {
     }
 
     /// Makes a changing call apply to every row that the other conditions leave.
-    pub fn all_rows(self) -> Queue<Q, EveryRow> {
+    pub fn all_rows(self) -> QueueRows<Q, EveryRow> {
         self.with(|AllFilters| EveryRow)
     }
 }
 
-impl<Q: Entity, A> Queue<Q, Filtered<A>> {
+impl<Q: Entity, A> QueueRows<Q, Filtered<A>> {
     /// Picks the rows for which this condition holds too.
-    pub fn filter<E>(self, filter: E) -> Queue<Q, Filtered<And<A, E>>>
+    pub fn filter<E>(self, filter: E) -> QueueRows<Q, Filtered<And<A, E>>>
     where
         E: RowCondition<<Q::Queue as QueueTable>::Table>,
     {
@@ -116,7 +116,7 @@ impl<Q: Entity, A> Queue<Q, Filtered<A>> {
     }
 }
 
-impl<Q: Entity, F> Queue<Q, F> {
+impl<Q: Entity, F> QueueRows<Q, F> {
     /// Picks rows whose status is `FAILED`: the queue gave up on them.
     pub fn failed(self) -> Self {
         self.and(StateCondition::In(&[Status::Failed]))
@@ -166,8 +166,8 @@ impl<Q: Entity, F> Queue<Q, F> {
         self.states.iter().chain(states).copied().collect()
     }
 
-    fn with<G>(self, select: impl FnOnce(F) -> G) -> Queue<Q, G> {
-        Queue {
+    fn with<G>(self, select: impl FnOnce(F) -> G) -> QueueRows<Q, G> {
+        QueueRows {
             selection: select(self.selection),
             states: self.states,
             wait: self.wait,

@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use serde::{Deserialize, Serialize};
 
-use super::queue::{Queue, Selection};
+use super::queue::{QueueRows, Selection};
 use crate::backend::{AsQueueConnection, Loads, QueueConnection, Statement, load};
 use crate::entity::{Entity, SelectedIn, StoredIn};
 use crate::error::Error;
@@ -66,7 +66,7 @@ impl fmt::Display for StatusCounts {
     }
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Counts the rows.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     message = "these rows of the queue cannot be read or changed on `{C}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
             stored there",
-    note = "generic code names this bound: `Queue<Q, F>: ReadOn<C>`"
+    note = "generic code names this bound: `QueueRows<Q, F>: ReadOn<C>`"
 )]
 pub trait ReadOn<C: QueueConnection> {
     /// Returns the condition that picks the selection's rows in these states.
@@ -174,7 +174,7 @@ pub trait ReadOn<C: QueueConnection> {
     message = "these rows of the queue cannot be loaded on `{C}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
             stored there, and every field can be read from it",
-    note = "generic code names this bound: `Queue<Q, F>: LoadOn<C, Entity = Q>`"
+    note = "generic code names this bound: `QueueRows<Q, F>: LoadOn<C, Entity = Q>`"
 )]
 pub trait LoadOn<C: QueueConnection>: ReadOn<C> {
     /// The entity.
@@ -205,7 +205,7 @@ type LoadedOf<S, C> = (EntityOf<S, C>, QueueState);
 pub(super) type KeyOf<S, C> = <EntityOf<S, C> as Entity>::Key;
 
 #[diagnostic::do_not_recommend]
-impl<Q, F, C> ReadOn<C> for Queue<Q, F>
+impl<Q, F, C> ReadOn<C> for QueueRows<Q, F>
 where
     Q: StoredIn<C::Backend>,
     F: Selection<Filter: QueryFragment<C::Backend>>,
@@ -232,7 +232,7 @@ where
 }
 
 #[diagnostic::do_not_recommend]
-impl<Q, F, C> LoadOn<C> for Queue<Q, F>
+impl<Q, F, C> LoadOn<C> for QueueRows<Q, F>
 where
     Q: SelectedIn<C::Backend, SelectExpression: Expression>,
     C: QueueConnection

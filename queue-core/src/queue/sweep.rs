@@ -10,7 +10,7 @@ use diesel::sql_types::BigInt;
 
 use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
-use super::queue::{Queue, Selection};
+use super::queue::{QueueRows, Selection};
 use super::read::{EntityOf, KeyOf, LoadOn, ReadOn};
 use crate::backend::{LockSql, QueueConnection, Statement, execute, load};
 use crate::entity::{Entity, IsKey, StoredIn};
@@ -64,7 +64,7 @@ pub(crate) struct Swept {
     refusal: Option<DieselError>,
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and the columns to copy. It takes
     /// the rows out of the condition, or leaves some, and returns how many it took. The sweep calls `at` for each batch,
     /// outside the batch's transaction.

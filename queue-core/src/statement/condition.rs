@@ -77,7 +77,7 @@ pub enum StateCondition {
     WithErrorText,
     /// It has no such text.
     WithoutErrorText,
-    /// It has the text of a failure: neither the text that [`Queue::stop`](crate::Queue::stop) writes on rows without
+    /// It has the text of a failure: neither the text that [`QueueRows::stop`](crate::QueueRows::stop) writes on rows without
     /// one, nor the one on a row that is being handled under strict accounts.
     WithFailure,
 }

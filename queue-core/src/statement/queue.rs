@@ -97,7 +97,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 /// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_migrations::MigrationHarness;
 /// use queueable::bounds::{AllFilters, HandlerFor, QueueConnection, QueueOn, ReadOn, StoredIn};
-/// use queueable::{Migrations, PollerHandle, Queue, Queueable};
+/// use queueable::{Migrations, PollerHandle, QueueRows, Queueable};
 ///
 /// fn serve<Q, C>(
 ///     pool: Pool<ConnectionManager<C>>,
@@ -106,7 +106,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 /// where
 ///     Q: QueueOn<C> + StoredIn<C::Backend> + 'static,
 ///     C: QueueConnection + MigrationHarness<<C as Connection>::Backend>,
-///     Queue<Q, AllFilters>: ReadOn<C>,
+///     QueueRows<Q, AllFilters>: ReadOn<C>,
 /// {
 ///     let mut connection = pool.get()?;
 ///     connection.run_pending_migrations(Migrations::new().entity::<Q>())?;

@@ -82,15 +82,15 @@ macro_rules! says_what_it_does {
 fn every_call_does_what_its_dry_run_says_and_leaves_skipped_rows_alone() {
     let (later, month) = (DateTime::UNIX_EPOCH + Duration::from_secs(5_000_000_000), Duration::from_secs(30 * 86_400));
     says_what_it_does! {
-        retry_now() => |queue: queueable::Queue<_, _>, connection| queue.retry_now(connection).unwrap();
-        postpone_until(later) => |queue: queueable::Queue<_, _>, connection| queue.postpone_until(connection, later).unwrap();
-        stop() => |queue: queueable::Queue<_, _>, connection| queue.stop(connection).unwrap();
-        restart() => |queue: queueable::Queue<_, _>, connection| queue.restart(connection).unwrap();
-        rerun() => |queue: queueable::Queue<_, _>, connection| queue.rerun(connection).unwrap();
-        skip() => |queue: queueable::Queue<_, _>, connection| queue.skip(connection).unwrap();
-        delete() => |queue: queueable::Queue<_, _>, connection| queue.delete(connection).unwrap();
-        purge(month) => |queue: queueable::Queue<_, _>, connection| queue.purge(connection, month).unwrap();
-        enqueue_existing() => |queue: queueable::Queue<_, _>, connection| {
+        retry_now() => |queue: queueable::QueueRows<_, _>, connection| queue.retry_now(connection).unwrap();
+        postpone_until(later) => |queue: queueable::QueueRows<_, _>, connection| queue.postpone_until(connection, later).unwrap();
+        stop() => |queue: queueable::QueueRows<_, _>, connection| queue.stop(connection).unwrap();
+        restart() => |queue: queueable::QueueRows<_, _>, connection| queue.restart(connection).unwrap();
+        rerun() => |queue: queueable::QueueRows<_, _>, connection| queue.rerun(connection).unwrap();
+        skip() => |queue: queueable::QueueRows<_, _>, connection| queue.skip(connection).unwrap();
+        delete() => |queue: queueable::QueueRows<_, _>, connection| queue.delete(connection).unwrap();
+        purge(month) => |queue: queueable::QueueRows<_, _>, connection| queue.purge(connection, month).unwrap();
+        enqueue_existing() => |queue: queueable::QueueRows<_, _>, connection| {
             queue.enqueue_existing().run(connection, |_| {}).unwrap()
         };
     }

@@ -11,7 +11,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable};
 use queueable::columns::Instant;
-use queueable::{Error, Queue, QueueState, Queueable, Status};
+use queueable::{Error, QueueRows, QueueState, Queueable, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, payment_queue, payments};
@@ -115,7 +115,7 @@ fn rows_are_counted_by_state_and_an_unknown_status_as_unknown() {
     let operated = rows_of_every_kind();
     let mut connection = operated.connect();
     let company = company!();
-    let mut count = |queue: Queue<Payment, _>| queue.count(&mut connection).unwrap();
+    let mut count = |queue: QueueRows<Payment, _>| queue.count(&mut connection).unwrap();
     assert_eq!(count(company.clone()), 8);
     assert_eq!(count(company.clone().due()), 1);
     assert_eq!(count(company.clone().scheduled()), 2);
@@ -242,7 +242,7 @@ fn delete_removes_the_rows_themselves() {
 
 #[test]
 fn no_operation_enqueues_history() {
-    type Operation = fn(&Queue<Payment, queueable::bounds::EveryRow>, &mut Conn) -> Result<usize, Error>;
+    type Operation = fn(&QueueRows<Payment, queueable::bounds::EveryRow>, &mut Conn) -> Result<usize, Error>;
     let operations: [Operation; 7] = [
         |queue, connection| queue.retry_now(connection),
         |queue, connection| queue.postpone_until(connection, DateTime::UNIX_EPOCH),

@@ -15,7 +15,7 @@ use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
-use crate::queue::queue::{Queue, Selection};
+use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadOn};
 use crate::row::Status;
 use crate::statement::{CountRow, PendingRow, StateCondition, count_by_value, count_pending};
@@ -88,7 +88,7 @@ impl fmt::Display for Backlog {
     }
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Reports the work that is left: how many rows are due, scheduled and running, how many have failed for good, how
     /// long the oldest has been due, and who has [paused](crate::Queueable::pause) the queue.
     ///

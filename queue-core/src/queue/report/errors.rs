@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::poller::wake;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
-use crate::queue::queue::{Chosen, Queue, Selection};
+use crate::queue::queue::{Chosen, QueueRows, Selection};
 use crate::queue::read::{BackendOf, KeyOf, LoadOn, ReadOn};
 use crate::row::Status;
 use crate::statement::{
@@ -141,7 +141,7 @@ impl<K: fmt::Debug> fmt::Display for ErrorReport<K> {
     }
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Groups the rows that have the text of a failure by that text, with numbers, ids, times and quoted values folded.
     ///
     /// Rows that are being retried or were enqueued again count until they succeed; `SKIPPED` ones do not. The database
@@ -215,8 +215,8 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
         Ok((parts(rows), left_out))
     }
 
-    /// Makes the rows of one group due at once, as [`retry_now`](Queue::retry_now) does with other rows: exactly those
-    /// rows of the selection whose text has the group's pattern now. A group that [`errors_by`](Queue::errors_by) found
+    /// Makes the rows of one group due at once, as [`retry_now`](QueueRows::retry_now) does with other rows: exactly those
+    /// rows of the selection whose text has the group's pattern now. A group that [`errors_by`](QueueRows::errors_by) found
     /// for one value needs a filter for that value, or the rows of other values are retried too.
     ///
     /// It reads the texts once more, including those for which a report had no room, and changes the rows of 500 texts
@@ -224,7 +224,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
     ///
     /// # Errors
     ///
-    /// As [`retry_now`](Queue::retry_now). Changes that were committed before stay, unless they were in the caller's
+    /// As [`retry_now`](QueueRows::retry_now). Changes that were committed before stay, unless they were in the caller's
     /// transaction.
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
     where
@@ -272,7 +272,7 @@ impl<Q: Entity, F: Selection> Queue<Q, F> {
 }
 
 impl<Q: Entity, F: Selection> DryRun<Q, F> {
-    /// Reads what [`Queue::retry_error_group`] would do. It shows the rows in the order of their texts.
+    /// Reads what [`QueueRows::retry_error_group`] would do. It shows the rows in the order of their texts.
     ///
     /// # Errors
     ///
@@ -280,7 +280,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
     where
         C: AsQueueConnection,
-        Queue<Q, F>: LoadOn<C::Connection, Entity = Q>,
+        QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
         let kinds = operation::retry_now().kinds();
         let mut preview = Preview::default();
@@ -288,7 +288,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
             let condition = self.0.condition(&self.0.states).of_kinds(&kinds);
             let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
             let condition = Condition { filter: Some(&filter), ..condition };
-            preview.add(preview_of::<Queue<Q, F>, _>(connection, condition)?);
+            preview.add(preview_of::<QueueRows<Q, F>, _>(connection, condition)?);
             Ok(())
         })?;
         Ok(preview)

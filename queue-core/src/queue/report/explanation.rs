@@ -35,7 +35,7 @@ pub enum Explanation {
     },
     /// The row was never enqueued.
     NotQueued,
-    /// The row was stopped, see [`Queue::stop`](crate::Queue::stop); `restart` lets it go on.
+    /// The row was stopped, see [`QueueRows::stop`](crate::QueueRows::stop); `restart` lets it go on.
     Stopped,
     /// The row is not to be processed.
     Skipped,

@@ -14,7 +14,7 @@ use super::table::{self, By, Heading, OddTimes, Tabular, number, text, write_tab
 use crate::backend::{AsQueueConnection, QueueConnection};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
-use crate::queue::queue::{Queue, Selection};
+use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadOn};
 use crate::row::Status;
 use crate::statement::{FinishedRow, StateCondition, count_finished};
@@ -119,7 +119,7 @@ impl fmt::Display for Statistics {
     }
 }
 
-impl<Q: Entity, F: Selection> Queue<Q, F> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Counts the finished rows by the UTC hour or day in which their last attempt ended, with the mean, the median and
     /// the 95th percentile of the durations.
     ///

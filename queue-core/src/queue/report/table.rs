@@ -120,8 +120,8 @@ pub struct By<R> {
     /// The reports.
     pub parts: Vec<Part<R>>,
     /// How much was left out, because no report is read into memory without a limit: rows of
-    /// [`errors_by`](crate::Queue::errors_by), periods of [`statistics_by`](crate::Queue::statistics_by), values of
-    /// [`backlog_by`](crate::Queue::backlog_by).
+    /// [`errors_by`](crate::QueueRows::errors_by), periods of [`statistics_by`](crate::QueueRows::statistics_by), values of
+    /// [`backlog_by`](crate::QueueRows::backlog_by).
     #[serde(default)]
     pub left_out: i64,
 }
