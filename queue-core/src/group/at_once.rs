@@ -18,16 +18,6 @@ struct Offered<K> {
     reserved: Option<Result<Reservation, GroupEnd<K>>>,
 }
 
-/// The meaning of a handler's answer for a whole group.
-enum GroupAnswer {
-    /// The handler wants the messages one by one, and has written nothing.
-    Untouched,
-    /// It has handled all messages, with these outcomes.
-    Handled(Vec<Outcome>),
-    /// It has not handled them all, and may have written something.
-    NotHandled,
-}
-
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
     /// undone.
@@ -41,17 +31,17 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         self.begun = rows.len();
         let offered = self.offer(entities, rows);
-        match self.classify(offered, rows)? {
-            GroupAnswer::Untouched => {
-                self.begun = 0;
-                return Ok(false);
-            }
-            GroupAnswer::Handled(outcomes) => {
-                if self.release_at_once(rows, outcomes)? {
-                    return Ok(true);
-                }
-            }
-            GroupAnswer::NotHandled => {}
+        // The handler wants the messages one by one, and has written nothing.
+        let is_untouched = matches!(offered.answer, Ok(None)) && !offered.has_used_connection;
+        let outcomes = self.classify(offered, rows)?;
+        if is_untouched {
+            self.begun = 0;
+            return Ok(false);
+        }
+        if let Some(outcomes) = outcomes
+            && self.release_at_once(rows, outcomes)?
+        {
+            return Ok(true);
         }
         self.undo_offer(rows)?;
         Ok(false)
@@ -86,10 +76,10 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         Offered { answer, has_used_connection, reserved }
     }
 
-    /// Evaluates the answer. An error is the end of the group: its rows could not be reserved, its transaction was
-    /// taken away or ended, or a message met a conflict.
-    fn classify(&mut self, offered: Offered<K>, rows: &[GroupRow<K>]) -> Result<GroupAnswer, GroupEnd<K>> {
-        let Offered { answer, has_used_connection, reserved } = offered;
+    /// Evaluates the answer. `None`: the handler has not handled all messages. An error is the end of the group: its rows
+    /// could not be reserved, its transaction was taken away or ended, or a message met a conflict.
+    fn classify(&mut self, offered: Offered<K>, rows: &[GroupRow<K>]) -> Result<Option<Vec<Outcome>>, GroupEnd<K>> {
+        let Offered { answer, reserved, .. } = offered;
         match reserved {
             Some(Ok(reservation)) => self.reservation = Some(reservation),
             // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
@@ -117,13 +107,12 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             return Err(GroupEnd::Undone(Undone::Alone(what.to_owned())));
         }
         match answer {
-            Ok(None) if !has_used_connection => Ok(GroupAnswer::Untouched),
-            Ok(None) => Ok(GroupAnswer::NotHandled),
+            Ok(None) => Ok(None),
             Ok(Some(results)) => self.classify_results(results, rows),
             Err(panic) => {
                 self.session_is_sound = false;
                 self.remark = Some(format!("in handle_group: {}", Panicked::new(panic)));
-                Ok(GroupAnswer::NotHandled)
+                Ok(None)
             }
         }
     }
@@ -133,12 +122,12 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         &mut self,
         results: Vec<HandlerResult>,
         rows: &[GroupRow<K>],
-    ) -> Result<GroupAnswer, GroupEnd<K>> {
+    ) -> Result<Option<Vec<Outcome>>, GroupEnd<K>> {
         let (found, expected) = (results.len(), rows.len());
         if found != expected {
             self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
             results.into_iter().for_each(drop_safely);
-            return Ok(GroupAnswer::NotHandled);
+            return Ok(None);
         }
         let (mut outcomes, mut conflict) = (Vec::new(), None);
         for (row, result) in rows.iter().zip(results) {
@@ -149,8 +138,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         match conflict {
             Some(by) => Err(self.undo_all(rows, Undone::Conflict(by.cause))),
-            None if outcomes.len() == expected => Ok(GroupAnswer::Handled(outcomes)),
-            None => Ok(GroupAnswer::NotHandled),
+            None if outcomes.len() == expected => Ok(Some(outcomes)),
+            None => Ok(None),
         }
     }
 
