@@ -40,7 +40,7 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     tracing::debug!("claimed");
     fail_point("claimed");
     plan.slot.enter(session.id, plan.served.info.timeout);
-    worker.has_claimed();
+    worker.note_claim();
     // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
     // here.
     let attempted = match worker.goes_on() {

@@ -133,13 +133,13 @@ pub(crate) struct WorkerTurn<'a, C: QueueConnection> {
 /// The worker, in the view of a turn.
 pub(crate) trait WorkerCalls {
     /// Notes that a row is locked: there may be work for others too.
-    fn has_claimed(&self);
+    fn note_claim(&self);
 
     /// Tells whether rows may be due, as far as the poller knows.
     fn may_find_rows(&self) -> bool;
 
     /// Notes that a row was settled that others may have waited for.
-    fn has_freed_others(&self);
+    fn note_freed_others(&self);
 
     /// Tells whether the worker should process the claimed rows: the poller is running, the window is open, and no pause
     /// has begun or ended since the turn began.
@@ -147,7 +147,7 @@ pub(crate) trait WorkerCalls {
 
     /// Counts a message whose turn has ended well. Returns whether the worker takes the next one, which is locked
     /// already, in the same turn.
-    fn takes_next(&self, ended: Turn) -> bool;
+    fn try_take_next(&self, ended: Turn) -> bool;
 }
 
 /// What a runner takes from its poller.

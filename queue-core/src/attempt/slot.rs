@@ -75,7 +75,7 @@ impl Slot {
     }
 
     /// Notes that the worker takes a turn for the runner with this number.
-    pub(crate) fn takes_turn_for(&self, runner: usize) {
+    pub(crate) fn note_turn_for(&self, runner: usize) {
         self.runner.store(runner, Ordering::Relaxed);
     }
 

@@ -136,7 +136,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             End::NotClaimed(error) => {
                 let turn = self.served.end_unclaimed(worker.holder, &error.into());
                 if turn != Turn::Trouble {
-                    worker.calls.has_claimed();
+                    worker.calls.note_claim();
                 }
                 turn
             }
@@ -184,7 +184,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
                 }
             };
             if let Some(turn) = self.after_attempt(worker, &rows, attempted)
-                && (locked.is_none() || !worker.calls.takes_next(turn))
+                && (locked.is_none() || !worker.calls.try_take_next(turn))
             {
                 return turn;
             }

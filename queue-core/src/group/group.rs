@@ -44,7 +44,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     fail_point("claimed");
     plan.slot.enter(session.id, plan.served.info.timeout);
     // After the slot was entered, for the same reason as in the attempt of one message.
-    worker.has_claimed();
+    worker.note_claim();
     if !worker.goes_on() {
         plan.slot.leave();
         return WorkedGroup::without_rows(GroupEnd::Idle, false);

@@ -30,7 +30,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             };
             if self.limits().is_some() {
                 // The row has left its lane, where others may have waited.
-                worker.calls.has_freed_others();
+                worker.calls.note_freed_others();
             }
             return turn;
         }
@@ -67,7 +67,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Ok(ready) => Some(ready),
             Err(turn) => return turn,
         };
-        worker.calls.has_claimed();
+        worker.calls.note_claim();
         let calls_of_worker = worker.calls;
         // As in a turn without calls, a row that may not begin ends the claim: a pause or a shutdown is for all of them.
         let may_begin = |held: &LeasedRow<K>| calls_of_worker.goes_on() && self.may_begin(held);

@@ -109,7 +109,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
         };
         let calls = self.clone();
         let done = move |called| {
-            calls.has_ended(number, called);
+            calls.end(number, called);
             drop(place_of_future);
         };
         let abort = self.executor.begin(message, lease, Box::new(done));
@@ -128,7 +128,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
     }
 
     /// Notes that a call has ended. If somebody else has ended it before, its answer is discarded.
-    fn has_ended(&self, number: u64, called: Option<Called<C>>) {
+    fn end(&self, number: u64, called: Option<Called<C>>) {
         let mut table = self.table.lock();
         let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };
         row.clock.awaits_writing();

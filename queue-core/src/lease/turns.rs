@@ -197,7 +197,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
             Ok(ready) => ready,
             Err(turn) => return turn,
         };
-        worker.calls.has_claimed();
+        worker.calls.note_claim();
         match ready {
             Ready::Settled(settled) => Turn::Settled(settled),
             Ready::LeasedMessage(leased) if worker.calls.goes_on() && self.may_begin(&leased.held) => {

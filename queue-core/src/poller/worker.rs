@@ -119,7 +119,7 @@ impl<C: QueueConnection> Worker<C> {
         } else {
             None
         };
-        slot.takes_turn_for(number);
+        slot.note_turn_for(number);
         let changes = shared.gates[number].changes();
         if !self.has_to_take_turn(number) {
             return Turn::Idle;
@@ -152,7 +152,7 @@ struct CallsOfTurn<'a, C: QueueConnection> {
 }
 
 impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
-    fn has_claimed(&self) {
+    fn note_claim(&self) {
         let runner = self.permit.get().runner;
         self.shared.board.found_work(runner, self.shared.runners[runner].has_more_claimed());
     }
@@ -161,7 +161,7 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
         self.shared.board.work_of(self.permit.get().runner).0
     }
 
-    fn has_freed_others(&self) {
+    fn note_freed_others(&self) {
         self.shared.board.signal_work(self.permit.get().runner);
     }
 
@@ -169,7 +169,7 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
         !self.shared.board.is_stopping() && self.shared.gates[self.permit.get().runner].is_open_since(self.changes)
     }
 
-    fn takes_next(&self, ended: Turn) -> bool {
+    fn try_take_next(&self, ended: Turn) -> bool {
         let mut permit = self.permit.get();
         // Other runners get their turns, and a suspect row its time alone.
         let takes_next = matches!(ended, Turn::Settled(_))
