@@ -8,7 +8,6 @@ use super::plan::Plan;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{LaneClaim, LowWaterFloor, PrefetchedRows, ReadRow, claim_one};
 use crate::entity::Key;
-use crate::handler::PanicSafeDrop;
 use crate::statement::{ClaimFloor, Claimed};
 
 impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
@@ -18,21 +17,13 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         let queue = self.served.queue;
         let claim = &self.claim;
         if let (Some(rows), Some(row)) = (claim.prefetched_rows, claim.next.take())
-            && session.goes_on_with_locked()?
+            && session.try_continue_locked()?
         {
             return self.take_up(session, rows, row).map(Some);
         }
-        session.begin_message(
-            queue.id(),
-            || queue.finish(),
-            || queue.lock_version(),
-            |connection| {
-                // The rows belong to the user's type, which may panic when it is dropped.
-                queue.prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
-            },
-        )?;
+        session.begin_message(queue)?;
         if let Some(rows) = claim.prefetched_rows
-            && !(session.takes_note_of_miss() && rows.gives_way())
+            && !(session.take_miss() && rows.gives_way())
             && !claim.floor.is_some_and(LowWaterFloor::probes_below)
             && let Some((lock, row)) = self.next_row(session)
         {
@@ -54,7 +45,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
             (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
             (Some(row), Some(rows)) => {
                 rows.begins(&row.key);
-                if session.lock_of(queue.id()).is_some() {
+                if session.prepared.lock_of(queue.id()).is_some() {
                     rows.replenish(queue, session, claim.scope)?;
                 }
             }
@@ -85,7 +76,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
     /// Returns the next prefetched row, and the text that locks it.
     pub(super) fn next_row(&self, session: &Session<C>) -> Option<(String, ReadRow<K>)> {
         let queue = self.served.queue;
-        let lock = session.lock_of(queue.id())?;
+        let lock = session.prepared.lock_of(queue.id())?;
         let row = self.claim.prefetched_rows?.take(self.claim.scope.except)?;
         Some((format!("{lock}({})", row.lock()), row))
     }

@@ -47,18 +47,23 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             return None;
         }
         if C::Backend::FINISHES_IN_A_BLOCK {
-            let ends_so =
-                began.is_none() && due.is_some() && self.session.finish_of(self.plan.served.queue.id()).is_some();
+            let ends_so = began.is_none()
+                && due.is_some()
+                && self.session.prepared.finish_of(self.plan.served.queue.id()).is_some();
             return ends_so.then_some(OneTrip::Block);
         }
         let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
         let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
         Some(OneTrip::Text(match began {
             None => {
-                format!("{}({arguments}, {})", self.session.finish_of(self.plan.served.queue.id())?, time_literal(due?))
+                format!(
+                    "{}({arguments}, {})",
+                    self.session.prepared.finish_of(self.plan.served.queue.id())?,
+                    time_literal(due?)
+                )
             }
             Some(began) => {
-                let number = self.session.lease_finish_of(self.plan.served.queue.id())?;
+                let number = self.session.prepared.lease_finish_of(self.plan.served.queue.id())?;
                 format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
             }
         }))
@@ -78,8 +83,8 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
                 let finished =
                     self.plan.served.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
                 finished.map(|()| {
-                    self.session.has_own_settings();
-                    self.session.next_has_begun();
+                    self.session.note_own_settings();
+                    self.session.note_next_begun();
                 })
             }
         };

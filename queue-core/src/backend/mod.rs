@@ -15,6 +15,7 @@ mod mysql;
 mod now;
 #[cfg(feature = "_postgres")]
 mod postgres;
+mod prepared;
 #[cfg(feature = "_async")]
 mod runtime;
 mod schema;
@@ -47,11 +48,12 @@ pub(crate) use self::connections::Connections;
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::now::push_now_plus;
+pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
 pub(crate) use self::schema::{
     CONTROL_COLUMNS, CONTROL_TABLE, check_rights, column_names, fingerprint, index_of, lane_index_of, ordered_index_of,
     pending_flag_of, strict_index_of,
 };
-pub(crate) use self::session::{FINISH_LEASE, HOLD, Session};
+pub(crate) use self::session::Session;
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::statement::{
     ByText, Captured, CapturedKey, DatabaseText, execute, execute_by_id, load, load_first,

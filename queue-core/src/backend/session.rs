@@ -1,9 +1,7 @@
 //! A worker's private connection.
 
-use std::any::TypeId;
-use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
@@ -11,7 +9,8 @@ use diesel::result::QueryResult;
 use super::connection::QueueConnection;
 use super::connections::{Connection, Connections};
 use super::dialect::RoundTrips;
-use super::setup::SessionLimits;
+use super::prepared::{Prepared, PreparedTexts};
+use super::setup::{SessionLimits, Subscriptions};
 use super::transactions::{AfterFinish, Unfinished};
 use crate::error::Error;
 
@@ -33,7 +32,8 @@ pub(crate) struct Session<C: QueueConnection> {
     is_impatient: bool,
     /// The channels on which it should listen.
     pub(crate) subscriptions: Subscriptions,
-    statements: PreparedStatements,
+    /// Its prepared statements that end messages.
+    pub(crate) prepared: Prepared,
 }
 
 /// The settings that handlers may change.
@@ -51,6 +51,14 @@ struct HandlerSettings<S> {
     shares_no_more: bool,
 }
 
+impl<S> HandlerSettings<S> {
+    /// Notes that the settings were restored, or that some could not be.
+    fn note_put_back(&mut self, is_as_it_was: bool) {
+        self.is_lent = false;
+        self.is_spoilt |= !is_as_it_was;
+    }
+}
+
 /// What the end of one transaction decides about the next.
 struct NextTransaction {
     /// The transaction that has already begun with the end of the last one.
@@ -61,22 +69,6 @@ struct NextTransaction {
     commit_token: u64,
     /// Whether the last prefetched row could not be locked.
     has_missed: bool,
-}
-
-/// The prepared statements that end messages in one round trip, for each queue.
-#[derive(Default)]
-struct PreparedStatements {
-    finishes: HashMap<TypeId, Finishes>,
-    /// The numbers in the names of the statements that write answers under leases.
-    lease_finishes: HashMap<TypeId, Option<usize>>,
-}
-
-/// The names of the statements that end the messages of a queue.
-struct Finishes {
-    /// The one that settles a message: `None` if it cannot be prepared.
-    finish: Option<String>,
-    /// The one that locks the next row, if rows are prefetched.
-    lock: Option<String>,
 }
 
 /// A transaction in which no handler has run yet.
@@ -105,7 +97,7 @@ impl<C: QueueConnection> Session<C> {
             next: NextTransaction { has_begun: None, begins_next: true, commit_token: 0, has_missed: false },
             is_impatient: false,
             subscriptions: Subscriptions::default(),
-            statements: PreparedStatements::default(),
+            prepared: Prepared::default(),
         })
     }
 
@@ -135,8 +127,8 @@ impl<C: QueueConnection> Session<C> {
         std::mem::take(&mut self.handler_settings.is_shared)
     }
 
-    /// Tells whether one of the handlers that shared their settings has changed one.
-    pub(crate) fn has_shared_settings(&mut self) -> QueryResult<bool> {
+    /// Compares the settings that handlers have shared, and returns whether one of the handlers has changed one.
+    pub(crate) fn detect_shared_changes(&mut self) -> QueryResult<bool> {
         self.handler_settings.is_lent = self.has_other_settings()?;
         self.handler_settings.shares_no_more |= self.handler_settings.is_lent;
         Ok(self.handler_settings.is_lent)
@@ -155,8 +147,7 @@ impl<C: QueueConnection> Session<C> {
             };
         }
         let is_as_it_was = self.connection.end_handler(end, then, &self.handler_settings.own)?;
-        (self.handler_settings.is_lent, self.handler_settings.is_spoilt) =
-            (false, self.handler_settings.is_spoilt || !is_as_it_was);
+        self.handler_settings.note_put_back(is_as_it_was);
         Ok(())
     }
 
@@ -164,8 +155,7 @@ impl<C: QueueConnection> Session<C> {
     pub(crate) fn put_settings_back(&mut self) -> QueryResult<()> {
         if self.handler_settings.is_lent {
             let is_as_it_was = self.connection.put_settings_back(&self.handler_settings.own)?;
-            (self.handler_settings.is_lent, self.handler_settings.is_spoilt) =
-                (false, self.handler_settings.is_spoilt || !is_as_it_was);
+            self.handler_settings.note_put_back(is_as_it_was);
         }
         Ok(())
     }
@@ -176,7 +166,7 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Notes that the settings are unchanged, because the end of the message has compared them.
-    pub(crate) fn has_own_settings(&mut self) {
+    pub(crate) fn note_own_settings(&mut self) {
         self.handler_settings.is_lent = false;
     }
 
@@ -195,96 +185,41 @@ impl<C: QueueConnection> Session<C> {
         self.lock_timeout.min(GROUP_LOCK_TIMEOUT)
     }
 
-    /// Begins a message's transaction, unless it has begun with the end of the last one. `finish` writes the statement
-    /// that ends messages of the queue `T`, and `lock` the one that locks the next of them. `try_reading` prefetches
-    /// rows.
-    pub(crate) fn begin_message(
-        &mut self,
-        queue: TypeId,
-        finish: impl Fn() -> QueryResult<Option<String>>,
-        lock: impl Fn() -> QueryResult<Option<String>>,
-        try_reading: impl Fn(&mut C) -> QueryResult<()>,
-    ) -> QueryResult<()> {
+    /// Begins a message's transaction, unless it has begun with the end of the last one. The first time, it prepares the
+    /// queue's statements.
+    pub(crate) fn begin_message(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<()> {
         self.next.begins_next = true;
-        if !C::Backend::FINISHES_AT_ONCE || self.statements.finishes.contains_key(&queue) {
-            if self.continues(Begun::Message)? {
+        if !C::Backend::FINISHES_AT_ONCE || self.prepared.knows(queue.queue()) {
+            if self.try_continue(Begun::Message)? {
                 return Ok(());
             }
         } else {
             self.roll_back_idle()?;
-            let number = self.statements.finishes.len();
-            let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
-            // Outside any transaction, so that an error costs nothing: messages then end by several statements.
-            let finish = finish()?.filter(|statement| {
-                self.connection.prepare_finish(&name, statement, Some(&self.handler_settings.own)).is_ok()
-            });
-            let lock = match finish {
-                Some(_) => lock()?.filter(|statement| {
-                    // The server checks rights only when a statement runs.
-                    self.connection.prepare_lock(&lock_name, statement).is_ok()
-                        && try_reading(&mut self.connection).is_ok()
-                }),
-                None => None,
-            };
-            let finishes = Finishes { finish: finish.map(|_| name), lock: lock.map(|_| lock_name) };
-            self.statements.finishes.insert(queue, finishes);
+            self.prepared.prepare(&mut *self.connection, &self.handler_settings.own, queue)?;
         }
         self.connection.begin()
     }
 
     /// Continues the transaction in which the end of the last message locked the next row. `false`: it is over.
-    pub(crate) fn goes_on_with_locked(&mut self) -> QueryResult<bool> {
+    pub(crate) fn try_continue_locked(&mut self) -> QueryResult<bool> {
         self.next.begins_next = true;
-        self.continues(Begun::Locked)
+        self.try_continue(Begun::Locked)
     }
 
-    /// Returns once whether the last prefetched row could not be locked: another session holds it, and the next claim
+    /// Returns, and forgets, whether the last prefetched row could not be locked: another session holds it, and the next claim
     /// should find it as soon as it is free.
-    pub(crate) fn takes_note_of_miss(&mut self) -> bool {
+    pub(crate) fn take_miss(&mut self) -> bool {
         std::mem::take(&mut self.next.has_missed)
     }
 
     /// Begins a transaction, unless it has begun with the end of the last message.
     pub(crate) fn begin_claim(&mut self) -> QueryResult<()> {
-        if self.continues(Begun::Message)? { Ok(()) } else { self.connection.begin() }
+        if self.try_continue(Begun::Message)? { Ok(()) } else { self.connection.begin() }
     }
 
-    /// Prepares the statements that write answers under leases of the queue `T`, outside any transaction.
-    pub(crate) fn prepare_lease(
-        &mut self,
-        queue: TypeId,
-        finish: impl Fn() -> QueryResult<Option<(String, String)>>,
-    ) -> QueryResult<Option<usize>> {
-        if let Some(number) = self.statements.lease_finishes.get(&queue) {
-            return Ok(*number);
-        }
-        let number = self.statements.lease_finishes.len();
-        let prepared = finish()?.filter(|(hold, finish)| {
-            let mut prepare = |name: &str, text, settings| {
-                self.connection.prepare_finish(&format!("{name}_{number}"), text, settings)
-            };
-            prepare(HOLD, hold, None)
-                .and_then(|()| prepare(FINISH_LEASE, finish, Some(&self.handler_settings.own)))
-                .is_ok()
-        });
-        let number = prepared.map(|_| number);
-        self.statements.lease_finishes.insert(queue, number);
-        Ok(number)
-    }
-
-    /// Returns the number of the statements that write answers under leases of the queue `T`, if there are any.
-    pub(crate) fn lease_finish_of(&self, queue: TypeId) -> Option<usize> {
-        *self.statements.lease_finishes.get(&queue)?
-    }
-
-    /// Returns the name of the statement that ends a message of the queue `T` in one round trip, if there is one.
-    pub(crate) fn finish_of(&self, queue: TypeId) -> Option<&str> {
-        self.statements.finishes.get(&queue)?.finish.as_deref()
-    }
-
-    /// Returns the name of the statement that locks the next prefetched row of the queue `T`, if there is one.
-    pub(crate) fn lock_of(&self, queue: TypeId) -> Option<&str> {
-        self.statements.finishes.get(&queue)?.lock.as_deref()
+    /// Prepares the statements that write answers under leases, outside any transaction. `None`: it cannot.
+    pub(crate) fn prepare_lease(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<Option<usize>> {
+        self.prepared.prepare_lease(&mut *self.connection, &self.handler_settings.own, queue)
     }
 
     /// Ends a message in one round trip, and locks the next row if `lock` is given, see [`QueueConnection::finish`].
@@ -323,7 +258,7 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Notes that the next transaction begins with the next statement, or has begun.
-    pub(crate) fn next_has_begun(&mut self) {
+    pub(crate) fn note_next_begun(&mut self) {
         self.next.has_begun = Some(Begun::Message);
     }
 
@@ -340,7 +275,7 @@ impl<C: QueueConnection> Session<C> {
     /// Begins a group's transaction in the same way, see [`QueueConnection::begin_impatiently`].
     pub(crate) fn begin_group(&mut self) -> QueryResult<()> {
         let wait = self.group_lock_timeout();
-        if self.continues(Begun::Group(wait))? {
+        if self.try_continue(Begun::Group(wait))? {
             return Ok(());
         }
         self.is_impatient = true;
@@ -360,8 +295,8 @@ impl<C: QueueConnection> Session<C> {
         Ok(())
     }
 
-    /// Tells whether the wanted transaction has already begun. It ends another one that has.
-    fn continues(&mut self, wanted: Begun) -> QueryResult<bool> {
+    /// Goes on in the wanted transaction if it has already begun: `true`. It ends another one that has.
+    fn try_continue(&mut self, wanted: Begun) -> QueryResult<bool> {
         if self.next.has_begun == Some(wanted) {
             self.next.has_begun = None;
             return Ok(true);
@@ -398,11 +333,6 @@ impl<C: QueueConnection> Session<C> {
     }
 }
 
-/// The beginning of the names of the statements that a text under a lease runs.
-pub(crate) const HOLD: &str = "queueable_hold";
-
-pub(crate) const FINISH_LEASE: &str = "queueable_finish_lease";
-
 impl<C: QueueConnection> Deref for Session<C> {
     type Target = C;
 
@@ -414,19 +344,5 @@ impl<C: QueueConnection> Deref for Session<C> {
 impl<C: QueueConnection> DerefMut for Session<C> {
     fn deref_mut(&mut self) -> &mut C {
         &mut self.connection
-    }
-}
-
-/// The channels on which a session listens.
-#[derive(Default)]
-pub(crate) struct Subscriptions {
-    pub(crate) channels: Vec<String>,
-    /// When it tries again to listen on the channels on which it could not.
-    pub(crate) next_try: Option<Instant>,
-}
-
-impl Subscriptions {
-    pub(crate) fn listen(&self, channel: &str) -> bool {
-        self.channels.iter().any(|listened| listened == channel)
     }
 }

@@ -1,6 +1,6 @@
 //! A session: how it is prepared, how it is identified, and its notifications.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::Connection;
 use diesel::result::QueryResult;
@@ -148,5 +148,19 @@ impl Place {
             // The servers have fewer locks.
             places: i64::from(places.min(i32::MAX.unsigned_abs())),
         }
+    }
+}
+
+/// The channels on which a session listens.
+#[derive(Default)]
+pub(crate) struct Subscriptions {
+    pub(crate) channels: Vec<String>,
+    /// When it tries again to listen on the channels on which it could not.
+    pub(crate) next_try: Option<Instant>,
+}
+
+impl Subscriptions {
+    pub(crate) fn listen(&self, channel: &str) -> bool {
+        self.channels.iter().any(|listened| listened == channel)
     }
 }

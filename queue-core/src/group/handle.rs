@@ -24,7 +24,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         let handled = self.handle_each(entities, rows);
         let were_shared = self.session.end_sharing();
         handled?;
-        if were_shared && self.session.has_shared_settings().map_err(undone::<K, C>)? {
+        if were_shared && self.session.detect_shared_changes().map_err(undone::<K, C>)? {
             return Err(GroupEnd::Undone(Undone::Alone(HAS_SET.to_owned())));
         }
         Ok(())

@@ -81,7 +81,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             passed => passed,
         };
         if passed.is_ok() {
-            self.session.has_own_settings();
+            self.session.note_own_settings();
         }
         Some(passed)
     }

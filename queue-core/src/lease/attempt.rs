@@ -238,9 +238,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let Fence { status, try_count, began: Some(began), change_count: None, .. } = held.fence else {
             return Ok(None);
         };
-        let (Some(number), Some(key)) =
-            (session.prepare_lease(self.served.queue.id(), || self.served.queue.finish_lease())?, literal(&held.key))
-        else {
+        let (Some(number), Some(key)) = (session.prepare_lease(self.served.queue)?, literal(&held.key)) else {
             return Ok(None);
         };
         let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {})", time_literal(began));

@@ -134,21 +134,9 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         }
     }
 
-    /// Writes the text that prepares [`finish`], if a message can end by it: `None` if its end needs more.
-    pub fn finish(&self) -> QueryResult<Option<String>> {
-        ends_at_once::<K, C>(self.sql.options).then(|| text_of::<C>(&finish(self.sql, false))).transpose()
-    }
-
     /// Releases the handler's savepoint, settles a success and commits, in one statement.
     pub fn finish_in_a_block(&self, connection: &mut C, key: &K, fence: Fence, tries: i32) -> Result<(), Unfinished> {
         let finished = (self.finish_block)(connection, &finish_block(self.row(key), fence, tries));
         finished.map(drop).map_err(|error| C::unfinished(error, FINISHED_NOT_ONE))
-    }
-
-    /// Writes the texts that prepare [`lock_leased`] and [`finish`], if they can write an answer of this entity.
-    pub fn finish_lease(&self) -> QueryResult<Option<(String, String)>> {
-        let texts = || Ok((text_of::<C>(&lock_leased(self.sql))?, text_of::<C>(&finish(self.sql, true))?));
-        let by_text = ends_at_once::<K, C>(self.sql.options) && !C::Backend::FINISHES_IN_A_BLOCK;
-        by_text.then(texts).transpose()
     }
 }

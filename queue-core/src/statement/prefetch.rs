@@ -1,18 +1,21 @@
 //! Prefetches rows: reads the rows that have been due longest, whole and without a lock, each with its version, and
 //! locks one of them if it still has that version.
 
+use std::any::TypeId;
+
 use diesel::result::QueryResult;
 
 use super::claim::Claim;
 use super::claimed::Claimed;
 use super::condition::push_claimable;
-use super::finish::{ends_at_once, text_of};
+use super::finish::{ends_at_once, finish, lock_leased, text_of};
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Scope, Walk};
 use super::writer::statement;
-use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement};
+use crate::backend::{LockSql, PreparedTexts, QueueBackend, QueueConnection, RoundTrips, Statement};
 use crate::entity::{Key, QueueSql};
 use crate::error::refused;
+use crate::handler::PanicSafeDrop;
 use crate::row::Instant;
 
 /// Reads the rows that a claim finds, those first that have been due longest, each with its version: at most so many.
@@ -77,12 +80,6 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         Ok(rows.into_iter().filter_map(versioned).collect())
     }
 
-    /// Writes the text that prepares [`lock_version`], if rows are prefetched.
-    pub fn lock_version(&self) -> QueryResult<Option<String>> {
-        let is_read = self.prefetches_rows(Scope::ALL) && ends_at_once::<K, C>(self.sql.options);
-        is_read.then(|| text_of::<C>(&lock_version(self.sql))).transpose()
-    }
-
     /// Tells whether whole rows of this scope are prefetched: only if the due time alone decides which row is next.
     pub fn prefetches_rows(&self, scope: Scope<'_, K>) -> bool {
         C::Backend::ROW_VERSION.is_some()
@@ -95,6 +92,33 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
 fn version_of<DB: QueueBackend>() -> QueryResult<[&'static str; 2]> {
     DB::ROW_VERSION.ok_or_else(|| refused("this database does not tell the versions of a row".to_owned()))
+}
+
+impl<K: Key, C: QueueConnection> PreparedTexts<C> for ErasedQueue<K, C> {
+    fn queue(&self) -> TypeId {
+        self.id()
+    }
+
+    /// Writes [`finish`], if a message can end by it: `None` if its end needs more.
+    fn finish(&self) -> QueryResult<Option<String>> {
+        ends_at_once::<K, C>(self.sql.options).then(|| text_of::<C>(&finish(self.sql, false))).transpose()
+    }
+
+    fn lock(&self) -> QueryResult<Option<String>> {
+        let is_read = self.prefetches_rows(Scope::ALL) && ends_at_once::<K, C>(self.sql.options);
+        is_read.then(|| text_of::<C>(&lock_version(self.sql))).transpose()
+    }
+
+    fn try_reading(&self, connection: &mut C) -> QueryResult<()> {
+        // The rows belong to the user's type, which may panic when it is dropped.
+        self.prefetch_rows(connection, 1, None).map(|rows| drop(PanicSafeDrop::new(rows)))
+    }
+
+    fn finish_lease(&self) -> QueryResult<Option<(String, String)>> {
+        let texts = || Ok((text_of::<C>(&lock_leased(self.sql))?, text_of::<C>(&finish(self.sql, true))?));
+        let by_text = ends_at_once::<K, C>(self.sql.options) && !C::Backend::FINISHES_IN_A_BLOCK;
+        by_text.then(texts).transpose()
+    }
 }
 
 #[cfg(test)]
