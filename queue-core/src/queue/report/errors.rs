@@ -204,7 +204,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         &self,
         connection: &mut C,
         split: Option<&dyn QueryFragment<C::Backend>>,
-    ) -> QueryResult<(HashMap<Option<String>, Vec<ErrorGroup<KeyOf<Self, C>>>>, i64)>
+    ) -> QueryResult<(PartsOf<KeyOf<Self, C>>, i64)>
     where
         Self: LoadOn<C>,
     {
@@ -295,9 +295,12 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     }
 }
 
+/// The groups of each value.
+type PartsOf<K> = HashMap<Option<String>, Vec<ErrorGroup<K>>>;
+
 /// Returns the groups of each value: those with most rows first, and those with equally many by their pattern. The texts
 /// come with those on most rows first: the first text of a group is its example.
-fn parts<K>(found: Vec<ErrorTextRow<K>>) -> HashMap<Option<String>, Vec<ErrorGroup<K>>> {
+fn parts<K>(found: Vec<ErrorTextRow<K>>) -> PartsOf<K> {
     let mut parts = HashMap::<_, HashMap<String, ErrorGroup<K>>>::new();
     for ((text, value), (rows, retrying, failed), (first, last), (odd, odd_time), _, key) in found {
         let key = key.ok().map(|(key,)| key);
