@@ -395,7 +395,7 @@ mod tests {
             format!("crash records are kept in {path}: found no records of earlier processes")
         );
         reports.adopt_all().expect("the test's own files");
-        let found = "those of 2 ended processes were there, with 1 suspected rows";
+        let found = "found the records of 2 dead processes and 1 suspect rows";
         assert_eq!(reports.summary(), format!("crash records are kept in {path}: {found}"));
     }
 
