@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
+use diesel::expression::AsExpression;
 use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+use diesel::sql_types::Nullable;
 
 use crate::attempt::ComparesSchema;
-use crate::backend::{AsQueueConnection, Now, NowPlus, TriggerMigration};
+use crate::backend::{AsQueueConnection, Now, NowPlus, TriggerMigration, Waking};
 use crate::control::{self, Pause};
 use crate::entity::{
     Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn, TryCount,
@@ -22,9 +24,12 @@ use crate::row::{Instant, Stage, Status, TimestampUtc};
 /// The backend of a connection, or of the connection behind a pooled one.
 type BackendOf<C> = <<C as AsQueueConnection>::Connection as diesel::Connection>::Backend;
 
+/// A time as Diesel binds or writes it.
+type AsTime<Time> = <Time as AsExpression<Nullable<TimestampUtc>>>::Expression;
+
 /// The values that make a row due, for an insert or an update.
 pub type Due<T, Time> = (
-    diesel::dsl::Eq<QueueColumn<T, NextAttemptTime>, Time>,
+    diesel::dsl::Eq<QueueColumn<T, NextAttemptTime>, Waking<AsTime<Time>>>,
     diesel::dsl::Eq<QueueColumn<T, StatusText>, Status>,
     diesel::dsl::Eq<QueueColumn<T, TryCount>, i32>,
 );
@@ -399,9 +404,9 @@ pub fn assert_no_differences(checked: impl IntoIterator<Item = (&'static str, Re
 fn due<T, Time>(time: Time) -> Due<T, Time>
 where
     T: QueueTable,
-    Time: diesel::expression::AsExpression<diesel::sql_types::Nullable<TimestampUtc>>,
+    Time: AsExpression<Nullable<TimestampUtc>>,
 {
-    crate::poller::announce::<T>();
+    let time = Waking::new(time.as_expression(), crate::poller::announce::<T>);
     (
         QueueColumn::<T, NextAttemptTime>::new().eq(time),
         QueueColumn::<T, StatusText>::new().eq(Status::NotAttempted),

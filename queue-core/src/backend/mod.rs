@@ -35,6 +35,7 @@ pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextS
 pub use self::diesel_async::DieselAsyncSession;
 #[cfg(feature = "async-mysql")]
 pub use self::mysql::AsyncMysqlSession;
+pub(crate) use self::now::Waking;
 pub use self::now::{Now, NowPlus};
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::AsyncPgSession;

@@ -44,17 +44,72 @@ pub(crate) fn push_now_plus<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, del
     out.push_sql(DB::NOW_PLUS_MICROSECONDS.1);
 }
 
+/// A due time whose statement wakes the pollers of this process. Diesel walks an expression each time it runs a statement
+/// with it, right before it sends that: to collect the values, if not to write the text. A value that is made and never sent
+/// wakes nobody.
+#[derive(Debug, Clone, Copy)]
+pub struct Waking<Time> {
+    time: Time,
+    wake: fn(),
+}
+
+impl<Time> Waking<Time> {
+    pub(crate) fn new(time: Time, wake: fn()) -> Self {
+        Waking { time, wake }
+    }
+}
+
+impl<Time: QueryFragment<DB>, DB: QueueBackend> QueryFragment<DB> for Waking<Time> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        (self.wake)();
+        self.time.walk_ast(out)
+    }
+}
+
+impl<Time: QueryId> QueryId for Waking<Time> {
+    type QueryId = Waking<Time::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = Time::HAS_STATIC_QUERY_ID;
+}
+
 macro_rules! time_expression {
-    ($($name:ty),*) => {$(
-        impl Expression for $name {
+    ($($name:ty $(, $time:ident)?;)*) => {$(
+        impl$(<$time>)? Expression for $name {
             type SqlType = Nullable<TimestampUtc>;
         }
-        impl<QS> AppearsOnTable<QS> for $name {}
-        impl<QS> SelectableExpression<QS> for $name {}
-        impl<GB> diesel::expression::ValidGrouping<GB> for $name {
+        impl<QS $(, $time)?> AppearsOnTable<QS> for $name {}
+        impl<QS $(, $time)?> SelectableExpression<QS> for $name {}
+        impl<GB $(, $time)?> diesel::expression::ValidGrouping<GB> for $name {
             type IsAggregate = diesel::expression::is_aggregate::Never;
         }
     )*};
 }
 
-time_expression!(Now, NowPlus);
+time_expression! {
+    Now;
+    NowPlus;
+    Waking<Time>, Time;
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use diesel::{Connection, RunQueryDsl, SqliteConnection};
+
+    use super::*;
+
+    static WOKEN: AtomicU32 = AtomicU32::new(0);
+
+    #[test]
+    fn a_due_time_wakes_whenever_a_statement_is_sent_with_it_and_not_before() {
+        let mut connection = SqliteConnection::establish(":memory:").expect("a database in memory");
+        let due = Waking::new(Now, || _ = WOKEN.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(WOKEN.load(Ordering::Relaxed), 0);
+        // Diesel writes the text once, and takes it from its cache then.
+        for sent in 1..=3 {
+            WOKEN.store(0, Ordering::Relaxed);
+            diesel::select(due).execute(&mut connection).expect("it needs no table");
+            assert!(WOKEN.load(Ordering::Relaxed) > 0, "{sent}");
+        }
+    }
+}

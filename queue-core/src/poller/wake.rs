@@ -1,9 +1,9 @@
 //! Wakes the pollers of this process when a row is enqueued in it.
 //!
 //! An enqueue is an ordinary insert in the application's own transaction. Nobody can see its commit from outside,
-//! unless the entity asks the database for notifications (`listener.rs`). But this process can see that somebody asked
-//! for a due time ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same queue then
-//! probes several times in quick succession (`poll_timer.rs`), and finds the row right after its commit. While its
+//! unless the entity asks the database for notifications (`listener.rs`). But this process can see that it sends a
+//! statement with a due time ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same
+//! queue then probes several times in quick succession (`poll_timer.rs`), and finds the row right after its commit. While its
 //! workers are busy, it does so after them. An idle process that neither enqueues nor listens costs nothing more than
 //! its poll interval.
 
