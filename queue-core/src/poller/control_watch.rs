@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::poll_timer::PollTimer;
 use super::shared::PollerShared;
+use super::wake::PollTimer;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::control::{Nonsense, Paused, StandingPause, standing_pauses};
 use crate::error::Error;

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::poll_timer::PollTimer;
 use super::shared::PollerShared;
+use super::wake::PollTimer;
 use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
 use crate::row::failure_text;
 

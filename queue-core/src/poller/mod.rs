@@ -16,7 +16,6 @@ mod listener;
 mod metrics;
 #[cfg(not(feature = "metrics"))]
 mod no_metrics;
-mod poll_timer;
 mod poller;
 mod scout;
 mod serve;

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::control_watch::ControlWatch;
 use super::listener::Listener;
-use super::poll_timer::PollTimer;
 use super::shared::PollerShared;
 use super::timeouts::{enforce_timeouts, next_timeout};
-use super::wake::WakeReasons;
+use super::wake::{PollTimer, WakeReasons};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::PROBE_INTERVAL;
 use crate::entity::{Retry, RetryPolicy, jittered};
