@@ -130,12 +130,12 @@ fn a_table_altered_while_workers_run_costs_no_try() {
 
 #[test]
 fn the_sql_of_what_is_prepared_to_travel_with_other_statements() {
-    let finish = diesel::debug_query::<Pg, _>(&Sql::new(&finish(queue::<Payment>(), false))).to_string();
+    let finish_row = diesel::debug_query::<Pg, _>(&Sql::new(&finish(queue::<Payment>(), false))).to_string();
     let finish_lease = diesel::debug_query::<Pg, _>(&Sql::new(&finish(queue::<Payment>(), true))).to_string();
     let hold = diesel::debug_query::<Pg, _>(&Sql::new(&lock_leased(queue::<Payment>()))).to_string();
     let lock = diesel::debug_query::<Pg, _>(&Sql::new(&lock_version(queue::<Payment>()))).to_string();
     let read = diesel::debug_query::<Pg, _>(&Sql::new(&prefetch_rows(Claim::new::<Payment>(), 16))).to_string();
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-        insta::assert_snapshot!("postgres_at_once", [finish, finish_lease, hold, lock, read].join("\n\n"));
+        insta::assert_snapshot!("postgres_at_once", [finish_row, finish_lease, hold, lock, read].join("\n\n"));
     });
 }

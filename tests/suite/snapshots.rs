@@ -109,7 +109,7 @@ fn the_sql_of_a_pollers_health() {
 #[test]
 fn the_sql_for_keys_that_cannot_be_decoded() {
     let began = Instant::from(DateTime::UNIX_EPOCH);
-    let set_aside = Change {
+    let failed = Change {
         status: Some(Status::Failed),
         next: Some(Next::Never),
         attempted: true,
@@ -121,7 +121,7 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
     let texts = |leased| key_texts(Claimable::new(queue::<Payment>(), None), leased, 1_000);
     listing.add("those that a claim finds first", &texts(None));
     listing.add("those that were leased", &texts(Some(began)));
-    listing.add("set aside", &set_aside(queue::<Payment>(), &row, &set_aside));
+    listing.add("set aside", &set_aside(queue::<Payment>(), &row, &failed));
     listing.matches("undecodable");
 }
 
