@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::redact::hide_connection_secrets;
+use crate::log::hide_connection_secrets;
 
 /// An error of a queue outside a handler.
 ///

@@ -7,28 +7,24 @@
     allow(dead_code, unused_imports, unused_macros, reason = "without a database nothing uses the shared rooms")
 )]
 
-mod at_end;
 mod attempt;
 mod backend;
 mod claim;
 mod control;
 mod crash;
 mod entity;
-mod erased_entity;
 mod error;
 mod event;
-mod fault;
 mod group;
 mod handler;
 mod lease;
-mod lock;
 mod log;
 mod poller;
 mod queue;
 mod queueable;
-mod redact;
 mod row;
 mod statement;
+mod sync;
 
 pub use self::attempt::{ComparesSchema, Tally};
 #[cfg(feature = "async-mysql")]
@@ -69,7 +65,7 @@ pub use self::handler::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };
-pub use self::log::PoolErrorLog;
+pub use self::log::{PoolErrorLog, Redact};
 pub use self::poller::{
     ConnectionFor, EntityHealth, HandlerFor, Health, Poller, PollerHandle, PollerSettings, Shutdown,
 };
@@ -83,7 +79,6 @@ pub use self::queue::{
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;
 pub use self::queueable::{Due, Queueable};
-pub use self::redact::Redact;
 #[doc(hidden)]
 pub use self::row::stage_named;
 pub use self::row::{
@@ -97,8 +92,8 @@ pub use self::statement::QueueOn;
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
     pub use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
-    pub use crate::erased_entity::ErasedEntity;
     pub use crate::row::{BoundValue, Details, DueTime, ErrorText, Fence, Lane, LaneValue, RowKey, TextForm};
+    pub use crate::sync::ErasedEntity;
 
     /// The traits and types of the backends.
     pub mod backend {

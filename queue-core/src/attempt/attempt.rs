@@ -17,11 +17,10 @@ use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{ClaimedAs, RowInHand};
 use crate::entity::Key;
-use crate::erased_entity::ErasedEntity;
-use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Message, Panicked};
 use crate::row::{Instant, QueueState, Settlement, idempotency_key};
 use crate::statement::Claimed;
+use crate::sync::{ErasedEntity, fail_point};
 
 /// Attempts the row that the end of the last message has locked, or else the row that has been due longest.
 pub(crate) fn attempt<K: Key, C: QueueConnection>(

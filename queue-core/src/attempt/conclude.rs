@@ -13,10 +13,10 @@ use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::event::{Ending, Watch};
-use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status};
 use crate::statement::{Change, Next};
+use crate::sync::fail_point;
 
 /// The number of interruptions in a row, none of which uses a try, at which one counts as a failure.
 const INTERRUPTIONS: u32 = 20;

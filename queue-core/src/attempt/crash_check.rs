@@ -16,10 +16,10 @@ use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::crash::{CrashAction, CrashMark, Suspicion, earlier};
 use crate::entity::Key;
-use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, Next};
+use crate::sync::fail_point;
 
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
 type Checked = (DecodedMessage, ErrorText);

@@ -12,10 +12,10 @@ use super::slot::Revocation;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::Key;
-use crate::fault::fail_point;
 use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{literal, time_literal};
+use crate::sync::fail_point;
 
 /// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str =

@@ -9,11 +9,11 @@ use super::slot::Slot;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{HeldPlaces, LowWaterFloor, PrefetchedKeys, PrefetchedRows, ReadRow, RowInHand};
 use crate::entity::Key;
-use crate::erased_entity::ErasedEntity;
 use crate::event::Watch;
 use crate::handler::{HandlerResult, Message};
 use crate::row::{Details, ErrorText, Fence, QueueState, RowKey};
 use crate::statement::Scope;
+use crate::sync::ErasedEntity;
 
 /// The code that an attempt runs: a user's handler, or the finishing part of one.
 pub(crate) type AttemptBody<'a, C> = dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + 'a;

@@ -15,8 +15,8 @@ use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::claim::ClaimStyle;
 use crate::error::Finding;
 use crate::event::Events;
-use crate::lock::Mutex;
 use crate::row::FailureTexts;
+use crate::sync::Mutex;
 
 /// One entity in a poller on connections of type `C`, as its workers use it.
 pub(crate) trait Runner<C: QueueConnection>: Send + Sync {

@@ -15,10 +15,10 @@ use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, Session
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::Error;
-use crate::fault::fail_point;
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, ascii_only, failure_text, queue_name};
 use crate::statement::{Change, ErasedQueue, QueueOn};
+use crate::sync::fail_point;
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
 /// and has to find it free once in half a lease.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::crash::Recorder;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseLost, StopSignal};
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The attempt that one worker is running.
 #[derive(Default)]

@@ -2,8 +2,7 @@
 
 use super::ended::NewState;
 use crate::event::{AttemptEvent, Ending, Event, Events, Watch};
-use crate::log::RateLimitedLog;
-use crate::redact::Redact;
+use crate::log::{RateLimitedLog, Redact};
 use crate::row::{Instant, RowKey, Settlement, Status};
 use crate::statement::Next;
 

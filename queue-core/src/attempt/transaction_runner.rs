@@ -18,11 +18,11 @@ use super::slot::{ErasedRow, Slot};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
-use crate::erased_entity::opened;
 use crate::error::{Error, Finding};
 use crate::handler::Handler;
 use crate::row::failure_text;
 use crate::statement::QueueOn;
+use crate::sync::opened;
 
 /// A queue whose messages have a transaction each, and its handler.
 pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {

@@ -11,8 +11,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
-use crate::lock::Mutex;
 use crate::row::{QueueState, RowKey};
+use crate::sync::Mutex;
 
 /// How many rows are remembered. Kept rows beyond that number run again and again.
 const REMEMBERED: usize = 16_384;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::refused_state::{Refusal, pause_after};
-use crate::lock::Mutex;
 use crate::row::{Instant as Due, Lane, RowKey};
+use crate::sync::Mutex;
 
 /// The shortest time between two looks at a lane whose first row waits: somebody may have skipped the row.
 const SHORTEST_LOOK: Duration = Duration::from_secs(3);

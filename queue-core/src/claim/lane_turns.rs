@@ -14,9 +14,9 @@ use diesel::result::QueryResult;
 use super::lane_refusals::LaneRefusals;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::lock::Mutex;
 use crate::row::{Lane, LaneValue};
 use crate::statement::{ErasedQueue, Scope};
+use crate::sync::Mutex;
 
 /// The largest number of due rows whose lanes are read at once.
 const SAMPLE: u32 = 128;

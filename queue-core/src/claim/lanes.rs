@@ -15,9 +15,9 @@ use super::places::{HeldPlaces, Places};
 use super::refused_rows::RefusedRows;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::fault::fail_point;
 use crate::row::{Lane, RowKey};
 use crate::statement::{Claimed, ClaimedRow, FromLane, Pick, Scope};
+use crate::sync::fail_point;
 
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
 const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);

@@ -11,9 +11,9 @@ use std::time::{self, Duration};
 use diesel::result::QueryResult;
 
 use crate::backend::{LockSql, QueueConnection};
-use crate::lock::Mutex;
 use crate::row::{Instant, Options};
 use crate::statement::{ClaimFloor, Scope};
+use crate::sync::Mutex;
 
 /// A full probe that takes less than this is not questioned. A quick one walks over a few thousand entries at most, and
 /// is no slower than a connection may be.

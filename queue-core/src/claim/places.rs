@@ -13,9 +13,9 @@ use diesel::result::QueryResult;
 use super::lane_turns::LaneTurns;
 use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
 use crate::entity::Key;
-use crate::lock::Mutex;
 use crate::row::{Lane, LaneValue, Lanes};
 use crate::statement::ErasedQueue;
+use crate::sync::Mutex;
 
 /// How long this process trusts its own count of a lane's places. A handler that never returns keeps its count, while
 /// its session has been ended and its place is free.

@@ -15,12 +15,11 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::by_key::{claim_by_key, free_what_was_passed, in_order};
-use crate::at_end::at_end;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::lock::Mutex;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, Scope};
+use crate::sync::{Mutex, at_end};
 
 /// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
 /// long.

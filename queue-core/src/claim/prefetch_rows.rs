@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::at_end::at_end;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
-use crate::lock::Mutex;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope, literal};
+use crate::sync::{Mutex, at_end};
 
 /// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
 /// long.

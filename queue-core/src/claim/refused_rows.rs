@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::refused_state::{Lookout, Refusal, RefusedState, Step, Turns, pause_after};
-use crate::at_end::at_end;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::lock::Mutex;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{ClaimedRow, ErasedQueue, Scope};
+use crate::sync::{Mutex, at_end};
 
 /// The refused rows of one entity in one process.
 pub(crate) struct RefusedRows<K: Key, C: QueueConnection> {

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::at_end::at_end;
 use crate::entity::jittered;
-use crate::lock::Mutex;
 use crate::row::RowKey;
+use crate::sync::{Mutex, at_end};
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::lock::Mutex;
 use crate::row::RowKey;
+use crate::sync::Mutex;
 
 /// The rows of one entity, by the texts of their keys, each with the number of its attempt.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! The stages in which a poller claims rows: those that it serves, without those that are paused.
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The lists of stages that were left when others were paused, each once. They are few, and stay for good, so that
 /// a claim borrows its list although the pauses change meanwhile.

@@ -8,8 +8,8 @@ use diesel::result::QueryResult;
 
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::lock::Mutex;
 use crate::statement::ErasedQueue;
+use crate::sync::Mutex;
 
 /// The time between two looks: a worker holds the lock for a moment without a row of its own.
 const PERIOD: Duration = Duration::from_secs(5);

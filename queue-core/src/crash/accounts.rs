@@ -21,9 +21,9 @@ use super::exclusive_run::Concurrency;
 use super::in_flight::{Entry, InFlightFile};
 use super::reports::CrashReports;
 use crate::error::Error;
-use crate::lock::Mutex;
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence};
+use crate::sync::Mutex;
 
 /// What a poller knows about crashes.
 pub(crate) struct Crashes {

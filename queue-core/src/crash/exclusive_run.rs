@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Condvar, PoisonError};
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The gate of this process.
 pub(crate) static GATE: ProcessGate = ProcessGate::new();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::event::Event;
 use super::events::Events;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// Which of a poller's threads have connections.
 #[derive(Default)]

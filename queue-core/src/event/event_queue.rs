@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::event::Event;
 use crate::error::panic_text;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// How many events wait at most: those of some hundred milliseconds at ten thousand messages a second.
 const MOST_WAITING: usize = 4096;

@@ -12,8 +12,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::event::{AttemptEvent, Event};
 use super::event_queue::{EventQueue, Listener, ListenerThread, call_safely, pass_on};
 use crate::error::Error;
-use crate::lock::Mutex;
-use crate::redact::{Redact, redacted};
+use crate::log::{Redact, redacted};
+use crate::sync::Mutex;
 
 /// The listeners of a poller that is not started yet.
 #[derive(Default)]

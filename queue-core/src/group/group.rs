@@ -19,9 +19,9 @@ use crate::attempt::{Plan, WorkerCalls};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::claim::{ClaimedAs, LaneClaim, claim_some};
 use crate::entity::Key;
-use crate::fault::fail_point;
 use crate::row::OnFinish;
 use crate::statement::{Change, Claimed};
+use crate::sync::fail_point;
 
 /// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
 /// between two messages. `rereading` says whether the rows are read again.

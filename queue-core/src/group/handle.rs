@@ -8,9 +8,8 @@ use super::work::{Entities, OpenGroup, reread};
 use crate::attempt::{AttemptError, RELEASE, Rest, Revocation, SAVEPOINT};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::erased_entity::ErasedEntity;
-use crate::fault::fail_point;
 use crate::handler::{Failure, HandlerResult, Message, Panicked, drop_safely};
+use crate::sync::{ErasedEntity, fail_point};
 
 /// Why a group is undone whose handlers may have seen a setting that one of them has changed.
 const HAS_SET: &str = "a handler changed a setting of the session";

@@ -12,8 +12,8 @@ use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::Finding;
-use crate::lock::Mutex;
 use crate::row::failure_text;
+use crate::sync::Mutex;
 
 /// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
 pub(crate) struct GroupRunner<K: Key, C: QueueConnection> {

@@ -7,10 +7,10 @@ use super::work::OpenGroup;
 use crate::attempt::{AttemptError, Interruption, NewState, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
 use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, message_of};
 use crate::entity::Key;
-use crate::fault::fail_point;
 use crate::handler::{Failure, Outcome};
 use crate::row::ErrorText;
 use crate::statement::{Change, PASSED_NOT_ONE};
+use crate::sync::fail_point;
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Releases the handler's savepoint, and sets it again if another message follows. If it is gone, the transaction

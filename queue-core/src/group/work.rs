@@ -14,10 +14,10 @@ use crate::attempt::{
 };
 use crate::backend::{QueueConnection, Session};
 use crate::entity::{Entity, Key};
-use crate::erased_entity::{ErasedEntity, opened, unboxed};
 use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked, drop_safely};
 use crate::row::{Details, Settlement, idempotency_key};
 use crate::statement::{Claimed, ErasedQueue};
+use crate::sync::{ErasedEntity, opened, unboxed};
 
 /// How many groups read their rows again after one was undone, or had a row that a neighbour has changed. A handler that
 /// changes its own row in a forbidden way looks like one that changes a neighbour's, so this has an end.

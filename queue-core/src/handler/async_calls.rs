@@ -17,8 +17,8 @@ use super::lease::{
     AbortCall, Answered, ApplyAnswer, Background, BeginCall, Called, Done, Lease, LeaseHandler, OwnedMessage,
 };
 use super::panic_safe::{PanicSafeDrop, drop_safely};
-use crate::erased_entity::opened;
 use crate::error::Error;
+use crate::sync::opened;
 
 /// How many calls are in flight unless the application says otherwise: as many as an ordinary service answers at the same
 /// time, and few enough that nobody needs to think of sockets or memory.

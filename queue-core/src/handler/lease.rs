@@ -8,10 +8,9 @@ use chrono::{DateTime, Utc};
 
 use super::handler::{Failure, HandlerResult, Message};
 use super::panic_safe::PanicSafeDrop;
-use crate::erased_entity::ErasedEntity;
 use crate::error::Error;
-use crate::lock::Mutex;
 use crate::row::{Details, QueueState, Stage};
+use crate::sync::{ErasedEntity, Mutex};
 
 /// The lease of a message that `call` is working on: the row belongs to this attempt, and no transaction is open.
 ///

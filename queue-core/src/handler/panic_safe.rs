@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// Holds a value of a user's type. A panic while it is dropped is logged, and changes nothing of what was written. Two
 /// such panics at once, as in the drop of a `Vec`, would end the process.

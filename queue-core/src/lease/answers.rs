@@ -13,11 +13,10 @@ use super::settle::taken_away;
 use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::entity::Key;
-use crate::fault::fail_point;
 use crate::handler::{Answered, Failure, HandlerResult, LeaseLost, Message, Panicked, drop_safely};
-use crate::lock::Mutex;
 use crate::row::{ErrorText, Fence, idempotency_key};
 use crate::statement::Change;
+use crate::sync::{Mutex, fail_point};
 
 /// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);

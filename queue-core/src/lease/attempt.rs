@@ -17,13 +17,12 @@ use crate::attempt::{
 use crate::backend::{HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::Key;
-use crate::erased_entity::ErasedEntity;
 use crate::error::Error;
 use crate::event::Ending;
-use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseLost, PanicSafeDrop, Panicked};
 use crate::row::{ErrorText, Fence, QueueState};
 use crate::statement::{literal, time_literal};
+use crate::sync::{ErasedEntity, fail_point};
 
 /// How often, and after which pause, an attempt asks for the lock of its queue while other workers check whose turn it
 /// is.

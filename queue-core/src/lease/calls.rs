@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use super::leased_rows::WatchedRow;
 use crate::attempt::{BackgroundCalls, InFlight, Place, Size};
 use crate::entity::Key;
-use crate::erased_entity::ErasedEntity;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseLost, PanicSafeDrop};
-use crate::lock::Mutex;
 use crate::row::QueueState;
+use crate::sync::{ErasedEntity, Mutex};
 
 /// The calls that are in flight, and those that have ended and wait for a worker.
 pub(crate) struct Calls<K, C> {

@@ -15,10 +15,10 @@ use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{LaneClaim, claim_some, update_then_select};
 use crate::entity::Key;
 use crate::error::refused;
-use crate::fault::fail_point;
 use crate::handler::{Failure, LeaseClock};
 use crate::row::{ErrorText, Fence, Missed, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
+use crate::sync::fail_point;
 
 /// How often a claim begins anew because another claim has drawn the same token.
 const DRAWS: u32 = 5;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::entity::Settings;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The time in which the workers should begin all rows of one claim. It is a few claims long. A row that waits here is
 /// no later than if each row were claimed alone, and another process would hardly have come to it.

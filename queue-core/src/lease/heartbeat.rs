@@ -14,10 +14,10 @@ use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::claim::{Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::fault::fail_point;
 use crate::handler::LeaseLost;
 use crate::row::failure_text;
 use crate::statement::{Change, Next};
+use crate::sync::fail_point;
 
 /// How many leases one statement extends at most, and how many rows one transaction gives back. A thousand calls may be in
 /// flight when a poller shuts down, and it waits for a second at most.

@@ -8,8 +8,8 @@ use crate::attempt::NewState;
 use crate::claim::ClaimedAs;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseLost, OwnedMessage};
-use crate::lock::Mutex;
 use crate::row::{Details, Fence, RowKey};
+use crate::sync::Mutex;
 
 /// A row that this process has leased.
 #[derive(Debug)]

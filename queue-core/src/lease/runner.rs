@@ -15,12 +15,11 @@ use crate::attempt::{AttemptBody, RunnerSettings, ServedQueue};
 use crate::backend::{LockSql, QueueConnection};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::{Entity, Key};
-use crate::erased_entity::{ErasedEntity, opened};
 use crate::error::Error;
 use crate::handler::{Background, Failure, Lease, LeaseHandler};
-use crate::lock::Mutex;
 use crate::row::{QueueState, Settlement, idempotency_key};
 use crate::statement::{ErasedQueue, QueueOn, Scope};
+use crate::sync::{ErasedEntity, Mutex, opened};
 
 /// A leased row, for the thread that records that its handler is late.
 pub(crate) struct LateRow<K> {

@@ -16,8 +16,8 @@ use super::runner::LeaseRunner;
 use crate::attempt::{InDoubt, Tally, Turn, WorkerTurn};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
-use crate::lock::Mutex;
 use crate::row::{Settlement, failure_text};
+use crate::sync::Mutex;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that

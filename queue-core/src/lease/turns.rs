@@ -17,9 +17,9 @@ use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::{Error, Finding};
-use crate::fault::fail_point;
 use crate::handler::LeaseLost;
 use crate::row::{ErrorText, Settlement};
+use crate::sync::fail_point;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives back the rows that no worker has begun for this long.

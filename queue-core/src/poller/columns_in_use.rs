@@ -5,7 +5,7 @@ use std::any::TypeId;
 use crate::attempt::{Runner, RunnerInfo};
 use crate::backend::{QueueConnection, TableName};
 use crate::error::{Error, Finding};
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The columns of the queue of one entity.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::entity::Window;
 use crate::error::Finding;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The gate of one entity in a poller. The scout repeatedly tells it the database's time. Between two times, the workers
 /// count from the last one.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// How long the scout keeps reading for somebody who has asked for the health once.
 const ASKED: Duration = Duration::from_secs(60);

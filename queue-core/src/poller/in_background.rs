@@ -15,7 +15,7 @@ use super::worker::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::error::Error;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 impl<C: QueueConnection> Poller<C> {
     /// Does what [`start`](Poller::start) does, on a thread of its own, so that a task of an asynchronous application can

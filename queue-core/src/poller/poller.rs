@@ -16,7 +16,7 @@ use crate::crash::CrashAccounting;
 use crate::entity::{Entity, LeaseMode, StageOf, Window};
 use crate::event::{Event, Listeners};
 use crate::handler::{Failure, HandlerResult, Lease, Message};
-use crate::redact::Redact;
+use crate::log::Redact;
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
 /// [`run_until_idle`](Poller::run_until_idle).

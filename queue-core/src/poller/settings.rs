@@ -13,9 +13,9 @@ use crate::crash::CrashAccounting;
 use crate::entity::Window;
 use crate::error::Error;
 use crate::event::Events;
-use crate::lock::Mutex;
-use crate::redact::Redact;
+use crate::log::Redact;
 use crate::row::{FailureTexts, HORIZON};
+use crate::sync::Mutex;
 
 /// The poller's settings, with every default in one place.
 ///

@@ -16,10 +16,9 @@ use crate::backend::{Connections, LockSql, QueueConnection, Session, SessionHold
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
 use crate::event::{Connectivity, Events, ThreadConnection};
-use crate::fault::fail_point;
-use crate::lock::Mutex;
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
+use crate::sync::{Mutex, fail_point};
 
 /// The shared state of a poller. It has more than ten fields because every thread gets all that it needs from here.
 pub(crate) struct PollerShared<C: QueueConnection> {

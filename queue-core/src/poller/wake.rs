@@ -12,7 +12,7 @@ use std::any::TypeId;
 use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 static POLLERS: Mutex<Vec<Weak<WakeSignal>>> = Mutex::new(Vec::new());
 

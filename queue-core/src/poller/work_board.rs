@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::attempt::{InFlight, Tally, Turn};
 use crate::crash::GATE;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// The board on which the threads of a poller note what there is to do, and what they did.
 pub(crate) struct WorkBoard {

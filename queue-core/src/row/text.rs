@@ -10,7 +10,7 @@ use std::error::Error;
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::redact::{Redact, hide_passwords};
+use crate::log::{Redact, hide_passwords};
 
 /// What a write does with the text of the last failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use super::writer::Writer;
 use crate::backend::{QueueBackend, push_now_plus};
 use crate::entity::QueueSql;
-use crate::redact::Redact;
+use crate::log::Redact;
 use crate::row::{Details, ErrorText, Fence, Instant, Periodic, Status};
 
 /// The new values of a row's queue columns; `None` leaves a column as it is.

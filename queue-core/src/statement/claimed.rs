@@ -10,8 +10,8 @@ use super::walk::{Claimable, Scope};
 use super::writer::statement;
 use crate::backend::{Captured, LockSql, QueueBackend, QueueConnection, Statement, TextSql, execute, load};
 use crate::entity::{Key, KeyedRow, QueueSql};
-use crate::erased_entity::ErasedEntity;
 use crate::row::{Details, DetailsRow, DetailsType, Fence, Instant, Options, QueueState, RowKey};
+use crate::sync::ErasedEntity;
 
 /// A claimed row.
 pub struct Claimed<K> {

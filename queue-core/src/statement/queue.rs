@@ -19,9 +19,9 @@ use crate::backend::{
     execute_by_id, load,
 };
 use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql, QueueStateColumns, QueueTable, SelectedIn};
-use crate::erased_entity::ErasedEntity;
 use crate::error::refused;
 use crate::row::{DueTime, Instant, Status, TimestampUtc};
+use crate::sync::ErasedEntity;
 
 type Load<C, Row> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<Vec<Row>>;
 

@@ -12,7 +12,7 @@ use super::writer::{Writer, padded};
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Statement, TableName, execute};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::error::refused;
-use crate::redact::redacted;
+use crate::log::redacted;
 use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
 
 /// Changes or removes rows, fenced.

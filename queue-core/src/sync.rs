@@ -1,0 +1,61 @@
+//! Small tools that every room uses: a lock of panicked holders, a guard, entities in boxes, and fail points.
+
+use std::any::Any;
+use std::sync::{self, MutexGuard, PoisonError};
+
+/// A mutex whose lock is taken even if its holder has panicked: every section under it leaves the state whole.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(state: T) -> Self {
+        Mutex(sync::Mutex::new(state))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does this when the returned value is dropped.
+pub(crate) fn at_end(act: impl FnMut()) -> impl Drop {
+    AtEnd(act)
+}
+
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// An entity in a box, whose type its runner knows.
+pub type ErasedEntity = Box<dyn Any + Send>;
+
+/// Takes an entity of a known type out of its box.
+pub(crate) fn unboxed<Q: 'static>(entity: ErasedEntity) -> Q {
+    *entity.downcast().unwrap_or_else(|_| unreachable!("a runner reads entities of its own type"))
+}
+
+/// Returns the entity in a box, whose type its runner knows.
+pub(crate) fn opened<Q: 'static>(entity: &ErasedEntity) -> &Q {
+    entity.downcast_ref().expect("a runner reads entities of its own type")
+}
+
+// A test stops, delays or breaks an attempt at a fail point: it configures the point by its name, as the crate `fail` describes.
+pub(crate) use self::fail_points::fail_point;
+
+#[cfg(feature = "failpoints")]
+mod fail_points {
+    /// Passes a fail point: does nothing, unless a test has configured it.
+    pub(crate) fn fail_point(name: &'static str) {
+        ::fail::fail_point!(name);
+    }
+}
+
+#[cfg(not(feature = "failpoints"))]
+mod fail_points {
+    /// Does nothing: without the feature, the crate `fail` is not needed.
+    pub(crate) const fn fail_point(_name: &'static str) {}
+}
