@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion, Result};
 use diesel::result::QueryResult;
@@ -44,20 +45,23 @@ const MAX_VERSION: usize = 50;
 /// assert!(!connection.has_pending_migration(Migrations::new().entity::<Payment>())?);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-pub struct Migrations<DB: QueueBackend> {
+pub struct Migrations<DB: Backend> {
     queues: Vec<fn() -> QueryResult<Target>>,
     others: Vec<Box<dyn MigrationSource<DB> + Send>>,
     control: bool,
     blocks_writers: bool,
 }
 
-impl<DB: QueueBackend> Migrations<DB> {
+// Any backend, so that one without queues is an error only where an entity is added and where the source is used.
+impl<DB: Backend> Migrations<DB> {
     /// Makes a source without migrations.
     #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
     pub fn new() -> Self {
         Migrations { queues: Vec::new(), others: Vec::new(), control: false, blocks_writers: false }
     }
+}
 
+impl<DB: QueueBackend> Migrations<DB> {
     /// Adds the queue of an entity.
     pub fn entity<Q: StoredIn<DB> + 'static>(mut self) -> Self {
         self.queues.push(|| Q::SQL.target());
@@ -225,7 +229,7 @@ fn mark_of(queue: &str, step: &Step) -> u64 {
     }
 }
 
-impl<DB: QueueBackend> fmt::Debug for Migrations<DB> {
+impl<DB: Backend> fmt::Debug for Migrations<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Migrations")
             .field("queues", &self.queues.len())
