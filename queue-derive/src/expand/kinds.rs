@@ -50,7 +50,10 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         let order = order(&[order_column(name, false)], age(priority.age));
         let name = some(name);
         fields.push(quote!(priority: #name));
-        fields.push(quote!(order: #order));
+        // Beside the errors of the check the literal is written too, and names no field twice.
+        if kinds.order_by.is_none() {
+            fields.push(quote!(order: #order));
+        }
     }
     if let (Some(stage), Some(name)) = (&kinds.stage, column("stage")) {
         let stages = some(
@@ -103,7 +106,8 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         fields.push(quote!(on_success: ::queueable::__derive::OnFinish::Delete));
     }
     if let Some(archive) = &kinds.archive {
-        let success = archive.success.as_ref().map(|table| &table.value);
+        let success = archive.success.as_ref().filter(|_| kinds.on_success_delete.is_none());
+        let success = success.map(|table| &table.value);
         let failed = archive.failed.as_ref().map(|table| &table.value);
         fields.extend(success.map(|table| quote!(on_success: ::queueable::__derive::OnFinish::Archive(#table))));
         fields.extend(failed.map(|table| quote!(on_failure: ::queueable::__derive::OnFinish::Archive(#table))));
