@@ -231,7 +231,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             idempotency_key: &idempotency_key,
             stop: self.plan.slot.stop_signal(),
         };
-        self.row.watch.begins();
+        self.row.watch.begin();
         let handler = self.plan.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| handler(entity, &mut message)));
         if let Some(why) = self.plan.slot.revoked() {

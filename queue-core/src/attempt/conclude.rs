@@ -12,7 +12,7 @@ use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
-use crate::event::{Ending, Watch};
+use crate::event::{Event, Watch};
 use crate::handler::Failure;
 use crate::row::{ErrorText, Fence, Options, RowKey, Settlement, Status};
 use crate::statement::{Change, Next};
@@ -36,7 +36,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let concluded = self.insist(holder, what, |session| self.write_rest(session, &row, &rest, delay));
         let Some(conclusion) = concluded else {
             // The row is as it was before the attempt, and due.
-            row.watch.is_interrupted("the end of the attempt cannot be recorded");
+            row.watch.interrupt("the end of the attempt cannot be recorded");
             self.due_rows.row_backoff.skip_for_a_while(&row.key);
             return Turn::Trouble;
         };
@@ -51,7 +51,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                     Rest::Leave => "the poller has taken the transaction away",
                     _ => rest.cause().unwrap_or("its end was not recorded"),
                 };
-                row.watch.is_interrupted(why);
+                row.watch.interrupt(why);
                 Turn::Interrupted
             }
             Conclusion::Overtaken => {
@@ -59,16 +59,16 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 let untold = rest.failure().map(|text| format!(": {text}")).unwrap_or_default();
                 let text = format!("another session changed row {}{untold}", row.key);
                 self.warn(&text);
-                row.watch.is_interrupted(&text);
+                row.watch.interrupt(&text);
                 Turn::Interrupted
             }
             Conclusion::Refused { is_noted } => {
                 let cause = rest.failure().or(rest.cause()).unwrap_or(KEPT);
-                row.watch.ends(Ending::Refused, Some(&self.redacted(cause)), None);
+                row.watch.end(Event::Refused, Some(&self.redacted(cause)), None);
                 self.leave_alone(&row, cause, is_noted)
             }
             Conclusion::Kept => {
-                row.watch.ends(Ending::Refused, Some(KEPT), None);
+                row.watch.end(Event::Refused, Some(KEPT), None);
                 self.leave_alone(&row, KEPT, false)
             }
         }

@@ -1,7 +1,7 @@
 //! Tells the log and the listeners what has become of a row, once that is committed.
 
 use super::ended::NewState;
-use crate::event::{AttemptEvent, Ending, Event, Events, Watch};
+use crate::event::{AttemptEvent, EndEvent, Event, Events, Watch};
 use crate::log::{RateLimitedLog, Redact};
 use crate::row::{Instant, RowKey, Settlement, Status};
 use crate::statement::Next;
@@ -54,7 +54,7 @@ impl Teller {
             _ => {}
         }
         if watch.is_heard() {
-            watch.ends(ending(settled), error.filter(|_| settled.is_failure()), retry_in);
+            watch.end(ending(settled), error.filter(|_| settled.is_failure()), retry_in);
         }
     }
 
@@ -81,13 +81,13 @@ impl Teller {
     }
 }
 
-fn ending(settled: Settlement) -> Ending {
+fn ending(settled: Settlement) -> EndEvent {
     match settled {
-        Settlement::Succeeded | Settlement::Deleted => Ending::Succeeded,
-        Settlement::Again => Ending::RunsAgain,
-        Settlement::Advanced => Ending::Advanced,
-        Settlement::Skipped => Ending::Skipped,
-        Settlement::Retried => Ending::WillRetry,
-        Settlement::Failed => Ending::GaveUp,
+        Settlement::Succeeded | Settlement::Deleted => Event::Succeeded,
+        Settlement::Again => Event::RunsAgain,
+        Settlement::Advanced => Event::Advanced,
+        Settlement::Skipped => Event::Skipped,
+        Settlement::Retried => Event::WillRetry,
+        Settlement::Failed => Event::GaveUp,
     }
 }

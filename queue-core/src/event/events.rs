@@ -97,19 +97,8 @@ impl Events {
     }
 }
 
-/// How an attempt has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Succeeded,
-    Advanced,
-    RunsAgain,
-    Skipped,
-    WillRetry,
-    GaveUp,
-    Interrupted,
-    Refused,
-    LeaseLost,
-}
+/// An event that ends an attempt.
+pub(crate) type EndEvent = fn(AttemptEvent) -> Event;
 
 /// Follows one attempt for the listeners. Nothing, if nobody listens.
 #[derive(Clone, Default)]
@@ -166,7 +155,7 @@ impl Watch {
 
     /// Notes that the handler is called. Only the first call counts: a handler that has refused a group is called again for
     /// each message.
-    pub(crate) fn begins(&self) {
+    pub(crate) fn begin(&self) {
         let Some(watched) = &self.0 else { return };
         let waited = watched.due.and_then(|due| watched.events.clock()?.since(due));
         let is_first = {
@@ -181,16 +170,16 @@ impl Watch {
     }
 
     /// Notes how the attempt has ended. Only the first end counts.
-    pub(crate) fn ends(&self, ending: Ending, error: Option<&str>, retry_in: Option<Duration>) {
+    pub(crate) fn end(&self, end: EndEvent, error: Option<&str>, retry_in: Option<Duration>) {
         if let Some(watched) = &self.0 {
-            watched.ends(ending, error.map(str::to_owned), retry_in);
+            watched.end(end, error.map(str::to_owned), retry_in);
         }
     }
 
     /// Notes that an attempt that has begun has ended without a result. The cause is not redacted yet.
-    pub(crate) fn is_interrupted(&self, cause: &str) {
+    pub(crate) fn interrupt(&self, cause: &str) {
         if let Some(watched) = self.0.as_ref().filter(|watched| watched.has_begun()) {
-            watched.ends(Ending::Interrupted, Some(watched.events.redacted(cause)), None);
+            watched.end(Event::Interrupted, Some(watched.events.redacted(cause)), None);
         }
     }
 
@@ -207,7 +196,7 @@ impl Watch {
     }
 
     /// Notes that the handler does not return.
-    pub(crate) fn is_stuck(&self, stuck: usize, is_replaced: bool) {
+    pub(crate) fn note_stuck(&self, stuck: usize, is_replaced: bool) {
         self.mark_past_timeout();
         if let Some(watched) = &self.0 {
             watched.events.tell(|| Event::WorkerStuck { attempt: watched.attempt(None, None), stuck, is_replaced });
@@ -233,22 +222,11 @@ impl Watched {
         }
     }
 
-    fn ends(&self, ending: Ending, error: Option<String>, retry_in: Option<Duration>) {
+    fn end(&self, end: EndEvent, error: Option<String>, retry_in: Option<Duration>) {
         if mem::replace(&mut self.progress.lock().has_ended, true) {
             return;
         }
-        let event = match ending {
-            Ending::Succeeded => Event::Succeeded,
-            Ending::Advanced => Event::Advanced,
-            Ending::RunsAgain => Event::RunsAgain,
-            Ending::Skipped => Event::Skipped,
-            Ending::WillRetry => Event::WillRetry,
-            Ending::GaveUp => Event::GaveUp,
-            Ending::Interrupted => Event::Interrupted,
-            Ending::Refused => Event::Refused,
-            Ending::LeaseLost => Event::LeaseLost,
-        };
-        self.events.tell(|| event(self.attempt(error, retry_in)));
+        self.events.tell(|| end(self.attempt(error, retry_in)));
     }
 }
 
@@ -256,7 +234,7 @@ impl Drop for Watched {
     /// An attempt that has begun, and of which nobody has told an end, has recorded nothing.
     fn drop(&mut self) {
         if self.has_begun() {
-            self.ends(Ending::Interrupted, None, None);
+            self.end(Event::Interrupted, None, None);
         }
     }
 }

@@ -13,6 +13,6 @@ pub use self::event::{AttemptEvent, Event};
 
 pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
 pub(crate) use self::event_queue::ListenerThread;
-pub(crate) use self::events::{Ending, Events, Listeners, Watch};
+pub(crate) use self::events::{EndEvent, Events, Listeners, Watch};
 #[cfg(feature = "metrics")]
 pub(crate) use self::meter::count_for_metrics;

@@ -62,7 +62,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             .collect();
         let (handler, queue, timeout) = (self.handler, self.plan.served.queue, self.plan.served.info.timeout);
         self.plan.slot.watch(rows.iter().map(|row| &row.watch));
-        rows.iter().for_each(|row| row.watch.begins());
+        rows.iter().for_each(|row| row.watch.begin());
         let (mut has_used_connection, mut reserved) = (false, None);
         let reserves = self.settles_in_turn;
         let mut before_connection = |connection: &mut C| {

@@ -157,7 +157,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             }
             Err(mut end) => {
                 if let GroupEnd::Undone(why) = &end {
-                    rows.iter().for_each(|row| row.watch.is_interrupted(why.text()));
+                    rows.iter().for_each(|row| row.watch.interrupt(why.text()));
                 }
                 if let GroupEnd::EndedByHandler { after, .. } | GroupEnd::EndedByUnknown { after, .. } = &mut end {
                     *after = rows[self.begun..].to_vec();

@@ -152,7 +152,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             stop: self.plan.slot.stop_signal(),
         };
         self.plan.slot.watch([&row.watch]);
-        row.watch.begins();
+        row.watch.begin();
         let handler = self.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let answer = handler.handle(&entity, &mut message);

@@ -18,7 +18,7 @@ use crate::backend::{HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::event::Ending;
+use crate::event::Event;
 use crate::handler::{Failure, LeaseLost, PanicSafeDrop, Panicked};
 use crate::row::{ErrorText, Fence, QueueState};
 use crate::statement::{literal, time_literal};
@@ -69,7 +69,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
                 self.served.warn("lost a lease: another process changed the row; nothing was written");
-                row.watch.ends(Ending::LeaseLost, None, None);
+                row.watch.end(Event::LeaseLost, None, None);
             }
             _ => {}
         }
@@ -103,7 +103,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let lease = self.begin(held, &message.1);
         let late = LateRow { row: held.clone(), timeout: self.time_to_call() };
         worker.slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
-        held.watch.begins();
+        held.watch.begin();
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if worker.slot.leave() {
             return Turn::GivenUp;

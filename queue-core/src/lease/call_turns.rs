@@ -113,7 +113,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let row = self.watch(held);
         let _span = self.span(&row).entered();
         let lease = self.begin(&row, &message.1);
-        row.watch.begins();
+        row.watch.begin();
         calls.begin(row, message, lease, place).is_ok()
     }
 
@@ -126,7 +126,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Err(failure) => self.settle_called(worker, row, Err(failure)),
             },
             CallEnd::Aborted => self.settle_taken_away(worker.holder, row).unwrap_or_else(|| {
-                row.watch.is_interrupted("the lease has ended");
+                row.watch.interrupt("the lease has ended");
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {

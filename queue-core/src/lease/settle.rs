@@ -11,7 +11,7 @@ use crate::attempt::{AttemptError, Conclusion, InDoubt, NewState, Turn, in_trans
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionHolder};
 use crate::entity::{Key, Retry, RetryPolicy, jittered};
 use crate::error::Error;
-use crate::event::Ending;
+use crate::event::Event;
 use crate::handler::{Failure, LeaseLost};
 use crate::row::{ErrorText, Settlement, failure_text};
 use crate::statement::{Change, Next};
@@ -63,7 +63,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match recorded {
             Ok(Written::Ended(turn)) => {
                 if turn == Turn::Lost {
-                    row.watch.ends(Ending::LeaseLost, None, None);
+                    row.watch.end(Event::LeaseLost, None, None);
                 }
                 turn
             }
@@ -84,7 +84,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Ok(Written::Refused(cause)) => {
                 let what = "the database refuses to write the end of an attempt on row";
                 self.served.warn(&format!("{what} {}: {cause}", held.key));
-                held.watch.ends(Ending::Refused, Some(&self.served.redacted(&cause)), None);
+                held.watch.end(Event::Refused, Some(&self.served.redacted(&cause)), None);
                 Ok(Turn::Refused)
             }
             Ok(Written::Failed(..)) => Err("a failure was not recorded".to_owned()),
@@ -100,7 +100,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             // The row becomes due when its lease ends.
             Err(cause) => {
-                held.watch.is_interrupted(&cause);
+                held.watch.interrupt(&cause);
                 Turn::Trouble
             }
         }

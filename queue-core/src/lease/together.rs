@@ -56,7 +56,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let mut tally = Tally::default();
         back.extend(self.conclude_together(calls, worker, end, applied, hand, &mut tally));
         for EndedCall { row, .. } in calls.put_back(back) {
-            row.watch.is_interrupted("the poller shuts down");
+            row.watch.interrupt("the poller shuts down");
             tally.count(Turn::Interrupted);
         }
         Turn::Group(tally)

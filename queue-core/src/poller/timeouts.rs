@@ -64,9 +64,9 @@ fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut
     let turn = shared.runners[runner].give_up(holder, slot, row);
     shared.board.give_up_turn(runner, turn);
     // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.
-    watches.iter().for_each(|watch| watch.is_interrupted("the handler is past its timeout"));
+    watches.iter().for_each(|watch| watch.interrupt("the handler is past its timeout"));
     let (stuck, most) = (shared.board.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
-    watches.iter().for_each(|watch| watch.is_stuck(stuck, stuck <= most));
+    watches.iter().for_each(|watch| watch.note_stuck(stuck, stuck <= most));
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");
         return shared.log.warn("poller", &text);
