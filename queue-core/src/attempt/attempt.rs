@@ -158,9 +158,9 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Notes that a row's new state is committed. If the row has come back although its new state was committed before, it is
     /// left alone for a while. Returns whether it has not.
     pub(super) fn note_settled(&self, row: &UnsettledRow<K>) -> bool {
-        match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.is_written(claimed)) {
+        match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.record_written(claimed)) {
             0 => {
-                self.due_rows.is_written(&row.key);
+                self.due_rows.record_written(&row.key);
                 true
             }
             times => {

@@ -23,12 +23,12 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         }
         session.begin_message(queue)?;
         if let Some(rows) = claim.prefetched_rows
-            && !(session.take_miss() && rows.gives_way())
+            && !(session.take_miss() && rows.try_give_way())
             && !claim.floor.is_some_and(LowWaterFloor::probes_below)
             && let Some((lock, row)) = self.next_row(session)
         {
             let is_locked = session.lock_next(&lock, "queueable_handler")?;
-            rows.answered(is_locked);
+            rows.note_answer(is_locked);
             if is_locked {
                 return self.take_up(session, rows, row).map(Some);
             }
@@ -44,7 +44,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         match (&claimed, claim.prefetched_rows) {
             (None, _) => C::TransactionManager::rollback_transaction(&mut **session)?,
             (Some(row), Some(rows)) => {
-                rows.begins(&row.key);
+                rows.note_begin(&row.key);
                 if session.prepared.lock_of(queue.id()).is_some() {
                     rows.replenish(queue, session, claim.scope)?;
                 }
@@ -62,8 +62,8 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         row: ReadRow<K>,
     ) -> QueryResult<(Claimed<K>, bool)> {
         let queue = self.served.queue;
-        rows.begins(row.key());
-        self.claim.floor.inspect(|floor| floor.has_claimed(row.due(), row.due()));
+        rows.note_begin(row.key());
+        self.claim.floor.inspect(|floor| floor.note_claim(row.due(), row.due()));
         match self.claim.floor {
             // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be
             // as slow.

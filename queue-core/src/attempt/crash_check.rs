@@ -83,7 +83,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
 fn come_back_alone<K: Key, C: QueueConnection>(plan: &Plan<'_, K, C>, row: &UnsettledRow<K>) -> Attempted<K> {
     if let (Some(places), Some(lane)) = (plan.claim.places, &row.details.lane) {
         // The worker claims again, alone, and finds the row only in this lane.
-        places.is_next(lane);
+        places.put_next(lane);
     }
     Attempted::sound(End::Known(Turn::Suspect))
 }

@@ -184,7 +184,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             return self.session.finish("queueable_handler", settle, None).map(drop);
         };
         let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
-        self.plan.claim.prefetched_rows.inspect(|rows| rows.answered(is_locked));
+        self.plan.claim.prefetched_rows.inspect(|rows| rows.note_answer(is_locked));
         if is_locked {
             fail_point("next-locked");
             self.plan.claim.next.set(Some(row));

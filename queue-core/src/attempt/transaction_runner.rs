@@ -16,7 +16,7 @@ use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use super::slot::{ErasedRow, Slot};
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
+use crate::claim::{ClaimWay, HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};
 use crate::handler::Handler;
@@ -58,8 +58,11 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         // A worker that is alone in the process is so for the row that has been due longest.
         let is_alone = slot.recorder().is_alone();
         // Strict crash accounting commits its mark before the handler runs, in a transaction of its own.
-        let prefetches_rows =
-            self.served.queue.prefetches_rows(scope) && stays && !is_alone && !slot.recorder().is_strict();
+        let prefetches_rows = self.served.queue.prefetches_rows()
+            && scope.only.is_none()
+            && stays
+            && !is_alone
+            && !slot.recorder().is_strict();
         Plan {
             served: &self.served,
             handler: &*self.handler,
@@ -67,7 +70,9 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             claim: ClaimPlan {
                 scope,
                 floor: Some(&rows.claim_floor),
-                prefetched_keys: (self.served.queue.is_claimed_by_key(scope) && !is_alone)
+                prefetched_keys: (ClaimWay::of::<C::Backend, K>(self.served.queue.sql.options, &scope)
+                    == ClaimWay::Keys
+                    && !is_alone)
                     .then_some(&self.prefetched_keys),
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
                 next: Cell::default(),
@@ -113,7 +118,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             worker.holder.close();
         }
         if plan.claim.prefetched_rows.is_some() {
-            self.prefetched_rows.ends();
+            self.prefetched_rows.note_end();
         }
         Ok(Attempted { end, session_is_sound })
     }
@@ -194,7 +199,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         let mut row = *row.downcast::<UnsettledRow<K>>().expect("what this runner has put there");
         row.fence = self.served.unmarked(holder, slot, &row.key, row.fence);
-        self.prefetched_rows.is_given_up(&row.key);
+        self.prefetched_rows.give_up(&row.key);
         self.served.due_rows.rows_in_hand.give_up(&row.key);
         let rest = timed_out(&self.served.rules, tries_before(row.fence) + 1, self.served.info.timeout, &row.details);
         self.served.conclude(holder, row, rest)

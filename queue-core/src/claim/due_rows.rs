@@ -1,23 +1,25 @@
-//! What one process knows about the due rows of one entity: which of them the next claim is for, and where it begins.
+//! What one process knows about the due rows of one entity: which of them the next claim is for, and where it begins; in
+//! which stages it claims rows; and which rows its workers have in hand.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
+use super::passed_rows::{KeptRows, RowBackoff};
 use super::places::Places;
 use super::refused_rows::RefusedRows;
 use super::refused_state::{Lookout, Refusal};
-use super::row_backoff::RowBackoff;
-use super::rows_in_hand::RowsInHand;
-use super::served_stages::ServedStages;
 use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::row::{Instant, Lane, RowKey};
 use crate::statement::{ErasedQueue, Scope};
+use crate::sync::Mutex;
 
 /// What one process knows about the due rows of one entity.
 pub(crate) struct DueRows<K: Key, C: QueueConnection> {
@@ -102,7 +104,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     }
 
     /// Notes that the row's state was written.
-    pub(crate) fn is_written(&self, key: &RowKey<K>) {
+    pub(crate) fn record_written(&self, key: &RowKey<K>) {
         self.row_backoff.end(key);
         self.refused_rows.end([key]);
     }
@@ -152,5 +154,148 @@ impl<K> PickedRows<'_, K> {
             stages: self.stages,
             claim_floor: Some(&self.claim_floor),
         }
+    }
+}
+
+/// The lists of stages that were left when others were paused, each once. They are few, and stay for good, so that
+/// a claim borrows its list although the pauses change meanwhile.
+static STAGES_LEFT: Mutex<Vec<&'static [&'static str]>> = Mutex::new(Vec::new());
+
+/// The stages in which a poller claims rows.
+pub(crate) struct ServedStages {
+    /// Those that it serves, if not all.
+    served: Option<Vec<&'static str>>,
+    /// Those that are left by pauses, if any stage is paused.
+    left: Mutex<Option<&'static [&'static str]>>,
+}
+
+impl ServedStages {
+    /// Serves only these, or all.
+    pub(super) fn of(served: Option<Vec<&'static str>>) -> Self {
+        ServedStages { served, left: Mutex::default() }
+    }
+
+    /// Returns the stages, if not all.
+    pub(super) fn now(&self) -> Option<&[&'static str]> {
+        self.left.lock().or(self.served.as_deref())
+    }
+
+    /// Leaves out the paused stages of all that the entity has. Returns whether any is left; if none is, nothing
+    /// changes.
+    pub(crate) fn leave_out(&self, all: Option<&'static [&'static str]>, paused: &[String]) -> bool {
+        let Some(served) = self.served.as_deref().or(all) else { return true };
+        let left: Vec<_> =
+            served.iter().copied().filter(|stage| !paused.iter().any(|paused| paused == stage)).collect();
+        if left.is_empty() {
+            return false;
+        }
+        *self.left.lock() = (left.len() < served.len()).then(|| shared_list(left));
+        true
+    }
+}
+
+/// Returns a list of `STAGES_LEFT`.
+fn shared_list(stages: Vec<&'static str>) -> &'static [&'static str] {
+    let mut lists = STAGES_LEFT.lock();
+    lists.iter().copied().find(|list| **list == *stages).unwrap_or_else(|| {
+        lists.push(stages.leak());
+        lists[lists.len() - 1]
+    })
+}
+
+/// The rows of one entity that this process's workers are processing outside lease mode, by the texts of their keys, each
+/// with the number of its attempt. Their locks keep others from claiming them.
+///
+/// There is one exception: a handler that ends the transaction that holds its row. Then every process can claim the row
+/// until the handler has returned and the worker has detected it. Other processes cannot know; the other workers of
+/// this process look here.
+#[derive(Default)]
+pub(crate) struct RowsInHand {
+    rows: Mutex<HashMap<Arc<str>, u64>>,
+    attempts: AtomicU64,
+}
+
+impl RowsInHand {
+    /// Takes a row, until the returned value is dropped. `None`: another worker has it.
+    pub(crate) fn take<K>(&self, key: &RowKey<K>) -> Option<RowInHand<'_>> {
+        let mut rows = self.rows.lock();
+        if rows.contains_key(key.text()) {
+            return None;
+        }
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        rows.insert(key.text().clone(), attempt);
+        Some(RowInHand { rows: self, key: key.text().clone(), attempt })
+    }
+
+    /// Takes a row away from a worker whose handler does not return.
+    pub(crate) fn give_up<K>(&self, key: &RowKey<K>) {
+        self.rows.lock().remove(key.text());
+    }
+}
+
+/// A row that a worker has taken.
+pub(crate) struct RowInHand<'a> {
+    rows: &'a RowsInHand,
+    key: Arc<str>,
+    attempt: u64,
+}
+
+impl Drop for RowInHand<'_> {
+    fn drop(&mut self) {
+        let mut rows = self.rows.rows.lock();
+        if rows.get(&self.key) == Some(&self.attempt) {
+            rows.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_in_one_hand() {
+        let (rows, one, two) = (RowsInHand::default(), RowKey::new(1, "1"), RowKey::new(2, "2"));
+        let held = rows.take(&one);
+        assert!(held.is_some() && rows.take(&one).is_none() && rows.take(&two).is_some());
+        drop(held);
+        assert!(rows.take(&one).is_some());
+    }
+
+    #[test]
+    fn a_row_that_was_given_up_is_free_and_stays_in_its_next_hand() {
+        let (rows, one) = (RowsInHand::default(), RowKey::new(1, "1"));
+        let stuck = rows.take(&one);
+        rows.give_up(&one);
+        let next = rows.take(&one);
+        assert!(next.is_some());
+        drop(stuck);
+        assert!(rows.take(&one).is_none());
+    }
+
+    const ALL: &[&str] = &["RENDER", "SEND", "BOOK"];
+
+    fn paused(stages: &[&str]) -> Vec<String> {
+        stages.iter().map(|stage| (*stage).to_owned()).collect()
+    }
+
+    #[test]
+    fn paused_stages_are_left_out_until_they_are_not_paused() {
+        let stages = ServedStages::of(None);
+        assert_eq!(stages.now(), None);
+        assert!(stages.leave_out(Some(ALL), &paused(&["SEND"])));
+        assert_eq!(stages.now(), Some(["RENDER", "BOOK"].as_slice()));
+        assert!(stages.leave_out(Some(ALL), &[]));
+        assert_eq!(stages.now(), None);
+    }
+
+    #[test]
+    fn a_poller_of_some_stages_keeps_to_those() {
+        let stages = ServedStages::of(Some(vec!["SEND", "BOOK"]));
+        assert!(stages.leave_out(Some(ALL), &paused(&["RENDER"])));
+        assert_eq!(stages.now(), Some(["SEND", "BOOK"].as_slice()));
+        assert!(stages.leave_out(Some(ALL), &paused(&["BOOK"])));
+        assert_eq!(stages.now(), Some(["SEND"].as_slice()));
+        assert!(!stages.leave_out(Some(ALL), &paused(&["SEND", "BOOK"])), "no stage is left");
     }
 }

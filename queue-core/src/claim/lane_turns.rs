@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::lane_refusals::LaneRefusals;
+use super::refused_state::{Refusal, pause_after};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::row::{Lane, LaneValue};
+use crate::row::{Instant as Due, Lane, LaneValue, RowKey};
 use crate::statement::{ErasedQueue, Scope};
 use crate::sync::Mutex;
 
 /// The largest number of due rows whose lanes are read at once.
-const SAMPLE: u32 = 128;
+const LANE_SAMPLE: u32 = 128;
 
 /// After a sample that did not reach the end of the due rows, the time to the next one.
-const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
+const LANE_SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The turns of the lanes of one entity, as its workers in this process see them.
 pub(crate) struct LaneTurns<K: Key, C: QueueConnection> {
@@ -97,30 +97,30 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
                 self.walk(connection, scope, search)?;
                 continue;
             }
-            let lanes = self.queue.due_lanes(connection, scope, SAMPLE)?;
-            search.is_complete = lanes.len() < SAMPLE as usize;
+            let lanes = self.queue.due_lanes(connection, scope, LANE_SAMPLE)?;
+            search.is_complete = lanes.len() < LANE_SAMPLE as usize;
             match search.is_complete {
                 true => self.round.lock().fill(lanes),
-                false => self.round.lock().next_sample = Instant::now() + SAMPLE_PAUSE,
+                false => self.round.lock().next_sample = Instant::now() + LANE_SAMPLE_PAUSE,
             }
         }
     }
 
     /// Makes a lane the next one to try.
-    pub(super) fn is_next(&self, lane: &Lane) {
+    pub(super) fn put_next(&self, lane: &Lane) {
         self.round.lock().next.push_front(lane.clone());
     }
 
     /// Leaves a lane alone for this time, because its first row holds it back.
-    pub(super) fn is_held_back(&self, lane: &Lane, pause: Duration) {
+    pub(super) fn hold_back(&self, lane: &Lane, pause: Duration) {
         let (now, mut round) = (Instant::now(), self.round.lock());
         round.held_back.retain(|_, until| *until > now);
         round.held_back.insert(lane.identity(), now + pause);
     }
 
     /// Tells whether a lane is left alone now.
-    pub(super) fn holds_back(&self, lane: &Lane) -> bool {
-        self.round.lock().holds_back(lane)
+    pub(super) fn is_held_back(&self, lane: &Lane) -> bool {
+        self.round.lock().is_held_back(lane)
     }
 
     /// Returns how many of these rows a claim takes of one lane, so that the lanes share it.
@@ -163,7 +163,7 @@ impl Round {
     fn take(&mut self) -> Option<Lane> {
         let lane = loop {
             let lane = self.next.pop_front()?;
-            if !self.holds_back(&lane) {
+            if !self.is_held_back(&lane) {
                 break lane;
             }
         };
@@ -172,7 +172,7 @@ impl Round {
         Some(lane)
     }
 
-    fn holds_back(&self, lane: &Lane) -> bool {
+    fn is_held_back(&self, lane: &Lane) -> bool {
         !self.held_back.is_empty() && self.held_back.get(&lane.identity()).is_some_and(|until| *until > Instant::now())
     }
 
@@ -185,5 +185,113 @@ impl Round {
         next.sort_by_key(|lane| self.turns.get(&lane.identity()).copied().unwrap_or(0));
         self.lanes = u32::try_from(next.len()).unwrap_or(u32::MAX).max(1);
         self.next = next.into();
+    }
+}
+
+/// The shortest time between two looks at a lane whose first row waits: somebody may have skipped the row.
+const SHORTEST_LOOK: Duration = Duration::from_secs(3);
+
+/// What each such lane adds to this time, so that many lanes are not looked at more often than a few.
+const LOOK_PER_LANE: Duration = Duration::from_millis(30);
+
+/// How many lanes are remembered.
+const LANES_REMEMBERED: usize = 100_000;
+
+/// The strict lanes whose first row the database refuses to write, by the names of the lanes, as one process knows them.
+///
+/// No worker may pass such a row, so the process leaves its whole lane alone while the row waits for its next try. Other
+/// processes find out for themselves.
+#[derive(Default)]
+pub(super) struct LaneRefusals {
+    lanes: Mutex<HashMap<Arc<str>, RefusedFirst>>,
+}
+
+/// The first row of a lane.
+struct RefusedFirst {
+    key: Arc<str>,
+    due: Option<Due>,
+    times: u32,
+    until: Instant,
+}
+
+impl RefusedFirst {
+    /// Tells whether this row is meant. With another due time, it was enqueued anew.
+    fn is<K>(&self, key: &RowKey<K>, due: Option<Due>) -> bool {
+        self.key == *key.text() && (self.due.is_none() || due.is_none() || self.due == due)
+    }
+}
+
+impl LaneRefusals {
+    /// Notes that the database has refused to write on the first row of a lane, and has done so at least `times` times
+    /// before.
+    pub(super) fn refuse<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
+        let (lane, mut lanes) = (lane.identity(), self.lanes.lock());
+        let before = lanes.get(&lane).filter(|before| before.is(key, due)).map(|before| before.times);
+        let is_first = before.is_none();
+        if is_first && lanes.len() >= LANES_REMEMBERED {
+            return Refusal { is_first, is_left_alone: false };
+        }
+        let times = before.unwrap_or(0).max(times);
+        let until = Instant::now() + pause_after(times);
+        lanes.insert(lane, RefusedFirst { key: key.text().clone(), due, times: times.saturating_add(1), until });
+        Refusal { is_first, is_left_alone: true }
+    }
+
+    /// Tells whether the first row of this lane may be one that waits for its next try.
+    pub(super) fn may_hold(&self, lane: &Lane) -> bool {
+        self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
+    }
+
+    /// Returns how long to leave the lane alone whose first row this is, if the row waits for its next try.
+    pub(super) fn holds<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> Option<Duration> {
+        let lanes = self.lanes.lock();
+        let first = lanes.get(&lane.identity()).filter(|first| first.is(key, due))?;
+        let waits = first.until.checked_duration_since(Instant::now())?;
+        let look = LOOK_PER_LANE.saturating_mul(u32::try_from(lanes.len()).unwrap_or(u32::MAX)).max(SHORTEST_LOOK);
+        Some(waits.min(look))
+    }
+
+    /// Tells whether this row is the refused first one of the lane, whether or not it waits.
+    pub(super) fn contain<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> bool {
+        self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.is(key, due))
+    }
+
+    /// Forgets what was refused in a lane whose first row is another one by now.
+    pub(super) fn end(&self, lane: &Lane) {
+        self.lanes.lock().remove(&lane.identity());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::BoundValue;
+
+    fn lane(company: &str) -> Lane {
+        Lane::Value(LaneValue { identity: company.into(), bound: BoundValue::Text(company.to_owned()) })
+    }
+
+    #[test]
+    fn a_refused_row_holds_its_lane_until_another_one_is_first() {
+        let refusals = LaneRefusals::default();
+        let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
+        assert!(refusals.refuse(&lane("7"), &one, None, 0).is_first);
+        assert!(refusals.may_hold(&lane("7")) && !refusals.may_hold(&lane("8")));
+        assert!(refusals.holds(&lane("7"), &one, None).is_some_and(|look| look <= SHORTEST_LOOK));
+        assert!(refusals.contain(&lane("7"), &one, None));
+        assert_eq!(refusals.holds(&lane("7"), &two, None), None);
+        assert!(!refusals.refuse(&lane("7"), &one, None, 0).is_first);
+        refusals.end(&lane("7"));
+        assert!(!refusals.may_hold(&lane("7")) && !refusals.contain(&lane("7"), &one, None));
+    }
+
+    #[test]
+    fn a_row_that_was_enqueued_anew_is_another_one() {
+        let refusals = LaneRefusals::default();
+        let (lane, key) = (lane("7"), RowKey::new(1, "1"));
+        let due = |second| Some(Due::from(chrono::DateTime::from_timestamp(second, 0).unwrap()));
+        refusals.refuse(&lane, &key, due(1), 3);
+        assert!(refusals.holds(&lane, &key, due(1)).is_some());
+        assert_eq!(refusals.holds(&lane, &key, due(2)), None);
     }
 }

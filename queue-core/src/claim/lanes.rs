@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use diesel::result::QueryResult;
 
-use super::by_key::claim_some;
-use super::in_turn::claim_free;
+use super::candidates::claim_free;
+use super::claim::claim_some;
 use super::lane_turns::Search;
 use super::places::{HeldPlaces, Places};
 use super::refused_rows::RefusedRows;
+use super::way::ClaimWay;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::row::{Lane, RowKey};
@@ -62,7 +63,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
                 },
                 Some(keys) => match keys.next() {
                     Some(key) => match self.places.queue.lane_of(connection, key.value())? {
-                        Some(lane) if !self.places.turns.holds_back(&lane) => (lane, Some(key)),
+                        Some(lane) if !self.places.turns.is_held_back(&lane) => (lane, Some(key)),
                         _ => continue,
                     },
                     None => break,
@@ -129,14 +130,14 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         fail_point("lane-asked");
         let turns = &self.places.turns;
         let Some(pick) = pick_of(due) else {
-            turns.is_held_back(lane, due.unwrap_or_default().min(HELD_BACK_PAUSE));
+            turns.hold_back(lane, due.unwrap_or_default().min(HELD_BACK_PAUSE));
             return Ok(None);
         };
         if turns.refusals.may_hold(lane)
             && let Some(first) = self.places.first_of(connection, scope.stages, lane, pick)?
         {
             if let Some(look) = turns.refusals.holds(lane, &first.key, first.fence.due) {
-                turns.is_held_back(lane, look);
+                turns.hold_back(lane, look);
                 return Ok(None);
             }
             turns.refusals.end(lane);
@@ -209,8 +210,8 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         if let Some(keys) = scope.only {
             return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows(RowKey::values(keys))));
         }
-        let may_pass = scope.locks_what_it_passes::<C::Backend>(self.queue.sql.options);
-        let passes = rows.locks && from.pick == Pick::Any && may_pass;
+        let way = ClaimWay::of::<C::Backend, K>(self.queue.sql.options, &scope);
+        let passes = rows.locks && from.pick == Pick::Any && way == ClaimWay::Candidates;
         claim_free(self.queue, connection, passes, rows.limit, claim)
     }
 }

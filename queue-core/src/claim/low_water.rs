@@ -12,18 +12,18 @@ use diesel::result::QueryResult;
 
 use crate::backend::{LockSql, QueueConnection};
 use crate::row::{Instant, Options};
-use crate::statement::{ClaimFloor, Scope};
+use crate::statement::ClaimFloor;
 use crate::sync::Mutex;
 
 /// A full probe that takes less than this is not questioned. A quick one walks over a few thousand entries at most, and
 /// is no slower than a connection may be.
-const SLOW: Duration = Duration::from_millis(1);
+const SLOW_PROBE: Duration = Duration::from_millis(1);
 
 /// The mark is worth it if a full probe takes so many times as long as a probe from the mark.
-const WORTH: u32 = 3;
+const MARK_WORTH: u32 = 3;
 
 /// How often a probe from the mark that seems slow too is repeated at most: the machine may have been busy.
-const REPEATS: u32 = 3;
+const PROBE_REPEATS: u32 = 3;
 
 /// How long the scout waits after a full probe before the next. That is one query a second beside thousands of claims.
 /// A row below the mark waits for it, so the pause does not grow with the time of the last probe: a table lock of a
@@ -32,7 +32,7 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The mark lags behind the claims by one to two times this. Rows are committed a little later than their due times,
 /// and in another order. The lag is longer than most transactions that enqueue, and short compared with what piles up.
-const LAG: Duration = Duration::from_millis(25);
+const MARK_LAG: Duration = Duration::from_millis(25);
 
 /// How far the claims of one entity have come in one process. All times are due times that the database has returned.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl LowWater {
     /// any time; SQLite keeps no entries of settled rows. `at_once`: it is used from the first claim on and without a lag,
     /// however quick a full probe is.
     pub fn of<C: QueueConnection>(options: &Options, at_once: bool) -> Self {
-        let applies = !C::Backend::ONE_WRITER && Scope::<()>::ALL.due_time_alone_decides(options);
+        let applies = !C::Backend::ONE_WRITER && options.due_time_alone_decides();
         let at_once = at_once && applies;
         let now = time::Instant::now();
         let level = Level {
@@ -136,10 +136,10 @@ impl LowWater {
     /// Tells whether a probe from the mark is much quicker than a full one.
     fn is_worth_it(&self, full: Duration, mut probe: impl FnMut(Option<Instant>) -> DueIn) -> QueryResult<bool> {
         let Some(mark) = self.level.lock().mark.filter(|_| self.applies) else { return Ok(false) };
-        for _ in 0..REPEATS {
+        for _ in 0..PROBE_REPEATS {
             let (_, from_mark) = timed(|| probe(Some(mark)))?;
             self.level.lock().usual = from_mark;
-            if from_mark * WORTH <= full {
+            if from_mark * MARK_WORTH <= full {
                 return Ok(true);
             }
         }
@@ -167,7 +167,7 @@ impl Level {
     /// Tells whether a full probe took long enough to be compared with one from the mark. If every probe takes as long,
     /// because the database is far away, it does not compare each time.
     fn is_suspicious(&mut self, full: Duration) -> bool {
-        let is_suspicious = self.in_use || full > SLOW.max(self.usual * WORTH);
+        let is_suspicious = self.in_use || full > SLOW_PROBE.max(self.usual * MARK_WORTH);
         self.usual -= self.usual / 16;
         is_suspicious
     }
@@ -249,18 +249,18 @@ impl ClaimFloor for LowWaterFloor<'_> {
         self.keeps_to_mark
     }
 
-    fn is_answered(&self) {
+    fn note_answer(&self) {
         self.below.set(false);
     }
 
-    fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>) {
+    fn note_claim(&self, first: Option<Instant>, last: Option<Instant>) {
         if self.low_water.applies
             && let (Some(first), Some(last)) = (first, last)
         {
             if let Some(undone) = self.first.replace(Some(first)) {
                 self.low_water.level.lock().fall(undone);
             }
-            let lag = if self.low_water.at_once { Duration::ZERO } else { LAG };
+            let lag = if self.low_water.at_once { Duration::ZERO } else { MARK_LAG };
             self.low_water.level.lock().rise(self.floor, last, lag);
         }
     }

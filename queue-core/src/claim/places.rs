@@ -19,10 +19,10 @@ use crate::sync::Mutex;
 
 /// How long this process trusts its own count of a lane's places. A handler that never returns keeps its count, while
 /// its session has been ended and its place is free.
-const TRUST: Duration = Duration::from_secs(10);
+const COUNT_TRUSTED: Duration = Duration::from_secs(10);
 
 /// The shortest time in which the ends of leases are searched for.
-const SHORTEST_SEARCH: Duration = Duration::from_secs(3_600);
+const SHORTEST_LEASE_SEARCH: Duration = Duration::from_secs(3_600);
 
 /// The lanes of one entity and their places, as its workers in this process see them.
 pub(crate) struct Places<K: Key, C: QueueConnection> {
@@ -104,7 +104,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             lanes: options.lanes,
             turns: LaneTurns::new(queue),
             // Another release of the application may have longer leases.
-            longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_SEARCH)),
+            longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_LEASE_SEARCH)),
             held: Arc::default(),
         }))
     }
@@ -156,7 +156,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     fn count(&self, identity: &Arc<str>, places: u32) -> Option<CountedPlace> {
         let mut held = self.held.lock();
         let taken = held.entry(identity.clone()).or_insert_with(|| Taken { places: 0, last: Instant::now() });
-        if taken.places >= places && taken.last.elapsed() < TRUST {
+        if taken.places >= places && taken.last.elapsed() < COUNT_TRUSTED {
             return None;
         }
         *taken = Taken { places: taken.places + 1, last: Instant::now() };
@@ -225,8 +225,8 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     }
 
     /// Makes a lane the one that the next claim tries first.
-    pub(crate) fn is_next(&self, lane: &Lane) {
-        self.places.turns.is_next(lane);
+    pub(crate) fn put_next(&self, lane: &Lane) {
+        self.places.turns.put_next(lane);
     }
 
     /// Forgets the place of a lane in which a claim has found nothing: perhaps it has found no place. If it has, that is

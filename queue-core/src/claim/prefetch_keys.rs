@@ -6,37 +6,20 @@
 //! the claim checks the row again, under its lock, so a key that is out of date costs a round trip and nothing else.
 //!
 //! These keys never decide whether anything is due, or whether a row is free. A runner without work, and one whose keys
-//! are held by others, makes the plain claim, which reads keys of its own and finds the rows behind them (`by_key.rs`).
+//! are held by others, makes the plain claim, which reads keys of its own and finds the rows behind them (`candidates.rs`).
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, PoisonError};
+use std::time::Instant;
 
 use diesel::result::QueryResult;
 
-use super::by_key::{claim_by_key, free_what_was_passed, in_order};
+use super::candidates::{claim_by_key, free_what_was_passed, in_order};
+use super::prefetch::{KEY_MISSES, KEYS_AHEAD, KEYS_PATIENCE, KEYS_READ, Prefetched};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, Scope};
 use crate::sync::{Mutex, at_end};
-
-/// How long keys are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
-/// long.
-const KEPT: Duration = Duration::from_millis(250);
-
-/// How many keys are read: as many as the workers have lately used in [`AHEAD`].
-const SIZES: [u32; 3] = [16, 64, 256];
-
-const AHEAD: Duration = Duration::from_millis(50);
-
-/// How long a worker waits for the keys that another one is reading. It has a transaction open, and the other worker
-/// may have lost its connection.
-const PATIENCE: Duration = Duration::from_millis(20);
-
-/// How many keys in a row may belong to others before the rest is dropped and read again, and then before the plain
-/// claim looks for free rows.
-const MISSES: u32 = 2;
 
 /// The keys that a runner has prefetched.
 pub(crate) struct PrefetchedKeys<K> {
@@ -45,19 +28,13 @@ pub(crate) struct PrefetchedKeys<K> {
 }
 
 struct State<K> {
-    keys: VecDeque<RowKey<K>>,
+    keys: Prefetched<RowKey<K>>,
     /// The earliest due time in the search for these keys.
     floor: Option<Due>,
     /// Whether the last claim found a row, so that there may be more.
     has_more: bool,
-    is_read: bool,
-    read: Instant,
-    /// How many keys were taken since.
+    /// How many keys were taken since the last read.
     taken: u32,
-    /// When the keys were taken that are not read again for a while: their rows are being processed, or held by others.
-    busy: HashMap<Arc<str>, Instant>,
-    /// Whether the workers have met another process since the last read.
-    met: bool,
 }
 
 /// What a worker does next.
@@ -70,16 +47,7 @@ enum Step<K> {
 
 impl<K: Key> PrefetchedKeys<K> {
     pub(crate) fn new() -> Self {
-        let state = State {
-            keys: VecDeque::new(),
-            floor: None,
-            has_more: false,
-            is_read: false,
-            read: Instant::now(),
-            taken: 0,
-            busy: HashMap::new(),
-            met: false,
-        };
+        let state = State { keys: Prefetched::none(), floor: None, has_more: false, taken: 0 };
         PrefetchedKeys { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
@@ -99,13 +67,13 @@ impl<K: Key> PrefetchedKeys<K> {
                 Step::Read(number) => {
                     has_read = true;
                     let _reading = at_end(|| {
-                        self.state.lock().is_read = false;
+                        self.state.lock().keys.is_read = false;
                         self.arrived.notify_all();
                     });
                     let keys = queue.due_keys(connection, number, scope.floor())?;
                     if keys.is_empty() {
                         self.forget();
-                        scope.claim_floor.inspect(|claim_floor| claim_floor.is_answered());
+                        scope.claim_floor.inspect(|claim_floor| claim_floor.note_answer());
                         return Ok(Vec::new());
                     }
                     self.state.lock().arrive(keys, scope.floor(), !scope.keeps_to_mark());
@@ -113,15 +81,15 @@ impl<K: Key> PrefetchedKeys<K> {
                 Step::Lock(keys) => {
                     let claimed = in_order(queue.claim_keys(connection, &keys, limit, scope)?, &keys);
                     if claimed.len() < keys.len() {
-                        self.state.lock().met = true;
+                        self.state.lock().keys.met_others = true;
                     }
                     if !claimed.is_empty() {
                         return Ok(claimed);
                     }
                     misses += 1;
                     free_what_was_passed(connection)?;
-                    if misses % MISSES == 0 {
-                        self.state.lock().keys.clear();
+                    if misses % KEY_MISSES == 0 {
+                        self.state.lock().keys.waiting.clear();
                         if has_read {
                             break;
                         }
@@ -139,14 +107,14 @@ impl<K: Key> PrefetchedKeys<K> {
 
     fn step(&self, limit: u32, scope: &Scope<'_, K>, has_read: bool) -> Step<K> {
         let mut state = self.state.lock();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + KEYS_PATIENCE;
         loop {
             if !state.has_more {
                 return Step::Claim;
             }
             if scope.floor() < state.floor {
                 // The row that this claim looks for may be due earlier than all of them.
-                state.keys.clear();
+                state.keys.waiting.clear();
             }
             // A group takes as many keys as it can: the last few are read again together with the next.
             if has_read || state.has(limit) {
@@ -155,7 +123,7 @@ impl<K: Key> PrefetchedKeys<K> {
                     return Step::Lock(keys);
                 }
             }
-            if !state.is_read {
+            if !state.keys.is_read {
                 break;
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -168,7 +136,7 @@ impl<K: Key> PrefetchedKeys<K> {
         if has_read {
             return Step::Claim;
         }
-        state.is_read = true;
+        state.keys.is_read = true;
         Step::Read(state.appetite(limit))
     }
 
@@ -176,16 +144,15 @@ impl<K: Key> PrefetchedKeys<K> {
     fn warm<'k>(&self, keys: impl Iterator<Item = &'k RowKey<K>>) {
         let mut state = self.state.lock();
         state.has_more = true;
-        keys.for_each(|key| state.is_busy(key.text().clone()));
+        keys.for_each(|key| state.keys.note_taken(key.text().clone()));
     }
 
     /// Forgets everything: nothing is due, no row is free, or rows that were taken already are to run next.
     pub(crate) fn forget(&self) {
         let mut state = self.state.lock();
         // A read by another worker that is still running is out of date too.
-        state.is_read = false;
+        state.keys.is_read = false;
         state.keys.clear();
-        state.busy.clear();
         state.has_more = false;
     }
 }
@@ -193,57 +160,45 @@ impl<K: Key> PrefetchedKeys<K> {
 impl<K: Clone> State<K> {
     /// Tells whether `number` keys are available that are not out of date.
     fn has(&self, number: u32) -> bool {
-        self.keys.len() >= number as usize && self.read.elapsed() <= KEPT
+        self.keys.waiting.len() >= number as usize && self.keys.are_fresh()
     }
 
     /// Takes `number` keys, but none of those that are left alone.
     fn take(&mut self, number: u32, except: &[RowKey<K>]) -> Vec<RowKey<K>> {
         let mut taken = Vec::new();
         while taken.len() < number as usize
-            && let Some(key) = self.keys.pop_front()
+            && let Some(key) = self.keys.waiting.pop_front()
         {
             self.taken += 1;
             if !except.contains(&key) {
-                self.is_busy(key.text().clone());
+                self.keys.note_taken(key.text().clone());
                 taken.push(key);
             }
         }
         taken
     }
 
-    fn is_busy(&mut self, key: Arc<str>) {
-        self.busy.insert(key, Instant::now());
-    }
-
     /// Returns how many keys to read for workers that take up to `limit` each.
     fn appetite(&self, limit: u32) -> u32 {
-        let wanted = f64::from(self.taken) * AHEAD.as_secs_f64() / self.read.elapsed().as_secs_f64().max(1e-6);
+        let wanted =
+            f64::from(self.taken) * KEYS_AHEAD.as_secs_f64() / self.keys.read.elapsed().as_secs_f64().max(1e-6);
         let wanted = if limit == 1 { wanted } else { wanted.max(f64::from(limit) * 2.0) };
-        let [.., most] = SIZES;
-        if self.met {
+        let [.., most] = KEYS_READ;
+        if self.keys.met_others {
             // The more keys there are, the less often the processes meet.
             return most;
         }
-        SIZES.into_iter().find(|size| f64::from(*size) >= wanted).unwrap_or(most)
+        KEYS_READ.into_iter().find(|size| f64::from(*size) >= wanted).unwrap_or(most)
     }
 
-    /// Keeps the keys that were read from `floor` on, without those that are known to be taken. If the claims use the
-    /// low-water mark, the keys are not `shuffled`: the mark would follow the later rows, and leave the earlier ones
-    /// below it.
+    /// Keeps the keys that were read from `floor` on, without those that are known to be taken.
     fn arrive(&mut self, keys: Vec<RowKey<K>>, floor: Option<Due>, shuffled: bool) {
-        if !self.is_read {
+        if !self.keys.is_read {
             return;
         }
-        self.busy.retain(|_, since| since.elapsed() < KEPT);
-        self.keys = keys.into_iter().filter(|key| !self.busy.contains_key(key.text())).collect();
-        self.floor = floor;
-        if std::mem::take(&mut self.met) && shuffled && !self.keys.is_empty() {
-            // Another process reads the same keys. From a random position on, the two meet now and then and not at
-            // every key.
-            let place = fastrand::usize(..self.keys.len());
-            self.keys.rotate_left(place);
-        }
-        (self.read, self.taken) = (Instant::now(), 0);
+        let free = keys.into_iter().filter(|key| !self.keys.was_taken(key.text())).collect();
+        self.keys.put(free, shuffled);
+        (self.floor, self.keys.read, self.taken) = (floor, Instant::now(), 0);
     }
 }
 
@@ -251,6 +206,7 @@ impl<K: Clone> State<K> {
 mod tests {
     use chrono::DateTime;
 
+    use super::super::prefetch::PREFETCHED_KEPT;
     use super::*;
 
     fn warm() -> PrefetchedKeys<u32> {
@@ -261,9 +217,9 @@ mod tests {
 
     fn read(ahead: &PrefetchedKeys<u32>, keys: impl IntoIterator<Item = u32>) {
         let mut state = ahead.state.lock();
-        state.is_read = true;
+        state.keys.is_read = true;
         state.arrive(self::keys(keys), None, true);
-        state.is_read = false;
+        state.keys.is_read = false;
     }
 
     fn keys(keys: impl IntoIterator<Item = u32>) -> Vec<RowKey<u32>> {
@@ -301,8 +257,8 @@ mod tests {
         read(&ahead, 2..=20);
         assert!(matches!(ahead.step(10, &except(&[]), false), Step::Lock(keys) if keys.len() == 10));
         assert!(matches!(ahead.step(10, &except(&[]), false), Step::Read(_)));
-        ahead.state.lock().is_read = false;
-        ahead.state.lock().read = Instant::now() - KEPT * 2;
+        ahead.state.lock().keys.is_read = false;
+        ahead.state.lock().keys.read = Instant::now() - PREFETCHED_KEPT * 2;
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
     }
 
@@ -310,12 +266,12 @@ mod tests {
     fn keys_that_were_read_from_a_mark_on_are_not_for_a_claim_that_probes_below_it() {
         let ahead = warm();
         let floor = Some(Due::from(DateTime::UNIX_EPOCH));
-        ahead.state.lock().is_read = true;
-        ahead.state.lock().met = true;
+        ahead.state.lock().keys.is_read = true;
+        ahead.state.lock().keys.met_others = true;
         ahead.state.lock().arrive(keys(2..=20), floor, false);
-        ahead.state.lock().is_read = false;
+        ahead.state.lock().keys.is_read = false;
         // They are in their order, although the workers met another process.
-        assert_eq!(ahead.state.lock().keys.front().map(|key| **key), Some(2));
+        assert_eq!(ahead.state.lock().keys.waiting.front().map(|key| **key), Some(2));
         assert!(matches!(ahead.step(1, &Scope::ALL, false), Step::Read(_)));
     }
 
@@ -325,6 +281,6 @@ mod tests {
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
         ahead.forget();
         ahead.state.lock().arrive(keys([2, 3]), None, true);
-        assert!(ahead.state.lock().keys.is_empty());
+        assert!(ahead.state.lock().keys.waiting.is_empty());
     }
 }

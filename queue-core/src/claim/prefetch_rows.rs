@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::prefetch::{
+    LONGEST_READING_OF_ROWS, PREFETCHED_KEPT, Prefetched, ROW_HITS_PER_MISS, ROW_MISSES, ROWS_AHEAD, ROWS_CROWDED,
+    ROWS_READ, ROWS_REFUSED, ROWS_WORTH,
+};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
@@ -22,57 +26,23 @@ use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope, literal};
 use crate::sync::{Mutex, at_end};
 
-/// How long rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind them for that
-/// long.
-const KEPT: Duration = Duration::from_millis(250);
-
-/// How many rows are read: as many as the workers take in [`AHEAD`].
-const SIZES: [u32; 2] = [16, 128];
-
-const AHEAD: Duration = Duration::from_millis(25);
-
-/// Rows are prefetched only if the workers take at least this many in that time.
-const WORTH: f64 = 2.0;
-
-/// The longest expected time of a read of the larger number: large rows are read in small numbers.
-const LONGEST_READING: Duration = Duration::from_millis(50);
-
-/// How many of the rows that were read lately may belong to others: this many, because the workers of this process
-/// claim some while they are read, and one for each [`HITS_PER_MISS`] that could be locked. If there are more, other
-/// processes claim the same rows, and nothing is prefetched for a while: each miss costs a round trip.
-const MISSES: u32 = 32;
-
-const HITS_PER_MISS: u32 = 4;
-
-const CROWDED: Duration = Duration::from_secs(1);
-
-/// How many rows are remembered as taken.
-const REMEMBERED: usize = 10_000;
-
-/// How long nothing is prefetched after an error. If a row cannot be read, the plain claim reports it later.
-const REFUSED: Duration = Duration::from_secs(60);
-
 /// The rows that a runner has prefetched.
 pub(crate) struct PrefetchedRows<K> {
     state: Mutex<State<K>>,
 }
 
 struct State<K> {
-    rows: VecDeque<ReadRow<K>>,
+    rows: Prefetched<ReadRow<K>>,
     appetite: Appetite,
-    is_read: bool,
     /// The number of rows left at which they are read again: as many as the workers take meanwhile.
     few: usize,
     /// Counts the events that make a read that is still running useless.
     age: u64,
-    read: Instant,
     contention: Contention,
     /// Until when nothing is prefetched.
     refused: Option<Instant>,
     /// The rows that are being processed, by the threads that process them.
     at_work: HashMap<ThreadId, Arc<str>>,
-    /// The rows that were taken lately, and when: a read may have begun before that.
-    taken: HashMap<Arc<str>, Instant>,
 }
 
 /// What is known of other processes at the same rows.
@@ -83,8 +53,6 @@ struct Contention {
     misses: u32,
     /// When a worker last claimed because it could not lock its row.
     gave_way: Option<Instant>,
-    /// Whether the workers have met another process since the last read.
-    met: bool,
 }
 
 /// A read: how many rows, when it began, and its age.
@@ -118,38 +86,35 @@ impl<K: Key> PrefetchedRows<K> {
     /// No rows yet. `at_once`: they are read ahead from the first message on, however slowly messages come.
     pub(crate) fn new(at_once: bool) -> Self {
         let state = State {
-            rows: VecDeque::new(),
+            rows: Prefetched::none(),
             appetite: Appetite { at_once, ..Appetite::default() },
-            is_read: false,
             few: 0,
             age: 0,
-            read: Instant::now(),
             contention: Contention::default(),
             refused: None,
             at_work: HashMap::new(),
-            taken: HashMap::new(),
         };
         PrefetchedRows { state: Mutex::new(state) }
     }
 
     /// Notes that a worker is about to process a row.
-    pub(crate) fn begins(&self, key: &RowKey<K>) {
+    pub(crate) fn note_begin(&self, key: &RowKey<K>) {
         let mut state = self.state.lock();
         let text = key.text().clone();
         // The plain claim may have found a prefetched row.
-        state.rows.retain(|row| row.key != text);
+        state.rows.waiting.retain(|row| row.key != text);
         state.end_work();
         state.at_work.insert(thread::current().id(), text);
-        state.appetite.takes(Instant::now());
+        state.appetite.note_taken(Instant::now());
     }
 
     /// Notes that the worker has ended its turn, whatever the result for its row.
-    pub(crate) fn ends(&self) {
+    pub(crate) fn note_end(&self) {
         self.state.lock().end_work();
     }
 
     /// Notes that a row is no longer being processed, although its handler has not returned.
-    pub(crate) fn is_given_up(&self, key: &RowKey<K>) {
+    pub(crate) fn give_up(&self, key: &RowKey<K>) {
         let text = key.text().clone();
         self.state.lock().at_work.retain(|_, row| *row != text);
     }
@@ -162,7 +127,7 @@ impl<K: Key> PrefetchedRows<K> {
         scope: Scope<'_, K>,
     ) -> QueryResult<()> {
         let Some((number, age)) = self.state.lock().wanted() else { return Ok(()) };
-        let _reading = at_end(|| self.state.lock().is_read = false);
+        let _reading = at_end(|| self.state.lock().rows.is_read = false);
         let begun = Instant::now();
         match queue.prefetch_rows(connection, number, scope.floor()) {
             Ok(rows) => {
@@ -171,7 +136,7 @@ impl<K: Key> PrefetchedRows<K> {
                 Ok(())
             }
             Err(error) => {
-                self.state.lock().refused = begun.checked_add(REFUSED);
+                self.state.lock().refused = begun.checked_add(ROWS_REFUSED);
                 // Only the database's own errors end the transaction.
                 if matches!(error, DieselError::DeserializationError(_)) { Ok(()) } else { Err(error) }
             }
@@ -181,40 +146,41 @@ impl<K: Key> PrefetchedRows<K> {
     /// Takes the next row, but none of those that are left alone.
     pub(crate) fn take(&self, except: &[RowKey<K>]) -> Option<ReadRow<K>> {
         let mut state = self.state.lock();
-        if state.read.elapsed() > KEPT {
-            state.rows.clear();
+        if !state.rows.are_fresh() {
+            state.rows.waiting.clear();
         }
         loop {
-            let row = state.rows.pop_front()?;
+            let row = state.rows.waiting.pop_front()?;
             if !except.iter().any(|key| *key.text() == row.key) {
-                state.remember(row.key.clone());
+                state.rows.note_taken(row.key.clone());
                 return Some(row);
             }
         }
     }
 
     /// Notes whether a row that was taken could be locked.
-    pub(crate) fn answered(&self, is_locked: bool) {
+    pub(crate) fn note_answer(&self, is_locked: bool) {
         let mut state = self.state.lock();
         if is_locked {
             state.contention.hits += 1;
             return;
         }
         state.contention.misses += 1;
-        state.contention.met = true;
-        if state.contention.misses >= MISSES && state.contention.misses * HITS_PER_MISS > state.contention.hits {
-            state.rows.clear();
+        state.rows.met_others = true;
+        if state.contention.misses >= ROW_MISSES && state.contention.misses * ROW_HITS_PER_MISS > state.contention.hits
+        {
+            state.rows.waiting.clear();
             (state.contention.hits, state.contention.misses) = (0, 0);
-            state.refused = Instant::now().checked_add(CROWDED);
+            state.refused = Instant::now().checked_add(ROWS_CROWDED);
         }
     }
 
-    /// Tells whether a worker that could not lock its row should claim: the row may be one that changes all the time,
-    /// and the claim finds it when it is free. Not every time, because the claim takes the rows that the other workers
-    /// have prefetched.
-    pub(crate) fn gives_way(&self) -> bool {
+    /// Lets a worker that could not lock its row claim, if it returns `true`: the row may be one that changes all the
+    /// time, and the claim finds it when it is free. Not every time, because the claim takes the rows that the other
+    /// workers have prefetched.
+    pub(crate) fn try_give_way(&self) -> bool {
         let mut state = self.state.lock();
-        let gives_way = state.contention.gave_way.is_none_or(|last| last.elapsed() >= KEPT);
+        let gives_way = state.contention.gave_way.is_none_or(|last| last.elapsed() >= PREFETCHED_KEPT);
         if gives_way {
             state.contention.gave_way = Some(Instant::now());
         }
@@ -225,69 +191,54 @@ impl<K: Key> PrefetchedRows<K> {
     pub(crate) fn forget(&self) {
         let mut state = self.state.lock();
         state.age += 1;
-        state.rows.clear();
+        state.rows.waiting.clear();
     }
 }
 
 impl<K: Key> State<K> {
     /// Returns how many rows to read now, if any, and the age of the read.
     fn wanted(&mut self) -> Option<(u32, u64)> {
-        let is_enough = self.rows.len() > self.few && self.read.elapsed() <= KEPT;
-        if self.is_read || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
+        let is_enough = self.rows.waiting.len() > self.few && self.rows.are_fresh();
+        if self.rows.is_read || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        let number = self.appetite.number(self.at_work.len(), self.contention.met)?;
-        (self.is_read, self.few) = (true, number as usize / 4);
+        let number = self.appetite.number(self.at_work.len(), self.rows.met_others)?;
+        (self.rows.is_read, self.few) = (true, number as usize / 4);
         Some((number, self.age))
     }
 
-    /// Keeps the rows that were read, without those that are known to be taken. If the claims use the low-water mark,
-    /// the rows are not `shuffled`: the mark would follow the later rows, and leave the earlier ones below it.
+    /// Keeps the rows that were read, without those that are known to be taken.
     fn arrive(&mut self, rows: Vec<(PanicSafeDrop<Claimed<K>>, RowVersion)>, read: Read, shuffled: bool) {
         let now = Instant::now();
-        let all = rows.len();
-        self.appetite.has_read(all, now.saturating_duration_since(read.begun));
-        (self.read, self.contention.hits, self.contention.misses) =
+        self.appetite.note_read(rows.len(), now.saturating_duration_since(read.begun));
+        (self.rows.read, self.contention.hits, self.contention.misses) =
             (read.begun, self.contention.hits / 2, self.contention.misses / 2);
-        self.taken.retain(|_, since| since.elapsed() < KEPT);
         if read.age != self.age {
             return;
         }
-        self.rows.clear();
+        let mut free = VecDeque::new();
         for (row, version) in rows {
             let key = row.key.text().clone();
-            if self.taken.contains_key(&key) || self.at_work.values().any(|other| *other == key) {
+            if self.rows.was_taken(&key) || self.at_work.values().any(|other| *other == key) {
                 continue;
             }
             // It ends before a row that no SQL text can lock: the plain claim takes that one, when no other row is left.
             let Some(literal) = literal(&row.key) else { break };
             let lock = format!("{literal}, {}", version.literals());
-            self.rows.push_back(ReadRow { row, key, lock });
+            free.push_back(ReadRow { row, key, lock });
         }
-        if self.rows.len() * 4 < read.number as usize && !self.appetite.at_once {
+        if free.len() * 4 < read.number as usize && !self.appetite.at_once {
             // The workers are as quick as the application enqueues: the next read would bring as few.
-            self.refused = now.checked_add(AHEAD);
+            self.refused = now.checked_add(ROWS_AHEAD);
         }
-        if std::mem::take(&mut self.contention.met) && shuffled && !self.rows.is_empty() {
-            // Another process reads the same rows. From a random position on, the two meet now and then and not at
-            // every row.
-            let place = fastrand::usize(..self.rows.len());
-            self.rows.rotate_left(place);
-        }
+        self.rows.put(free, shuffled);
     }
 
     /// Notes that the calling worker no longer processes its row.
     fn end_work(&mut self) {
         if let Some(key) = self.at_work.remove(&thread::current().id()) {
-            self.remember(key);
+            self.rows.note_taken(key);
         }
-    }
-
-    fn remember(&mut self, key: Arc<str>) {
-        if self.taken.len() >= REMEMBERED {
-            self.taken.clear();
-        }
-        self.taken.insert(key, Instant::now());
     }
 }
 
@@ -295,19 +246,19 @@ impl Appetite {
     /// Returns how many rows to read, if any, when `at_work` rows are being processed. More if the workers have `met`
     /// another process: the more rows there are, the less often the two meet.
     fn number(&self, at_work: usize, met: bool) -> Option<u32> {
-        let wanted = self.pace.map_or(0.0, |pace| AHEAD.as_secs_f64() / pace.as_secs_f64().max(1e-6));
-        if wanted < WORTH && !self.at_once {
+        let wanted = self.pace.map_or(0.0, |pace| ROWS_AHEAD.as_secs_f64() / pace.as_secs_f64().max(1e-6));
+        if wanted < ROWS_WORTH && !self.at_once {
             return None;
         }
-        let [small, large] = SIZES;
-        let is_quick = self.took.is_some_and(|took| took * large <= LONGEST_READING);
+        let [small, large] = ROWS_READ;
+        let is_quick = self.took.is_some_and(|took| took * large <= LONGEST_READING_OF_ROWS);
         // The rows that are being processed are read too.
         let is_large = wanted > f64::from(small) || at_work > small as usize / 2 || met;
         Some(if is_large && is_quick { large } else { small })
     }
 
     /// Notes that a message is taken. The pace follows quick messages at once, and slow ones soon.
-    fn takes(&mut self, now: Instant) {
+    fn note_taken(&mut self, now: Instant) {
         if let Some(last) = self.last_taken.replace(now) {
             let gap = now.saturating_duration_since(last);
             self.pace = Some(self.pace.map_or(gap, |pace| (pace.min(gap * 4) + gap) / 2));
@@ -316,7 +267,7 @@ impl Appetite {
 
     /// Notes that a read of `rows` rows took this long. A read may be slow because the machine is busy, but it is never
     /// quick by chance.
-    fn has_read(&mut self, rows: usize, took: Duration) {
+    fn note_read(&mut self, rows: usize, took: Duration) {
         let took = took / u32::try_from(rows).unwrap_or(u32::MAX).max(1);
         self.took = Some(self.took.map_or(took, |usual| took.min(usual + usual / 8)));
     }
@@ -353,10 +304,10 @@ mod tests {
     fn at_pace(pauses: &[Duration]) -> Appetite {
         let mut appetite = Appetite::default();
         let mut now = Instant::now();
-        appetite.takes(now);
+        appetite.note_taken(now);
         for pause in pauses {
             now += *pause;
-            appetite.takes(now);
+            appetite.note_taken(now);
         }
         appetite
     }
@@ -377,18 +328,18 @@ mod tests {
     fn many_rows_are_read_for_quick_workers_and_for_many_but_few_if_they_are_large() {
         let mut quick = at_pace(&[MILLISECOND; 10]);
         assert_eq!(quick.number(16, true), Some(16), "nobody knows yet how large they are");
-        quick.has_read(16, MILLISECOND * 160);
+        quick.note_read(16, MILLISECOND * 160);
         assert_eq!(quick.number(16, true), Some(16));
-        quick.has_read(16, MILLISECOND);
+        quick.note_read(16, MILLISECOND);
         assert_eq!(quick.number(0, false), Some(128));
         let mut slower = at_pace(&[MILLISECOND * 5; 10]);
-        slower.has_read(16, MILLISECOND);
+        slower.note_read(16, MILLISECOND);
         assert_eq!(
             (slower.number(0, false), slower.number(9, false), slower.number(0, true)),
             (Some(16), Some(128), Some(128))
         );
         // The machine was busy.
-        quick.has_read(16, MILLISECOND * 160);
+        quick.note_read(16, MILLISECOND * 160);
         assert_eq!(quick.number(0, false), Some(128));
     }
 }

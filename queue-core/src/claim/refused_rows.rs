@@ -104,10 +104,11 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
     fn survey(&self, connection: &mut C, stages: Option<&[&'static str]>, number: u32) -> QueryResult<()> {
         let begun = Instant::now();
         let present = self.queue.present(connection)?;
-        let scope = Scope::<K> { stages, ..Scope::ALL };
-        let keys = if scope.due_time_alone_decides(self.queue.sql.options) && self.queue.sql.options.stages.is_none() {
+        let options = self.queue.sql.options;
+        let keys = if options.due_time_alone_decides() && options.stages.is_none() {
             self.queue.due_keys(connection, number, None)?
         } else {
+            let scope = Scope::<K> { stages, ..Scope::ALL };
             let claim = self.queue.claim_of(scope, number).locked(false);
             let rows: Vec<ClaimedRow<K>> = (self.queue.load_claimed)(connection, &claim)?;
             rows.into_iter().map(|row| self.queue.claimed_key(row)).collect()

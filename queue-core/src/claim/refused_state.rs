@@ -10,42 +10,42 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use crate::entity::jittered;
 use crate::row::{Instant as Due, RowKey};
 
-/// How long a row is left alone after its first refusal. Each further refusal multiplies it by [`GROWTH`].
-const FIRST: Duration = Duration::from_secs(10);
+/// How long a row is left alone after its first refusal. Each further refusal multiplies it by [`REFUSAL_PAUSE_GROWTH`].
+const FIRST_REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
-const GROWTH: u32 = 4;
+const REFUSAL_PAUSE_GROWTH: u32 = 4;
 
-const LONGEST: Duration = Duration::from_secs(3600);
+const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(3600);
 
 /// A try of a refused row, or a survey, is followed by a pause that is this many times as long: both together take a
 /// tenth of one worker's time at most.
-const SHARE: u32 = 20;
+const PAUSE_PER_TRY: u32 = 20;
 
 /// The shortest time between surveys while no row is known to be below the floor.
 const SURVEY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many rows a claim passes over by their keys.
-const EXCEPTED: usize = 50;
+const ROWS_EXCEPTED: usize = 50;
 
 /// How many rows a survey reads beyond the refused ones.
-const SURVEYED: usize = 1000;
+const ROWS_SURVEYED: usize = 1000;
 
 /// Up to this many rows among the refused ones are claimed by their keys rather than along the index.
-const FEW: usize = 100;
+const FEW_ROWS_LEFT: usize = 100;
 
 /// How much earlier than a survey its floor is: a row is committed a little later than its due time.
-const LATE: TimeDelta = TimeDelta::seconds(1);
+const COMMIT_DELAY: TimeDelta = TimeDelta::seconds(1);
 
 /// For how long an idle worker tries the rows of a survey without a pause.
-const FREE: Duration = Duration::from_millis(100);
+const FREE_TRIES: Duration = Duration::from_millis(100);
 
 /// How far a claim leaps ahead if it meets a refused row behind the floor. Each further refused row doubles it.
-const LEAP: TimeDelta = TimeDelta::seconds(1);
+const FIRST_LEAP: TimeDelta = TimeDelta::seconds(1);
 
 const LONGEST_LEAP: TimeDelta = TimeDelta::days(36_500);
 
 /// How many rows are remembered. Rows beyond that number are tried again and again.
-const REMEMBERED: usize = 1_000_000;
+const REFUSED_ROWS_REMEMBERED: usize = 1_000_000;
 
 /// The text of a key.
 type KeyText = Arc<str>;
@@ -154,7 +154,8 @@ pub(super) enum Turns {
 
 /// Returns how long a row is left alone that was refused `times` times before.
 pub(super) fn pause_after(times: u32) -> Duration {
-    let pause = FIRST.saturating_mul(GROWTH.saturating_pow(times)).min(LONGEST);
+    let pause =
+        FIRST_REFUSAL_PAUSE.saturating_mul(REFUSAL_PAUSE_GROWTH.saturating_pow(times)).min(LONGEST_REFUSAL_PAUSE);
     jittered(pause, 0.1, fastrand::f64())
 }
 
@@ -166,7 +167,13 @@ impl<K: Clone> RefusedState<K> {
             by_due_time: BTreeSet::new(),
             retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
             found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), next: now, free_until: now },
-            start: ClaimStart { floor: None, leap: LEAP, only_found: false, excepted: Vec::new(), has_moved: false },
+            start: ClaimStart {
+                floor: None,
+                leap: FIRST_LEAP,
+                only_found: false,
+                excepted: Vec::new(),
+                has_moved: false,
+            },
             survey: Survey { is_running: false, next: now, present: None, is_all_refused: false },
         }
     }
@@ -174,10 +181,10 @@ impl<K: Clone> RefusedState<K> {
     pub(super) fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, times: u32, now: Instant) -> Refusal {
         let text = key.text().clone();
         self.retries.end(&text, now);
-        self.found.is_refused(&text, now);
+        self.found.note_refused(&text, now);
         let before = self.rows.remove(&text);
         let is_first = before.is_none();
-        if is_first && self.rows.len() >= REMEMBERED {
+        if is_first && self.rows.len() >= REFUSED_ROWS_REMEMBERED {
             return Refusal { is_first, is_left_alone: false };
         }
         let times = before.as_ref().map_or(0, |row| row.times).max(times);
@@ -193,7 +200,7 @@ impl<K: Clone> RefusedState<K> {
             (Some(due), Some(_)) if self.turns == Turns::ByDueTime => self.leap_from(due, now),
             _ => {
                 self.start.excepted.push(key.clone());
-                if self.start.excepted.len() > EXCEPTED {
+                if self.start.excepted.len() > ROWS_EXCEPTED {
                     self.raise_floor(now);
                 }
             }
@@ -225,12 +232,12 @@ impl<K: Clone> RefusedState<K> {
     /// Makes claims begin at a floor, unless too many refused rows are there.
     fn put_floor(&mut self, floor: Option<Due>) {
         let from = floor.map_or(Bound::Unbounded, |floor| Bound::Included((floor, KeyText::from(""))));
-        let behind = self.by_due_time.range((from, Bound::Unbounded)).take(EXCEPTED + 1);
+        let behind = self.by_due_time.range((from, Bound::Unbounded)).take(ROWS_EXCEPTED + 1);
         let mut excepted: Vec<_> = behind.filter_map(|(_, text)| Some(self.rows.get(text)?.key.clone())).collect();
         // A row whose due time cannot be read may be on either side of the floor.
         if self.by_due_time.len() < self.rows.len() {
             let timeless = self.rows.values().filter(|row| row.due.is_none());
-            excepted.extend(timeless.take(EXCEPTED + 1).map(|row| row.key.clone()));
+            excepted.extend(timeless.take(ROWS_EXCEPTED + 1).map(|row| row.key.clone()));
         }
         self.start.put(floor, excepted);
     }
@@ -238,7 +245,7 @@ impl<K: Clone> RefusedState<K> {
     pub(super) fn end(&mut self, text: &KeyText) {
         self.found.tried.remove(text);
         let Some(row) = self.rows.remove(text) else {
-            self.start.leap = (self.start.leap / 2).max(LEAP);
+            self.start.leap = (self.start.leap / 2).max(FIRST_LEAP);
             return;
         };
         self.forget_times(text, &row);
@@ -260,7 +267,7 @@ impl<K: Clone> RefusedState<K> {
 
     pub(super) fn next_step(&mut self, limit: u32, now: Instant) -> Step<K> {
         if self.turns == Turns::OneByOne {
-            let waiting = self.rows.values().filter(|row| row.until > now).take(EXCEPTED);
+            let waiting = self.rows.values().filter(|row| row.until > now).take(ROWS_EXCEPTED);
             let except = waiting.map(|row| row.key.clone()).collect();
             return Step::Claim(Lookout::From { floor: None, except, is_new: false });
         }
@@ -281,7 +288,7 @@ impl<K: Clone> RefusedState<K> {
     /// there are any.
     pub(super) fn release_found(&mut self, now: Instant) -> bool {
         let is_waiting = now < self.found.next && !self.found.waiting.is_empty();
-        (self.found.next, self.found.free_until) = (self.found.next.min(now), now + FREE);
+        (self.found.next, self.found.free_until) = (self.found.next.min(now), now + FREE_TRIES);
         is_waiting
     }
 
@@ -289,7 +296,7 @@ impl<K: Clone> RefusedState<K> {
     fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
         let text = self.retries.take(now)?;
         let row = self.rows.get_mut(&text)?;
-        row.until = now + FIRST;
+        row.until = now + FIRST_REFUSAL_PAUSE;
         self.retries.by_time.insert((row.until, text.clone()));
         self.retries.running = Some((text, now));
         Some(row.key.clone())
@@ -303,7 +310,7 @@ impl<K: Clone> RefusedState<K> {
         }
         self.survey.is_running = true;
         // Each number of keys is a statement of its own.
-        u32::try_from((self.rows.len() + SURVEYED).next_power_of_two()).ok()
+        u32::try_from((self.rows.len() + ROWS_SURVEYED).next_power_of_two()).ok()
     }
 
     /// Takes the keys that a survey has read.
@@ -317,12 +324,12 @@ impl<K: Clone> RefusedState<K> {
         let refused_rows = is_refused.len() - sound_rows;
         self.survey.is_all_refused = is_complete && sound_rows == 0;
         let now = Instant::now();
-        self.survey.next = now + (now.saturating_duration_since(begun) * SHARE).max(SURVEY_INTERVAL);
+        self.survey.next = now + (now.saturating_duration_since(begun) * PAUSE_PER_TRY).max(SURVEY_INTERVAL);
         let last = self.by_due_time.last().map(|(due, _)| *due);
         let by_due_time = self.turns == Turns::ByDueTime;
         // All due rows below the floor are known, if they are few.
-        let are_few = is_complete && sound_rows <= FEW;
-        let floor = if are_few { present.checked_sub_signed(LATE).map(Due::from) } else { last };
+        let are_few = is_complete && sound_rows <= FEW_ROWS_LEFT;
+        let floor = if are_few { present.checked_sub_signed(COMMIT_DELAY).map(Due::from) } else { last };
         self.put_floor(floor.filter(|_| by_due_time));
         // A refused row that was not read is due later than all of these.
         let is_beyond = refused_rows < self.rows.len();
@@ -331,7 +338,7 @@ impl<K: Clone> RefusedState<K> {
         self.found.waiting = keys.filter(|(_, is_refused)| !is_refused).map(|(key, _)| key).collect();
         if by_due_time && self.start.only_found && !is_complete {
             // The next survey reads the rest as soon as these are processed.
-            self.survey.next = now + now.saturating_duration_since(begun) * SHARE;
+            self.survey.next = now + now.saturating_duration_since(begun) * PAUSE_PER_TRY;
         }
     }
 
@@ -354,14 +361,14 @@ impl Retries {
     /// proportion to the time of this one.
     fn end(&mut self, text: &KeyText, now: Instant) {
         if let Some((_, since)) = self.running.take_if(|(retried, _)| retried == text) {
-            self.next = now + now.saturating_duration_since(since) * SHARE;
+            self.next = now + now.saturating_duration_since(since) * PAUSE_PER_TRY;
         }
     }
 
     /// Takes the row whose pause is over, if one may be tried again now.
     fn take(&mut self, now: Instant) -> Option<KeyText> {
         // A worker that took it may have been interrupted without saying so.
-        self.running.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST);
+        self.running.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST_REFUSAL_PAUSE);
         if self.running.is_some() || now < self.next || self.by_time.first()?.0 > now {
             return None;
         }
@@ -372,11 +379,11 @@ impl Retries {
 impl<K> FoundRows<K> {
     /// Notes that the row is refused. If it was one of these, the next one waits, in proportion to the time of this
     /// try.
-    fn is_refused(&mut self, text: &KeyText, now: Instant) {
+    fn note_refused(&mut self, text: &KeyText, now: Instant) {
         if let Some(since) = self.tried.remove(text)
             && now >= self.free_until
         {
-            self.next = now + now.saturating_duration_since(since) * SHARE;
+            self.next = now + now.saturating_duration_since(since) * PAUSE_PER_TRY;
         }
     }
 
@@ -404,7 +411,7 @@ impl<K: Clone> ClaimStart<K> {
 
     /// Makes claims begin at a floor, and pass over these refused rows behind it, unless they are too many.
     fn put(&mut self, floor: Option<Due>, excepted: Vec<RowKey<K>>) {
-        self.only_found = excepted.len() > EXCEPTED;
+        self.only_found = excepted.len() > ROWS_EXCEPTED;
         self.has_moved = true;
         (self.floor, self.excepted) = if self.only_found { (None, Vec::new()) } else { (floor, excepted) };
     }
@@ -427,7 +434,7 @@ impl Survey {
     fn present_at(&self, now: Instant) -> Option<DateTime<Utc>> {
         let (present, at) = self.present?;
         let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
-        present.checked_add_signed(since - LATE)
+        present.checked_add_signed(since - COMMIT_DELAY)
     }
 }
 

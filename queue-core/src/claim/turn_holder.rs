@@ -12,10 +12,10 @@ use crate::statement::ErasedQueue;
 use crate::sync::Mutex;
 
 /// The time between two looks: a worker holds the lock for a moment without a row of its own.
-const PERIOD: Duration = Duration::from_secs(5);
+const TURN_HOLDER_LOOK: Duration = Duration::from_secs(5);
 
 /// The time between two lines in the log.
-const TOLD: Duration = Duration::from_secs(60);
+const TURN_HOLDER_WARNING: Duration = Duration::from_secs(60);
 
 /// The session that holds the lock of one queue, as far as it is known.
 pub(crate) struct TurnHolder<K: Key, C: QueueConnection> {
@@ -31,7 +31,7 @@ struct State {
 
 impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
     pub(crate) fn new(queue: &'static ErasedQueue<K, C>) -> Self {
-        TurnHolder { queue, state: Mutex::new(State { next_look: Instant::now() + PERIOD, seen: None }) }
+        TurnHolder { queue, state: Mutex::new(State { next_look: Instant::now() + TURN_HOLDER_LOOK, seen: None }) }
     }
 
     /// Looks up the session that holds the lock of a queue whose first row is due, and logs a warning if that session
@@ -43,7 +43,7 @@ impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
             if !self.queue.sql.options.exclusive || now < state.next_look {
                 return Ok(());
             }
-            state.next_look = now + PERIOD;
+            state.next_look = now + TURN_HOLDER_LOOK;
         }
         let found = self.idle_holder(connection, stages)?;
         let mut state = self.state.lock();
@@ -53,7 +53,7 @@ impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
                 "no message is processed: the lock of this exclusive queue is held by {session}, which processes none \
                  of its rows"
             );
-            state.next_look = now + TOLD;
+            state.next_look = now + TURN_HOLDER_WARNING;
         }
         state.seen = found;
         Ok(())

@@ -108,7 +108,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             // A group that was closed early has given some of its rows back.
             let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
             claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
-                kept_rows.is_written(*row);
+                kept_rows.record_written(*row);
             });
         }
         let transaction_is_over = match &end {

@@ -128,7 +128,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         settled: impl IntoIterator<Item = Option<Settlement>>,
     ) {
         for (row, settled) in rows.iter().zip(settled) {
-            self.runner.served.due_rows.is_written(&row.key);
+            self.runner.served.due_rows.record_written(&row.key);
             if settled.is_some() {
                 self.runner.served.rules.teller.settled(&row.key, &row.new, &row.watch);
             } else {

@@ -18,7 +18,7 @@ use crate::entity::{Entity, Key};
 use crate::error::Error;
 use crate::handler::{Background, Failure, Lease, LeaseHandler};
 use crate::row::{QueueState, Settlement, idempotency_key};
-use crate::statement::{ErasedQueue, QueueOn, Scope};
+use crate::statement::{ErasedQueue, QueueOn};
 use crate::sync::{ErasedEntity, Mutex, opened};
 
 /// A leased row, for the thread that records that its handler is late.
@@ -79,8 +79,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Tells whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
-        let scope = Scope { stages: self.served.due_rows.stages(), ..Scope::ALL };
-        !self.way.is_in_steps() && self.way.skips_locked_rows() && self.served.queue.is_leased_at_once(scope)
+        !self.way.is_in_steps() && self.way.skips_locked_rows() && self.served.queue.leases_at_once()
     }
 
     /// Tells whether the queue limits how many rows are processed at a time.
@@ -134,7 +133,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         };
         held.clock.begin(self.time_to_call());
         if let Some(claimed) = held.claimed_as {
-            self.served.due_rows.kept_rows.is_written(claimed);
+            self.served.due_rows.kept_rows.record_written(claimed);
         }
         lease
     }

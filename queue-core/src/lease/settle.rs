@@ -94,7 +94,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match ended {
             Ok(turn) => {
                 if matches!(turn, Turn::Settled(_)) {
-                    self.served.due_rows.is_written(&held.key);
+                    self.served.due_rows.record_written(&held.key);
                 }
                 turn
             }

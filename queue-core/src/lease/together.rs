@@ -112,7 +112,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Notes that a row's new state is committed.
     fn note_settled(&self, row: &WatchedRow<K>, settled: Settlement) -> Turn {
         let _span = self.span(row).entered();
-        self.served.due_rows.is_written(&row.key);
+        self.served.due_rows.record_written(&row.key);
         self.leased_rows.remove(&row.held);
         tracing::debug!(outcome = ?settled, "settled");
         Turn::Settled(settled)

@@ -228,6 +228,11 @@ impl Options {
         self.lanes.is_some() || self.at_most.is_some()
     }
 
+    /// Tells whether the due time alone decides which row is next.
+    pub(crate) const fn due_time_alone_decides(&self) -> bool {
+        self.order.is_none() && !self.conditional && !self.exclusive && !self.is_scheduled()
+    }
+
     /// Tells whether a success writes only the five columns and does nothing else to its row.
     pub(crate) const fn ends_plainly(&self) -> bool {
         !self.needs_details()

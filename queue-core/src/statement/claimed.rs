@@ -8,7 +8,7 @@ use super::key_text::occasion_of;
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Claimable, Scope};
 use super::writer::statement;
-use crate::backend::{Captured, LockSql, QueueBackend, QueueConnection, Statement, TextSql, execute, load};
+use crate::backend::{Captured, QueueBackend, QueueConnection, Statement, TextSql, execute, load};
 use crate::entity::{Key, KeyedRow, QueueSql};
 use crate::row::{Details, DetailsRow, DetailsType, Fence, Instant, Options, QueueState, RowKey};
 use crate::sync::ErasedEntity;
@@ -131,12 +131,6 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         self.claimed_within(connection, scope, rows)
     }
 
-    /// Tells whether the rows of this scope are claimed by keys that were read before. This is so if the due time alone
-    /// decides which row is next, and a claim along the index would keep others from settling their rows.
-    pub fn is_claimed_by_key(&self, scope: Scope<'_, K>) -> bool {
-        C::Backend::PREFETCHES_KEYS && scope.due_time_alone_decides(self.sql.options)
-    }
-
     /// Runs the claim without reading its result. It fails if the entity's columns or the right to lock are missing.
     pub fn try_claim(&self, connection: &mut C) -> QueryResult<()> {
         // In a lane no row may overtake one that this try holds for a moment.
@@ -156,8 +150,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         if let Some(claim_floor) = scope.claim_floor {
             // In no order: a claim by keys returns the rows in any order.
             let due = || rows.iter().filter_map(|row| Some(row.4.read()?.0?.time));
-            claim_floor.is_answered();
-            claim_floor.has_claimed(due().min(), due().max());
+            claim_floor.note_answer();
+            claim_floor.note_claim(due().min(), due().max());
         }
         self.with_details(connection, rows)
     }

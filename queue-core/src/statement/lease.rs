@@ -207,12 +207,10 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         Ok(LeasedAtOnce { rows, undecodable })
     }
 
-    /// Tells whether the rows of this scope are leased by one statement: only if the due time alone decides which row
-    /// is next, and an attempt needs no more of a row than a claim reads.
-    pub fn is_leased_at_once(&self, scope: Scope<'_, K>) -> bool {
-        C::Backend::LEASES_AT_ONCE
-            && !self.sql.options.needs_details()
-            && scope.due_time_alone_decides(self.sql.options)
+    /// Tells whether rows are leased by one statement: only if the due time alone decides which row is next, and an
+    /// attempt needs no more of a row than a claim reads.
+    pub fn leases_at_once(&self) -> bool {
+        C::Backend::LEASES_AT_ONCE && !self.sql.options.needs_details() && self.sql.options.due_time_alone_decides()
     }
 
     /// Reads the database's current time.

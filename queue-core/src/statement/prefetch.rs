@@ -10,7 +10,7 @@ use super::claimed::Claimed;
 use super::condition::push_claimable;
 use super::finish::{ends_at_once, finish, lock_leased, text_of};
 use super::queue::{ClaimedRow, ErasedQueue};
-use super::walk::{Scope, Walk};
+use super::walk::Walk;
 use super::writer::statement;
 use crate::backend::{LockSql, PreparedTexts, QueueBackend, QueueConnection, RoundTrips, Statement};
 use crate::entity::{Key, QueueSql};
@@ -80,13 +80,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         Ok(rows.into_iter().filter_map(versioned).collect())
     }
 
-    /// Tells whether whole rows of this scope are prefetched: only if the due time alone decides which row is next.
-    pub fn prefetches_rows(&self, scope: Scope<'_, K>) -> bool {
+    /// Tells whether whole rows are prefetched: only if the due time alone decides which row is next.
+    pub fn prefetches_rows(&self) -> bool {
         C::Backend::ROW_VERSION.is_some()
             && self.sql.options.stages.is_none()
             && !self.sql.options.needs_details()
             && self.is_its_row
-            && scope.due_time_alone_decides(self.sql.options)
+            && self.sql.options.due_time_alone_decides()
     }
 }
 
@@ -105,7 +105,7 @@ impl<K: Key, C: QueueConnection> PreparedTexts<C> for ErasedQueue<K, C> {
     }
 
     fn lock(&self) -> QueryResult<Option<String>> {
-        let is_read = self.prefetches_rows(Scope::ALL) && ends_at_once::<K, C>(self.sql.options);
+        let is_read = self.prefetches_rows() && ends_at_once::<K, C>(self.sql.options);
         is_read.then(|| text_of::<C>(&lock_version(self.sql))).transpose()
     }
 

@@ -22,10 +22,10 @@ pub trait ClaimFloor: std::fmt::Debug {
     fn keeps_to_mark(&self) -> bool;
 
     /// Notes that the database has answered the claim.
-    fn is_answered(&self);
+    fn note_answer(&self);
 
     /// Notes that rows were claimed, with the due times of the earliest and the latest.
-    fn has_claimed(&self, first: Option<Instant>, last: Option<Instant>);
+    fn note_claim(&self, first: Option<Instant>, last: Option<Instant>);
 }
 
 /// Which of the due rows a worker claims: none with these keys, or only those with these, only those in these stages,
@@ -54,29 +54,6 @@ impl<K> Scope<'_, K> {
     /// Tells whether claims begin at the mark, even if this one begins below it.
     pub(crate) fn keeps_to_mark(&self) -> bool {
         self.claim_floor.is_some_and(|claim_floor| claim_floor.keeps_to_mark())
-    }
-
-    /// Tells whether the one statement that is prepared once and for all always finds the next row.
-    pub(crate) fn is_plain<DB: QueueBackend>(&self, options: &Options) -> bool {
-        let Options { order, exclusive, .. } = *options;
-        !exclusive
-            && !options.is_scheduled()
-            && order.is_none_or(|order| order.age.is_none())
-            && !self.locks_what_it_passes::<DB>(options)
-    }
-
-    /// Tells whether the due time alone decides which row is next.
-    pub(crate) fn due_time_alone_decides(&self, options: &Options) -> bool {
-        let Options { order, conditional, exclusive, .. } = *options;
-        let is_plain = order.is_none() && !conditional && !exclusive && !options.is_scheduled();
-        is_plain && self.stages.is_none() && self.only.is_none()
-    }
-
-    /// Tells whether a claim may pass rows that it does not take, and would keep their locks.
-    pub(crate) fn locks_what_it_passes<DB: QueueBackend>(&self, options: &Options) -> bool {
-        let Options { order, conditional, .. } = *options;
-        let may_pass = conditional || order.is_some() || self.stages.is_some();
-        DB::LOCKS_WHAT_IT_PASSES && may_pass
     }
 }
 

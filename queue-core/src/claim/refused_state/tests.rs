@@ -54,7 +54,7 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     }
     // A sound row behind the floor.
     state.end(&KeyText::from("70"));
-    assert_eq!(state.start.leap, LEAP * 8);
+    assert_eq!(state.start.leap, FIRST_LEAP * 8);
     assert!(!state.survey.is_all_refused);
     // The survey finds the rows that were leapt over.
     state.arrive(rows(0..1024), 1024, at(20_000), now);
@@ -62,8 +62,8 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
     let took = Duration::from_millis(10);
     state.refuse(&row(53), Some(at(53)), 0, now + took);
-    assert!(matches!(lookout(&mut state, now + took * SHARE), Some(Lookout::From { .. })));
-    let later = now + took * (SHARE + 1);
+    assert!(matches!(lookout(&mut state, now + took * PAUSE_PER_TRY), Some(Lookout::From { .. })));
+    let later = now + took * (PAUSE_PER_TRY + 1);
     assert_eq!(lookout(&mut state, later), Some(Lookout::Only(rows([55]))));
     state.refuse(&row(55), Some(at(55)), 0, later + took);
     assert!(state.release_found(later + took), "nothing else is due");
@@ -112,15 +112,18 @@ fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
     let now = Instant::now();
     let mut state = state([1, 2], now);
     state.arrive(rows([1, 2]), 1024, at(20), now);
-    let later = now + FIRST * 2;
+    let later = now + FIRST_REFUSAL_PAUSE * 2;
     let retried = state.retry(later).expect("the first pause is over");
     assert_eq!(state.retry(later), None, "one at a time");
     let took = Duration::from_millis(5);
     assert!(!state.refuse(&retried, Some(at(*retried)), 0, later + took).is_first);
-    assert_eq!(state.retry(later + took * SHARE), None, "it is a small part of the time");
-    let other = state.retry(later + took * (SHARE + 1)).expect("it is the other one's turn");
+    assert_eq!(state.retry(later + took * PAUSE_PER_TRY), None, "it is a small part of the time");
+    let other = state.retry(later + took * (PAUSE_PER_TRY + 1)).expect("it is the other one's turn");
     assert_ne!(other, retried);
-    assert!(state.rows[retried.text()].until >= later + FIRST * GROWTH, "the pause has grown");
+    assert!(
+        state.rows[retried.text()].until >= later + FIRST_REFUSAL_PAUSE * REFUSAL_PAUSE_GROWTH,
+        "the pause has grown"
+    );
 }
 
 #[test]
@@ -135,6 +138,6 @@ fn a_row_that_was_written_is_forgotten() {
 
 #[test]
 fn the_pause_ends_at_an_hour() {
-    assert!((FIRST..FIRST * 2).contains(&pause_after(0)));
-    assert!((LONGEST..LONGEST * 2).contains(&pause_after(u32::MAX)));
+    assert!((FIRST_REFUSAL_PAUSE..FIRST_REFUSAL_PAUSE * 2).contains(&pause_after(0)));
+    assert!((LONGEST_REFUSAL_PAUSE..LONGEST_REFUSAL_PAUSE * 2).contains(&pause_after(u32::MAX)));
 }

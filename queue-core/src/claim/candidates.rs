@@ -1,0 +1,123 @@
+//! Claims rows of which it reads candidates first, without a lock: a page of keys or rows, and a larger one if others hold
+//! all of them. Each candidate is then locked by its key, and checked again under the lock.
+//!
+//! A claim that walks InnoDB's index locks an entry before it sees that another session holds the row, and keeps that
+//! lock. The other session has to change the entry to settle the row, and would wait until the handler of the passing
+//! claim has ended. So no claim locks along the index while a handler runs.
+
+use std::collections::{HashMap, HashSet};
+
+use diesel::result::QueryResult;
+
+use crate::backend::{LockSql, QueueConnection};
+use crate::entity::Key;
+use crate::row::RowKey;
+use crate::statement::{ClaimSome, Claimed, ClaimedRow, ErasedQueue, Scope};
+
+/// The smallest number of candidates on the first page: others may hold some of the rows.
+const FIRST_PAGE: u32 = 16;
+
+/// The factor by which the next page is larger if others hold all of them.
+const PAGE_GROWTH: u32 = 8;
+
+/// Reads pages of candidates, of which the first has at least `first`, until a claim takes rows of one or the last is read.
+fn claim_from_pages<C, Candidate, Row>(
+    connection: &mut C,
+    first: u32,
+    read: impl Fn(&mut C, u32) -> QueryResult<Vec<Candidate>>,
+    mut claim: impl FnMut(&mut C, Vec<Candidate>) -> QueryResult<Vec<Row>>,
+) -> QueryResult<Vec<Row>> {
+    let mut number = first;
+    loop {
+        let page = read(connection, number)?;
+        let is_last = page.len() < number as usize;
+        let claimed = claim(connection, page)?;
+        if is_last || !claimed.is_empty() {
+            return Ok(claimed);
+        }
+        number = number.saturating_mul(PAGE_GROWTH);
+    }
+}
+
+/// Returns the smallest number of candidates on the first page of a claim of so many rows.
+fn first_page(limit: u32) -> u32 {
+    limit.saturating_mul(2).max(FIRST_PAGE)
+}
+
+/// Locks and reads up to `limit` of the free rows that have been due longest, for entities that claim by the due time alone.
+/// If there are none, the first page shows it. A row that turns out not to be due stays locked, unless `free` releases it.
+pub(super) fn claim_by_key<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    limit: u32,
+    scope: Scope<'_, K>,
+    free: impl Fn(&mut C) -> QueryResult<()>,
+) -> QueryResult<Vec<Claimed<K>>> {
+    let left_alone = u32::try_from(scope.except.len()).unwrap_or(u32::MAX);
+    let mut passed: HashSet<_> = scope.except.iter().map(|key| key.text().clone()).collect();
+    let read = |connection: &mut C, number| queue.due_keys(connection, number, scope.floor());
+    let claimed =
+        claim_from_pages(connection, first_page(limit).saturating_add(left_alone), read, |connection, due| {
+            let keys: Vec<_> = due.into_iter().filter(|key| passed.insert(key.text().clone())).collect();
+            // First the rows that have been due longest; if others hold them, any of the rest by one statement. But the
+            // low-water mark follows the claimed rows, so a claim that uses the mark keeps the order in the rest too.
+            let (mut rest, mut many) = (&keys[..], limit);
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(many.max(1) as usize));
+                let claimed = queue.claim_keys(connection, now, limit, scope)?;
+                if !claimed.is_empty() {
+                    return Ok(in_order(claimed, now));
+                }
+                free(connection)?;
+                (rest, many) = (later, if limit > 1 || scope.keeps_to_mark() { limit } else { FIRST_PAGE });
+            }
+            Ok(Vec::new())
+        })?;
+    if claimed.is_empty() {
+        scope.claim_floor.inspect(|claim_floor| claim_floor.note_answer());
+    }
+    Ok(claimed)
+}
+
+/// Claims up to `limit` rows. If the claim `passes` rows and would keep their locks, it reads candidates first. A lock by
+/// the key locks one row alone.
+pub(super) fn claim_free<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    passes: bool,
+    limit: u32,
+    claim: impl Fn(u32) -> ClaimSome<C::Backend>,
+) -> QueryResult<Vec<ClaimedRow<K>>> {
+    if !passes {
+        return (queue.load_claimed)(connection, &claim(limit));
+    }
+    let read = |connection: &mut C, number| (queue.load_claimed)(connection, &claim(number).locked(false));
+    claim_from_pages(connection, first_page(limit), read, |connection, candidates| {
+        for rows in candidates.chunks(limit.max(1) as usize) {
+            let claim = claim(limit).only(queue.rows(rows.iter().map(|row| &row.0)));
+            let claimed = (queue.load_claimed)(connection, &claim)?;
+            if !claimed.is_empty() {
+                return Ok(claimed);
+            }
+        }
+        Ok(Vec::new())
+    })
+}
+
+/// Returns rows in the order in which their keys were read.
+pub(super) fn in_order<K>(mut rows: Vec<Claimed<K>>, keys: &[RowKey<K>]) -> Vec<Claimed<K>> {
+    if rows.len() > 1 {
+        let places: HashMap<_, _> = keys.iter().enumerate().map(|(place, key)| (key.text(), place)).collect();
+        rows.sort_by_key(|row| places.get(row.key.text()).copied().unwrap_or(usize::MAX));
+    }
+    rows
+}
+
+/// Releases a row that was found by its key and not claimed: InnoDB keeps its lock although the condition is false.
+/// Otherwise nobody could change it as long as the handler of another row runs.
+pub(super) fn free_what_was_passed<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
+    if C::Backend::LOCKS_WHAT_IT_PASSES {
+        return connection.commit_and_begin();
+    }
+    Ok(())
+}

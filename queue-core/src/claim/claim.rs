@@ -1,0 +1,123 @@
+//! Claims rows: locks them and reads them, in one of the ways of [`ClaimWay`].
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use diesel::result::QueryResult;
+
+use super::candidates::{claim_by_key, claim_free};
+use super::way::ClaimWay;
+use crate::backend::{QueueConnection, execute};
+use crate::entity::Key;
+use crate::row::{Instant, Options, RowKey};
+use crate::statement::{Claimed, ClaimedRow, ErasedQueue, Scope, Take};
+
+/// One claim in this many looks for aged rows first, if the entity sets an age.
+const AGED_ONE_IN: u8 = 8;
+
+/// Locks and reads the free row that is next. Run it in a transaction.
+pub fn claim_one<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    scope: Scope<'_, K>,
+) -> QueryResult<Option<Claimed<K>>> {
+    let options = queue.sql.options;
+    let has_age = options.order.is_some_and(|order| order.age.is_some());
+    // Then the one statement that is prepared once and for all always finds it.
+    if ClaimWay::of::<C::Backend, K>(options, &scope) == ClaimWay::Index
+        && !has_age
+        && !options.is_scheduled()
+        && scope.except.is_empty()
+    {
+        return queue.claim(connection, scope);
+    }
+    Ok(claim_some(queue, connection, true, 1, scope)?.pop())
+}
+
+/// Reads up to `limit` rows in the same way, and locks them, if it `locks`.
+pub fn claim_some<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    locks: bool,
+    limit: u32,
+    scope: Scope<'_, K>,
+) -> QueryResult<Vec<Claimed<K>>> {
+    let claim = |limit| queue.claim_of(scope, limit).locked(locks);
+    let rows = match ClaimWay::of::<C::Backend, K>(queue.sql.options, &scope) {
+        ClaimWay::Given => {
+            let claim = queue.claim_all().in_stages(scope.stages).some(limit, Vec::new());
+            let keys = queue.rows(RowKey::values(scope.only.unwrap_or_default()));
+            (queue.load_claimed)(connection, &claim.only(keys).locked(locks))?
+        }
+        ClaimWay::Head => claim_head(queue, connection, locks, scope)?,
+        ClaimWay::Keys if locks => return claim_by_key(queue, connection, limit, scope, |_| Ok(())),
+        way => {
+            let passes = locks && way == ClaimWay::Candidates;
+            let aged = match aged_first(queue.sql.options) {
+                Some(age) => claim_free(queue, connection, passes, limit, |limit| claim(limit).aged(age))?,
+                None => Vec::new(),
+            };
+            if aged.is_empty() { claim_free(queue, connection, passes, limit, claim)? } else { aged }
+        }
+    };
+    queue.claimed_within(connection, scope, rows)
+}
+
+/// Claims the row at the head of an exclusive queue, under the queue's lock.
+fn claim_head<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    locks: bool,
+    scope: Scope<'_, K>,
+) -> QueryResult<Vec<ClaimedRow<K>>> {
+    // Each in a statement of its own after the lock, so that it sees what the last holder of the lock has committed.
+    if !queue.exclude(connection)? || (queue.is_leased() && queue.another_is_leased(connection, None)?) {
+        return Ok(Vec::new());
+    }
+    let Some(head) = queue.head(connection, scope.stages)? else { return Ok(Vec::new()) };
+    // By its key, so that no claim passes it. It may be locked, not due, or left alone by this process.
+    let claim = queue.claim_of(scope, 1).only(queue.rows([head.value()]));
+    (queue.load_claimed)(connection, &claim.locked(locks))
+}
+
+/// Returns the age whose rows come first in this claim, if any do.
+fn aged_first(options: &Options) -> Option<Duration> {
+    let age = options.order.and_then(|order| order.age);
+    age.filter(|_| fastrand::u8(..AGED_ONE_IN) == 0)
+}
+
+/// Takes due rows under a lease where a claim cannot pass over rows that others hold: an update first, then a select of the
+/// rows that it has changed, which reads them as they are now. `None`: another claim has drawn the same token.
+pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    lease: Duration,
+    limit: u32,
+    scope: Scope<'_, K>,
+) -> QueryResult<Option<(Instant, Vec<Claimed<K>>)>> {
+    let began = queue.present(connection)?;
+    // SQLite's times differ by a millisecond at least, so the spread is at least that. A longer lease needs no more
+    // than a second.
+    let spread = u64::try_from((lease / 4).min(Duration::from_secs(1)).as_millis().max(1)).unwrap_or(1);
+    let random = TimeDelta::microseconds(fastrand::i64(0..1000))
+        + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
+    let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
+    let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
+    let excepted = queue.rows(RowKey::values(scope.except));
+    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone());
+    let mut taken = 0;
+    if let Some(age) = aged_first(queue.sql.options) {
+        taken = execute(connection, &take().aged(age))?;
+    }
+    if taken == 0 {
+        taken = execute(connection, &take())?;
+    }
+    if taken == 0 {
+        return Ok(Some((began, Vec::new())));
+    }
+    let rows = queue.taken(connection, token)?;
+    if rows.len() != taken {
+        return Ok(None);
+    }
+    Ok(Some((began, queue.with_details(connection, rows)?)))
+}
