@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 326;
+const FILES: usize = 230;
 
 /// How many lines of code the core may have.
-const LINES: usize = 29_030;
+const LINES: usize = 28_300;
 
 /// How many lines of code a file of the core may have.
-const LINES_OF_A_FILE: usize = 410;
+const LINES_OF_A_FILE: usize = 310;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
