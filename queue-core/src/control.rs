@@ -65,7 +65,7 @@ impl fmt::Display for Paused {
     }
 }
 
-/// A row of the control table that can be no pause, although somebody has written it as one.
+/// A row of the control table that can be no pause, although it was written as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense {
     pub(crate) queue: String,
@@ -200,7 +200,7 @@ pub(crate) fn check_control<C: QueueConnection>(connection: &mut C) -> QueryResu
     }
 }
 
-/// The longest name of somebody who pauses a queue, and the longest reason, in characters.
+/// The longest name of an operator who pauses a queue, and the longest reason, in characters.
 const LONGEST_BY: usize = 255;
 const LONGEST_REASON: usize = 1000;
 

@@ -158,9 +158,9 @@ pub trait Queueable: Entity {
     /// Explains why the row with this key does not run now: that it is not queued, scheduled for later, held by another
     /// attempt, and so on; or that it is [due](Explanation::Due).
     ///
-    /// It writes nothing and waits for nobody. To find out whether another session has locked the row, it takes the
-    /// row's lock for a moment. It does not do so inside a transaction on MySQL, where the lock would stay, or in a
-    /// session that may only read: there it calls a locked row due.
+    /// It writes nothing and does not wait. To find out whether another session has locked the row, it takes the row's
+    /// lock for a moment. It does not do so inside a transaction on MySQL, where the lock would stay, or in a session
+    /// that may only read: there it calls a locked row due.
     ///
     /// # Errors
     ///

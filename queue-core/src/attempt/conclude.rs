@@ -196,16 +196,16 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         })
     }
 
-    /// Tells whether a row that is in the state that an attempt was to give it is in this state for another reason: it was
-    /// there when it was claimed, as a finished row that own SQL has made due, or a later attempt of somebody else has
-    /// brought it there.
+    /// Tells whether a row that is in the state that an attempt was to give it is in this state for another reason: it
+    /// was there when it was claimed, as a finished row that own SQL has made due, or a later attempt of another worker
+    /// has brought it there.
     ///
-    /// An attempt that was committed ended before its answer was lost, `lost_for` before this look began, or its text was
-    /// still on its way: then it ended while the look waited for the lock, which the lost session held. A later attempt of
-    /// somebody else ended between the two. The spans are durations by one clock each, so it does not matter whether the
-    /// clocks agree. Only an end that is nearer to the look than to the loss is certainly a later one: after a failover
-    /// another server's clock measures, and it may differ a little. If the look begins within [`ON_ITS_WAY`] of the loss, a
-    /// text that arrived late explains the end as well.
+    /// An attempt that was committed ended before its answer was lost, `lost_for` before this look began, or its text
+    /// was still on its way: then it ended while the look waited for the lock, which the lost session held. A later
+    /// attempt of another worker ended between the two. The spans are durations by one clock each, so it does not
+    /// matter whether the clocks agree. Only an end that is nearer to the look than to the loss is certainly a later
+    /// one: after a failover another server's clock measures, and it may differ a little. If the look begins within
+    /// [`ON_ITS_WAY`] of the loss, a text that arrived late explains the end as well.
     fn is_of_another(
         &self,
         connection: &mut C,

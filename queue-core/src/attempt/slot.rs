@@ -37,7 +37,7 @@ struct Run {
     given_up: bool,
     /// The clock of a leased row, which tells when the handler's time is over.
     lease: Option<Arc<LeaseClock>>,
-    /// The attempts whose handler runs: several if it handles a group at once. None if nobody listens.
+    /// The attempts whose handler runs: several if it handles a group at once. None without a listener.
     watches: Vec<Watch>,
 }
 
@@ -129,7 +129,7 @@ impl Slot {
         }
     }
 
-    /// Returns the attempts whose handler runs, if anybody listens.
+    /// Returns the attempts whose handler runs, if there is a listener.
     pub(crate) fn watches(&self) -> Vec<Watch> {
         self.run.lock().as_ref().map(|run| run.watches.clone()).unwrap_or_default()
     }
@@ -186,7 +186,7 @@ impl Slot {
         }
     }
 
-    /// Asks to commit. From here on nobody can take the transaction away. If another thread has, the worker must not
+    /// Asks to commit. From here on no thread can take the transaction away. If another thread has, the worker must not
     /// commit.
     pub(crate) fn commit(&self) -> Result<(), Revocation> {
         if let Some(run) = self.run.lock().as_mut() {
@@ -239,7 +239,7 @@ impl Slot {
     }
 }
 
-/// Returns the watches that somebody listens to.
+/// Returns the watches that have a listener.
 fn heard<'w>(watches: impl IntoIterator<Item = &'w Watch>) -> Vec<Watch> {
     watches.into_iter().filter(|watch| watch.is_heard()).cloned().collect()
 }

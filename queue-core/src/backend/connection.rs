@@ -175,7 +175,7 @@ pub enum ErrorClass {
     /// A conflict with other transactions: deadlock, serialization failure, lock timeout, a changed plan. The same work
     /// may well succeed a moment later, so no try is used.
     Conflict,
-    /// The server has no room left to write. The message is not the cause, and the error ends when somebody makes room.
+    /// The server has no room left to write. The message is not the cause, and the error ends when there is room again.
     /// No try is used.
     NoRoom,
     /// Anything else.

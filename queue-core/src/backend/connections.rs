@@ -117,7 +117,7 @@ impl<C: QueueConnection> Connections<C> {
     }
 }
 
-/// Refuses a connection that is already in a transaction. A session is closed in the end, and would end somebody else's
+/// Refuses a connection that is already in a transaction. A session is closed in the end, and would end another owner's
 /// transaction with it.
 fn expect_no_transaction<C: QueueConnection>(connection: &mut C, setting: &'static str) -> Result<(), Error> {
     let status = C::TransactionManager::transaction_manager_status_mut(connection);

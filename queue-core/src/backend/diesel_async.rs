@@ -257,8 +257,8 @@ impl<C: AsyncClient> DieselAsyncSession<C> {
 ///
 /// # Panics
 ///
-/// If the code has not ended a transaction. As many are counted as before, and nobody can rely on the session. Also if it
-/// has given up a statement whose answer the next one would take for its own.
+/// If the code has not ended a transaction. As many are counted as before, so the session is unreliable. Also if it has
+/// given up a statement whose answer the next one would take for its own.
 pub(crate) fn ending_transactions<P, C: AsyncClient, T>(
     place: &mut P,
     session: impl Fn(&mut P) -> &mut DieselAsyncSession<C>,

@@ -99,7 +99,7 @@ impl fmt::Display for OnAsyncThread {
     }
 }
 
-/// Remembers that a future was woken, also while nobody waits.
+/// Remembers that a future was woken, also while no thread waits.
 struct Woken(Notify);
 
 impl Wake for Woken {

@@ -114,7 +114,7 @@ pub(super) fn in_order<K>(mut rows: Vec<Claimed<K>>, keys: &[RowKey<K>]) -> Vec<
 }
 
 /// Releases a row that was found by its key and not claimed: InnoDB keeps its lock although the condition is false.
-/// Otherwise nobody could change it as long as the handler of another row runs.
+/// Otherwise no session could change it as long as the handler of another row runs.
 pub(super) fn free_what_was_passed<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
     if C::Backend::LOCKS_WHAT_IT_PASSES {
         return connection.commit_and_begin();

@@ -188,7 +188,7 @@ impl Round {
     }
 }
 
-/// The shortest time between two looks at a lane whose first row waits: somebody may have skipped the row.
+/// The shortest time between two looks at a lane whose first row waits: an operator may have skipped the row.
 const SHORTEST_LOOK: Duration = Duration::from_secs(3);
 
 /// What each such lane adds to this time, so that many lanes are not looked at more often than a few.

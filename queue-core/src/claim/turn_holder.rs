@@ -59,7 +59,7 @@ impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
         Ok(())
     }
 
-    /// Returns the session that holds the lock while nobody processes the first row, and that row.
+    /// Returns the session that holds the lock while no worker processes the first row, and that row.
     fn idle_holder(
         &self,
         connection: &mut C,

@@ -51,7 +51,7 @@ impl CrashDirectory {
         self.place == Place::Temporary
     }
 
-    /// Creates the directory unless it exists, and makes sure that nobody else can replace this user's files.
+    /// Creates the directory unless it exists, and makes sure that no other user can replace this user's files.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ fn usual(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) -> Vec<C
     states.chain([CrashDirectory { path: own, place: Place::Temporary }]).collect()
 }
 
-/// Creates a file that nobody else can read.
+/// Creates a file that no other user can read.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     // In append mode one call writes at the end, wherever that is.
     by_system::private(OpenOptions::new().append(true).create_new(true)).open(path)

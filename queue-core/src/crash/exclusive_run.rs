@@ -19,7 +19,7 @@ pub(crate) struct ProcessGate {
 struct GateState {
     inside: BTreeSet<u64>,
     alone: bool,
-    /// How many wait to be alone. While one waits, nobody else is let in, or it would wait for ever.
+    /// How many wait to be alone. While one waits, no other message is let in, or it would wait for ever.
     waiting: usize,
     /// Handlers past their timeout that no worker waits for any more, although they still run.
     stuck: BTreeSet<u64>,

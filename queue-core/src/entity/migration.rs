@@ -142,7 +142,7 @@ impl<DB: QueueBackend> Migrations<DB> {
     ///
     /// Without it, each index has a folder of its own, because the server takes `CREATE INDEX CONCURRENTLY` only as a
     /// statement of its own. With it, the indexes are built by `CREATE INDEX`, in one transaction: readers go on, but
-    /// nobody writes to the tables until all indexes are built. That takes about a second for some million rows. A
+    /// no session writes to the tables until all indexes are built. That takes about a second for some million rows. A
     /// partitioned table can have its migration from a folder in this way only. On other databases, and where the
     /// program runs the migrations, it changes nothing.
     ///

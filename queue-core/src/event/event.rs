@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 
 /// A thing that has happened in a poller, see [`Poller::on_event`](crate::Poller::on_event).
 ///
-/// Each event is told once, after the database has confirmed it: an attempt whose commit was refused, or whose result is
-/// not known, is never [`Succeeded`](Event::Succeeded).
+/// The poller sends each event once, after the database has confirmed it: an attempt whose commit was refused, or whose
+/// result is not known, is never [`Succeeded`](Event::Succeeded).
 ///
 /// Each [`Begun`](Event::Begun) is followed by one of the events that end an attempt: [`Succeeded`](Event::Succeeded),
 /// [`Advanced`](Event::Advanced), [`RunsAgain`](Event::RunsAgain), [`Skipped`](Event::Skipped),
@@ -70,7 +70,7 @@ pub enum Event {
     Refused(AttemptEvent),
     /// In lease mode: the row was changed, taken over or removed meanwhile, and the attempt has written nothing.
     LeaseLost(AttemptEvent),
-    /// A handler is past its timeout, and loses its transaction or its lease. The end of the attempt is told by another
+    /// A handler is past its timeout, and loses its transaction or its lease. The end of the attempt follows as another
     /// event.
     TimedOut(AttemptEvent),
     /// A handler has not returned after its timeout. Its failure is recorded without it, but it still has its thread.

@@ -60,12 +60,12 @@ struct Heard {
 }
 
 impl Events {
-    /// Tells whether anybody listens.
+    /// Tells whether there is a listener.
     pub(crate) fn are_heard(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the database's clock, if anybody listens.
+    /// Returns the database's clock, if there is a listener.
     pub(crate) fn clock(&self) -> Option<&DatabaseClock> {
         self.0.as_deref().map(|heard| &heard.clock)
     }
@@ -100,7 +100,7 @@ impl Events {
 /// An event that ends an attempt.
 pub(crate) type EndEvent = fn(AttemptEvent) -> Event;
 
-/// Follows one attempt for the listeners. Nothing, if nobody listens.
+/// Follows one attempt for the listeners. Nothing, without a listener.
 #[derive(Clone, Default)]
 pub(crate) struct Watch(Option<Arc<Watched>>);
 
@@ -128,7 +128,7 @@ struct Begun {
 }
 
 impl Watch {
-    /// Watches an attempt, if anybody listens.
+    /// Watches an attempt, if there is a listener.
     pub(crate) fn new(
         events: &Events,
         entity: &'static str,
@@ -148,7 +148,7 @@ impl Watch {
         }))
     }
 
-    /// Tells whether anybody listens.
+    /// Tells whether there is a listener.
     pub(crate) fn is_heard(&self) -> bool {
         self.0.is_some()
     }
@@ -231,7 +231,7 @@ impl Watched {
 }
 
 impl Drop for Watched {
-    /// An attempt that has begun, and of which nobody has told an end, has recorded nothing.
+    /// An attempt that has begun, and whose end was not sent, has recorded nothing.
     fn drop(&mut self) {
         if self.has_begun() {
             self.end(Event::Interrupted, None, None);

@@ -64,7 +64,7 @@ pub(crate) enum GroupEnd<K> {
         offender: Box<Offender<K>>,
         after: Vec<GroupRow<K>>,
     },
-    /// One of the handlers of these rows may have ended the transaction. Nobody knows which one, or which effects are
+    /// One of the handlers of these rows may have ended the transaction. It is unknown which one, or which effects are
     /// committed. If there is another reason why it is gone, and nothing was committed, it was rolled back for that
     /// reason.
     EndedByUnknown {
@@ -116,10 +116,10 @@ pub(crate) struct Offender<K> {
     pub(crate) rest: Rest,
 }
 
-/// The mark that a [reserved](reserve) group writes on its rows before any handler runs. It replaces the last
-/// failure's text, and makes the rows due later. Nobody sees it, because the settlement replaces both values, unless a
-/// handler ends the transaction with a COMMIT. Then the rows show this by the reservation, whose text is unique. The
-/// rows of the earlier messages, whose effects stay, are not due for other workers before they are settled.
+/// The mark that a [reserved](reserve) group writes on its rows before any handler runs. It replaces the last failure's
+/// text, and makes the rows due later. It stays unseen, because the settlement replaces both values, unless a handler
+/// ends the transaction with a COMMIT. Then the rows show this by the reservation, whose text is unique. The rows of
+/// the earlier messages, whose effects stay, are not due for other workers before they are settled.
 #[derive(Debug, Clone)]
 pub(crate) struct Reservation {
     pub(crate) text: String,

@@ -20,8 +20,8 @@ use super::panic_safe::{PanicSafeDrop, drop_safely};
 use crate::error::Error;
 use crate::sync::opened;
 
-/// How many calls are in flight unless the application says otherwise: as many as an ordinary service answers at the same
-/// time, and few enough that nobody needs to think of sockets or memory.
+/// How many calls are in flight unless the application says otherwise: as many as an ordinary service answers at the
+/// same time, and few enough that sockets and memory are no concern.
 const IN_FLIGHT: usize = 100;
 
 /// How many answers one transaction applies at most unless the application says otherwise. With so many, a commit costs
@@ -45,7 +45,7 @@ const ANSWERS_PER_TRANSACTION: u32 = 64;
 /// - A shutdown claims nothing more and waits for the running calls, up to its grace. Then it drops their futures and gives
 ///   their rows back, with no try used.
 /// - A call past the entity's `timeout` is dropped, and recorded as a failure. So is one that panics.
-/// - A call whose row somebody else has changed is dropped, and nothing is written.
+/// - If another session changes a call's row, the poller drops the call and writes nothing.
 ///
 /// ```no_run
 /// # use diesel::prelude::*;
@@ -369,12 +369,12 @@ pub trait AsyncLeaseHandler<Q, C>: Send + Sync {
     type Answer: Send;
 
     /// Does the slow work on the application's runtime. It has no transaction and no connection of the queue, so it
-    /// holds up nobody in the database. It may take as long as the entity's `timeout`, which is the lease by default;
-    /// [`Lease::extend`] asks for more.
+    /// blocks no other session of the database. It may take as long as the entity's `timeout`, which is the lease by
+    /// default; [`Lease::extend`] asks for more.
     ///
-    /// The future may be dropped at any `.await`: when its time is over, when somebody else has changed the row, when
-    /// the lease has ended, and after the grace of a shutdown. A future that never waits cannot be dropped, and keeps its
-    /// place among those in flight; its row is settled all the same, and a late answer is discarded.
+    /// The future may be dropped at any `.await`: when its time is over, when another session has changed the row, when
+    /// the lease has ended, and after the grace of a shutdown. A future that never waits cannot be dropped, and keeps
+    /// its place among those in flight; its row is settled all the same, and a late answer is discarded.
     ///
     /// # Errors
     ///

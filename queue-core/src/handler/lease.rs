@@ -84,7 +84,7 @@ impl Lease {
     /// A handler that works in steps should ask between them.
     ///
     /// It is true as soon as half the lease has passed without an answer from the database, the handler's time is over,
-    /// somebody else has changed the row, or the poller is shutting down and its grace is over. Once true, it stays
+    /// another session has changed the row, or the poller is shutting down and its grace is over. Once true, it stays
     /// true.
     pub fn lease_lost(&self) -> bool {
         self.clock.ended().is_some()
@@ -105,7 +105,7 @@ impl fmt::Debug for Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseLost {
-    /// Somebody else has changed the row: an operator, the application, or another worker.
+    /// Another session has changed the row: an operator's, the application's, or another worker's.
     #[error("the lease is lost: another session changed the row")]
     Overtaken,
     /// Half the lease has passed without an answer from the database. Another worker may soon claim the row.
@@ -159,8 +159,8 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
     /// The answer of `call`, for `apply` to write.
     type Answer;
 
-    /// Does the slow work. It has no transaction and no connection, so it holds up nobody in the database. It may take
-    /// as long as the entity's `timeout`, which is the lease by default; [`Lease::extend`] asks for more.
+    /// Does the slow work. It has no transaction and no connection, so it blocks no other session of the database. It
+    /// may take as long as the entity's `timeout`, which is the lease by default; [`Lease::extend`] asks for more.
     ///
     /// # Errors
     ///

@@ -126,7 +126,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
         }
     }
 
-    /// Notes that a call has ended. If somebody else has ended it before, its answer is discarded.
+    /// Notes that a call has ended. If another thread has ended it before, its answer is discarded.
     fn end(&self, number: u64, called: Option<Called<C>>) {
         let mut table = self.table.lock();
         let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };

@@ -29,7 +29,7 @@ type ClaimIn<K, C> =
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Claims the rows that have been due longest.
     ///
-    /// If the answer to COMMIT is lost, the rows wait for the end of their lease: nobody can tell such a row from one that
+    /// If the answer to COMMIT is lost, the rows wait for the end of their lease: such a row looks like one that
     /// another worker has claimed as the same attempt.
     pub(crate) fn claim_leases(
         &self,

@@ -114,7 +114,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         Ok(())
     }
 
-    /// Locks and returns the rows that nobody else has locked.
+    /// Locks and returns the rows that no other session has locked.
     fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<LeasedRow<K>>]) -> QueryResult<Vec<&'h Arc<LeasedRow<K>>>> {
         let mut free = Vec::with_capacity(held.len());
         for held in held {

@@ -73,7 +73,7 @@ impl<K> LeasedRows<K> {
         }
     }
 
-    /// Forgets a row whose lease nobody is to extend any more.
+    /// Forgets a row whose lease is not to be extended any more.
     pub(crate) fn remove(&self, held: &Arc<LeasedRow<K>>) {
         let key = held.key.text();
         let mut rows = self.0.lock();

@@ -73,10 +73,10 @@ impl PollerHandle {
     /// Returns how the poller is: whether it serves, when it last saw the database, how long rows have been due, which
     /// threads are stuck or without a connection.
     ///
-    /// It asks the process and not the database, so it returns at once, also while the database is away. The scout reads
-    /// how long rows have been due, by one probe of the index for each entity and second, and only while somebody asks: the
-    /// first answer after a minute of silence does not have it yet. If a probe is slow, the next one waits twenty times as
-    /// long.
+    /// It asks the process and not the database, so it returns at once, also while the database is away. The scout
+    /// reads how long rows have been due, by one probe of the index for each entity and second, and only while the
+    /// application asks: the first answer after a minute of silence does not have it yet. If a probe is slow, the next
+    /// one waits twenty times as long.
     ///
     /// For a `/healthz`, answer 200 or 503 by [`Health::is_well`], and show the rest as JSON:
     ///

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sync::Mutex;
 
-/// How long the scout keeps reading for somebody who has asked for the health once.
+/// For how long the scout keeps reading after `health` was called once.
 const ASKED: Duration = Duration::from_secs(60);
 
 /// The shortest time between two readings of the oldest due row.
@@ -81,7 +81,7 @@ impl Health {
 pub(crate) struct HealthBoard(Mutex<Notes>);
 
 struct Notes {
-    /// When somebody has asked last.
+    /// When `health` was called last.
     asked: Option<Instant>,
     last_probe: Option<Instant>,
     /// The oldest due row of each runner.
@@ -100,7 +100,7 @@ impl HealthBoard {
         HealthBoard(Mutex::new(Notes { asked: None, last_probe: None, oldest: vec![None; runners] }))
     }
 
-    /// Notes that somebody asks. Returns whether nobody has lately, so that the scout has not read anything.
+    /// Notes a call of `health`. Returns whether there was none lately, so that the scout has not read anything.
     pub(crate) fn note_question(&self) -> bool {
         let before = self.0.lock().asked.replace(Instant::now());
         before.is_none_or(|before| before.elapsed() >= ASKED)
@@ -111,7 +111,7 @@ impl HealthBoard {
         self.0.lock().last_probe = Some(Instant::now());
     }
 
-    /// Tells whether somebody wants to know the oldest due row of a runner, and it was not read lately.
+    /// Tells whether `health` wants to know the oldest due row of a runner, and it was not read lately.
     pub(crate) fn wants(&self, runner: usize) -> bool {
         let notes = self.0.lock();
         let is_asked = notes.asked.is_some_and(|asked| asked.elapsed() < ASKED);

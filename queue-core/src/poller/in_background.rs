@@ -52,8 +52,8 @@ impl<C: QueueConnection> Poller<C> {
     /// Starts the poller, and shuts it down when `stop` is ready, with its [grace period](Poller::shutdown_grace). `stop`
     /// is any future: a signal, the receiver of a channel, `token.cancelled()` of a `CancellationToken`.
     ///
-    /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of its
-    /// own, and nobody waits for that.
+    /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
+    /// its own, and no thread waits for that.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl<C: QueueConnection> Poller<C> {
 
     /// Does what [`run_until_idle`](Poller::run_until_idle) does, without blocking the task's thread.
     ///
-    /// If the future is dropped, the poller is shut down with its [grace period](Poller::shutdown_grace), and nobody waits
-    /// for that.
+    /// If the future is dropped, the poller is shut down with its [grace period](Poller::shutdown_grace), and no thread
+    /// waits for that.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl PollerHandle {
     /// Does what [`shutdown`](PollerHandle::shutdown) does, without blocking the task's thread: running handlers have
     /// `grace` to finish.
     ///
-    /// If the future is dropped, the shutdown goes on, and nobody waits for it.
+    /// If the future is dropped, the shutdown goes on in the background.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -135,7 +135,7 @@ impl PollerHandle {
     }
 }
 
-/// A poller that is shut down in the background if nobody does it otherwise.
+/// A poller that shuts down in the background, unless it was shut down before.
 struct Running(Option<PollerHandle>);
 
 impl Running {
@@ -170,7 +170,7 @@ struct OnThread<T: Send + 'static>(Arc<Mutex<Awaited<T>>>);
 struct Awaited<T> {
     answer: Option<thread::Result<T>>,
     waker: Option<Waker>,
-    /// Whether nobody waits any more.
+    /// Whether no task waits any more.
     is_abandoned: bool,
 }
 

@@ -264,7 +264,7 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     /// Sets how long running handlers may go on when the handle is dropped, or the future of
-    /// [`run_until`](Poller::run_until) is told to stop. The default is 30 seconds.
+    /// [`run_until`](Poller::run_until) is asked to stop. The default is 30 seconds.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.shutdown_grace = grace;
         self
@@ -292,7 +292,7 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
-    /// Takes part in control: the poller heeds the pauses that operators ask for by [`pause`](crate::Queueable::pause),
+    /// Takes part in control: the poller obeys the pauses that operators ask for by [`pause`](crate::Queueable::pause),
     /// in the table that [`Migrations::control`](crate::Migrations::control) adds. It reads the table once a second.
     /// Without this call it never does.
     ///
@@ -366,15 +366,15 @@ impl<C: QueueConnection> Poller<C> {
     /// Calls `listener` for each [`Event`]: a message begins, succeeds, fails, is given up; a handler is past its timeout;
     /// a connection is lost and regained; the poller starts and stops. Several listeners hear every event, each.
     ///
-    /// An event is told after the database has confirmed what it says. The events of one row come in their order; those of
-    /// several workers are mixed.
+    /// The poller sends an event after the database has confirmed it. The events of one row come in their order; those
+    /// of several workers are mixed.
     ///
     /// The listeners share a thread of their own, so a slow one neither slows nor stops a worker. Up to 4096 events wait for
     /// it; more are dropped, counted, and told as [`Event::EventsDropped`] and in the log. So count with the feature
     /// `metrics`, which misses none, and listen for what to do about a message.
     ///
-    /// If a listener panics, the panic is logged, once, and the listener hears the next event. When the poller stops, it
-    /// waits until the listeners have heard everything, but no longer than 5 seconds.
+    /// If a listener panics, the poller logs the panic, once, and calls the listener for the next event. When the
+    /// poller stops, it waits until the listeners have heard everything, but no longer than 5 seconds.
     ///
     /// A poller without a listener does nothing for its events. With one, it also reads the database's clock every ten
     /// seconds.

@@ -16,7 +16,7 @@ use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
 use crate::row::{HORIZON, failure_text};
 
-/// How long the scout leaves a runner alone whose due rows nobody could claim. The pause doubles up to the poll
+/// How long the scout leaves a runner alone whose due rows no worker could claim. The pause doubles up to the poll
 /// interval.
 const HELD_PAUSE: Duration = Duration::from_millis(50);
 
@@ -268,7 +268,7 @@ impl<C: QueueConnection> Scout<C> {
         timer.back_off(jittered(pause, 1.0, fastrand::f64()));
     }
 
-    /// Sleeps until something is to be done or somebody wakes the scout. If it listens for notifications, it receives
+    /// Sleeps until there is something to do or a thread wakes the scout. If it listens for notifications, it receives
     /// them meanwhile.
     fn wait(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> WakeReasons {
         let next_event = self.next_event(timers);

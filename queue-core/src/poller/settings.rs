@@ -65,7 +65,7 @@ pub struct PollerSettings {
     /// nothing is claimed; a handler that runs when the window closes goes on to its end. An entity may have a window
     /// of its own too, `#[queue(window = "..")]`: then both must be open.
     pub window: Option<Window>,
-    /// Whether the poller heeds the control table, see [`Poller::control`](crate::Poller::control). Default no.
+    /// Whether the poller reads the control table, see [`Poller::control`](crate::Poller::control). Default no.
     pub control: bool,
     /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer
     /// replaced. Default as many as there are workers, so that a poller has at most twice the threads and the
@@ -74,7 +74,7 @@ pub struct PollerSettings {
     /// How the poller detects rows whose handler ends the whole process. Default [`CrashAccounting::On`].
     pub crash_accounting: CrashAccounting,
     /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. The poller creates the
-    /// directory if it does not exist, even if somebody removes it later.
+    /// directory if it does not exist, even if it is removed later.
     ///
     /// Default none: `queueable` in the state directory of the service (`$STATE_DIRECTORY`, as systemd sets it by
     /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`), else `queueable-<number

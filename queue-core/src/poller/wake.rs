@@ -141,7 +141,7 @@ pub(crate) struct PollTimer {
     remembered: Option<Instant>,
     /// Until when the probes so far have used up the budget.
     spent_until: Instant,
-    /// Whether nobody has asked for the next probe, and no row is known to become due.
+    /// Whether the next probe was not asked for, and no row is known to become due.
     is_routine: bool,
 }
 
@@ -162,7 +162,7 @@ impl PollTimer {
         }
     }
 
-    /// Counts a probe. Returns whether nobody has asked for it.
+    /// Counts a probe. Returns whether it was not asked for.
     pub(crate) fn begin_probe(&mut self, now: Instant) -> bool {
         self.spent_until = self.spent_until.max(now) + COST;
         std::mem::take(&mut self.is_routine)
@@ -201,7 +201,7 @@ impl PollTimer {
         }
     }
 
-    /// Sets the next probe for now, because somebody asks for it.
+    /// Sets the next probe for now, because a thread asks for it.
     pub(crate) fn probe_now(&mut self, now: Instant) {
         self.next_probe = now;
         self.is_routine = false;

@@ -24,7 +24,7 @@ pub(crate) struct WorkBoard {
 struct Board {
     runners: Vec<RunnerWork>,
     running: isize,
-    /// How many of them were given up, so that nobody waits for their handlers. A turn may end before it is counted
+    /// How many of them were given up, so that no thread waits for their handlers. A turn may end before it is counted
     /// here.
     stuck: isize,
     /// The runner that a worker asks first, so that a busy one starves no other.

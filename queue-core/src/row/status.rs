@@ -158,8 +158,8 @@ where
     }
 }
 
-/// The state in which a row was claimed. Every write of an attempt names it, so that it never overwrites what somebody
-/// else has changed meanwhile.
+/// The state in which a row was claimed. Every write of an attempt names it, so that it never overwrites what another
+/// session else has changed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     /// The status.

@@ -79,7 +79,7 @@ fn change_trigger(target: &Target) -> Option<Trigger> {
     Some(rerun.created_by(create))
 }
 
-/// The search path of a function, so that nobody else's function or operator replaces one of the database's own,
+/// The search path of a function, so that no other user's function or operator replaces one of the database's own,
 /// whoever writes the row.
 pub(super) const PATH: &str = "SET search_path = pg_catalog, pg_temp";
 

@@ -14,9 +14,9 @@ use crate::backend::connection::{ErrorClass, ErrorClasses, QueueBackend};
 use crate::error::refused;
 
 /// The comment by which a migration knows a column as the queue's. Restores and dumps keep it, and so does the renaming
-/// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever its
-/// name, type and default: the queue would run rows that nobody has enqueued, and a revert would drop what is not its
-/// own.
+/// of a column; on MySQL `MODIFY` and `CHANGE` have to repeat it. A column without it is the application's, whatever
+/// its name, type and default: the queue would run rows that were never enqueued, and a revert would drop what is not
+/// its own.
 pub(crate) const MARK: &str = "queueable: a column of the queue";
 
 /// A column of a table, as the catalogue has it.

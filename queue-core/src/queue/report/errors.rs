@@ -40,7 +40,7 @@ const SHOWN: usize = 20;
 /// How many characters of a pattern are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
-/// The rows whose failure still needs attention. A `SKIPPED` row had it: somebody decided to skip it.
+/// The rows whose failure still needs attention. A `SKIPPED` row had it: an operator or a handler decided to skip it.
 const TROUBLED: [StateCondition; 2] = [StateCondition::WithFailure, StateCondition::NotIn(&[Status::Skipped])];
 
 /// The failures of a queue: the rows that have the text of a failure, grouped by what their texts have in common.

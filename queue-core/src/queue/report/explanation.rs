@@ -69,7 +69,7 @@ pub enum Explanation {
     },
     /// A worker is processing the row, or another session has locked it.
     Held {
-        /// When the attempt under a lease began. `None`: another session, of a worker or of somebody else, has locked
+        /// When the attempt under a lease began. `None`: another session, of a worker or of the application, has locked
         /// the row; on SQLite, another connection is writing.
         since: Option<DateTime<Utc>>,
     },
