@@ -1,4 +1,4 @@
-//! What drives the futures of one session.
+//! The runtime that drives the futures of one session.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

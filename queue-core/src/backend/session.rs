@@ -59,7 +59,7 @@ impl<S> HandlerSettings<S> {
     }
 }
 
-/// What the end of one transaction decides about the next.
+/// The decisions of one transaction's end about the next transaction.
 struct NextTransaction {
     /// The transaction that has already begun with the end of the last one.
     has_begun: Option<Begun>,

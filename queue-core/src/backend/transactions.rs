@@ -90,7 +90,7 @@ pub enum Unfinished {
     SettingsNotPutBack(Error),
 }
 
-/// What begins together with the end of a message.
+/// The work that begins together with the end of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum AfterFinish<'a> {
     /// Nothing.

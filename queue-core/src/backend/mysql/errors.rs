@@ -1,4 +1,4 @@
-//! What the errors of MySQL, MariaDB and their client libraries mean.
+//! The meaning of the errors of MySQL, MariaDB and their client libraries.
 
 use diesel::mysql::Mysql;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};

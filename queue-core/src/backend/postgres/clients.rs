@@ -120,7 +120,7 @@ mod tokio_postgres {
 
         fn notified_channels(&mut self) -> QueryResult<BTreeSet<String>> {
             self.run(async |connection| {
-                // Nobody has read from the socket since the last statement. The first pause reads, the second lets the
+                // The client has not read from the socket since the last statement. The first pause reads, the second lets the
                 // connection's task take the messages, and the third is for what it left.
                 for _ in 0..3 {
                     tokio::task::yield_now().await;

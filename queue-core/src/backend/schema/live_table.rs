@@ -64,7 +64,7 @@ pub(crate) fn find_column<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a 
     live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
 
-/// What cannot have a queue, although it can be read like a table.
+/// A thing that can be read like a table, but cannot have a queue.
 #[derive(Debug, Clone, Copy)]
 #[allow(dead_code, reason = "no database has them all")]
 pub(crate) enum OtherKind {

@@ -1,4 +1,5 @@
-//! What the triggers of the three databases share: their names, which of them should exist, and which are out of date.
+//! The triggers of a queue, as far as the three databases share them: their names, which of them should exist, and which are
+//! out of date.
 //!
 //! A trigger sees every writer, in any language. The queue recognizes its triggers by their names. A name contains the
 //! queue, and a hash of what the trigger is made of, so that another list of columns makes another trigger.
@@ -26,7 +27,7 @@ pub(crate) struct Trigger {
     pub(crate) name: String,
     /// The statement that creates it.
     pub(crate) create: String,
-    /// What does not happen without it, for a finding.
+    /// The effect that is missing without it, for a finding.
     pub(crate) purpose: String,
 }
 
