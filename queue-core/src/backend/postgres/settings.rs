@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Bool, Text};
 
 use super::clients::PgSession;
@@ -101,15 +102,18 @@ impl<C: PgSession> SessionSettings<Pg> for C {
         .load(self)?;
         let user = diesel::dsl::sql::<Text>("CAST(SESSION_USER AS text)");
         let user: String = diesel::select(user).get_result(self)?;
-        let is_user = format!("CAST(SESSION_USER AS text) OPERATOR(pg_catalog.=) {}", literal(&user));
-        let session_user =
-            (is_user, format!("pg_catalog.set_config('session_authorization', {}, false)", literal(&user)));
+        let session_user = Comparison {
+            found: "CAST(SESSION_USER AS text)".to_owned(),
+            own: literal(&user),
+            put_back: format!("pg_catalog.set_config('session_authorization', {}, false)", literal(&user)),
+        };
         let each = |setting: &Setting| {
-            let (name, value) = (literal(&setting.name), literal(&setting.value));
-            (
-                format!("pg_catalog.current_setting({name}) OPERATOR(pg_catalog.=) {value}"),
-                format!("pg_catalog.set_config({name}, {value}, false)"),
-            )
+            let (name, own) = (literal(&setting.name), literal(&setting.value));
+            Comparison {
+                found: format!("pg_catalog.current_setting({name})"),
+                put_back: format!("pg_catalog.set_config({name}, {own}, false)"),
+                own,
+            }
         };
         let within: Vec<_> = settings.iter().filter(|setting| setting.name != LOCK_TIMEOUT).map(each).collect();
         let all: Vec<_> = [session_user].into_iter().chain(settings.iter().map(each)).collect();
@@ -137,8 +141,7 @@ impl<C: PgSession> SessionSettings<Pg> for C {
         if !settings.are_known {
             return Ok(false);
         }
-        let are_same: bool = diesel::select(diesel::dsl::sql::<Bool>(&settings.are_same_within)).get_result(self)?;
-        Ok(!are_same)
+        Ok(!AreSame(&settings.are_same_within).get_result::<bool>(self)?)
     }
 
     fn end_handler(
@@ -160,16 +163,56 @@ impl<C: PgSession> SessionSettings<Pg> for C {
     }
 }
 
-/// Writes the SQL that tells whether all settings are unchanged.
-fn are_same(settings: &[(String, String)]) -> String {
-    settings.iter().map(|(is_same, _)| is_same.as_str()).collect::<Vec<_>>().join(" AND ")
+/// The SQL of one setting.
+struct Comparison {
+    /// Its value in the session.
+    found: String,
+    /// Its original value.
+    own: String,
+    /// Restores it.
+    put_back: String,
+}
+
+/// Asks whether all settings are unchanged, by a statement that is prepared once: its text is long.
+struct AreSame<'a>(&'a str);
+
+impl QueryFragment<Pg> for AreSame<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        out.push_sql(self.0);
+        Ok(())
+    }
+}
+
+impl QueryId for AreSame<'_> {
+    type QueryId = ();
+
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for AreSame<'_> {
+    type SqlType = Bool;
+}
+
+impl<C> RunQueryDsl<C> for AreSame<'_> {}
+
+/// Writes the SQL that tells whether all settings are unchanged. It compares two arrays, because the server looks up each
+/// function of a statement, and the right to call it, each time that it runs the statement: one `=` costs less than one for
+/// each setting.
+fn are_same(settings: &[Comparison]) -> String {
+    let list = |of: fn(&Comparison) -> &str| settings.iter().map(of).collect::<Vec<_>>().join(", ");
+    format!("ARRAY[{}] OPERATOR(pg_catalog.=) ARRAY[{}]", list(|setting| &setting.found), list(|setting| &setting.own))
 }
 
 /// Writes SQL that restores changed settings and gives the integer 1. It sets only the changed ones, because not every
 /// role may set everything.
-fn put_back(settings: &[(String, String)]) -> String {
-    let each: Vec<_> =
-        settings.iter().map(|(is_same, set)| format!("CASE WHEN {is_same} THEN '' ELSE {set} END")).collect();
+fn put_back(settings: &[Comparison]) -> String {
+    let each: Vec<_> = settings
+        .iter()
+        .map(|Comparison { found, own, put_back }| {
+            format!("CASE WHEN {found} OPERATOR(pg_catalog.=) {own} THEN '' ELSE {put_back} END")
+        })
+        .collect();
     format!(
         "CASE WHEN {} THEN 1 WHEN pg_catalog.concat({}) IS NULL THEN 0 ELSE 1 END",
         are_same(settings),
