@@ -180,7 +180,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         // Once the row is settled, it may be due, and any worker may claim it.
         self.in_hand = None;
         match self.one_trip(&decision) {
-            Some(ending) => self.end_at_once(&ending, decision),
+            Some(ending) => self.end_at_once(ending, decision),
             None => self.end_in_steps(decision),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO SAVEPOINT queueable_handler";
 
 /// The way to end a message in one round trip.
 pub(crate) enum OneTrip {
-    /// The call of the statement that settles it.
+    /// The call of the statement that settles it, without the last parenthesis.
     Text(String),
     /// A block of statements.
     Block,
@@ -53,24 +53,17 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             return ends_so.then_some(OneTrip::Block);
         }
         let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
-        let arguments = format!("{key}, '{}', {tries}, '{status}', {try_count}", Status::Success);
-        Some(OneTrip::Text(match began {
-            None => {
-                format!(
-                    "{}({arguments}, {})",
-                    self.session.prepared.finish_of(self.plan.served.queue.id())?,
-                    time_literal(due?)
-                )
-            }
-            Some(began) => {
-                let number = self.session.prepared.lease_finish_of(self.plan.served.queue.id())?;
-                format!("{FINISH_LEASE}_{number}({arguments}, {})", time_literal(began))
-            }
-        }))
+        let (prepared, queue) = (&self.session.prepared, self.plan.served.queue.id());
+        let (name, since) = match began {
+            None => (prepared.finish_of(queue)?.to_owned(), due?),
+            Some(began) => (format!("{FINISH_LEASE}_{}", prepared.lease_finish_of(queue)?), began),
+        };
+        let (success, since) = (Status::Success, time_literal(since));
+        Some(OneTrip::Text(format!("{name}({key}, '{success}', {tries}, '{status}', {try_count}, {since}")))
     }
 
     /// Releases, settles and commits in one round trip.
-    pub(crate) fn end_at_once(&mut self, ending: &OneTrip, decision: Decision) -> Result<Settlement, Rest> {
+    pub(crate) fn end_at_once(&mut self, ending: OneTrip, decision: Decision) -> Result<Settlement, Rest> {
         fail_point("releasing");
         self.plan.slot.commit().map_err(|why| self.revoked(why))?;
         fail_point("released");
@@ -176,14 +169,15 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     }
 
     /// Ends the message. The same text locks the next row if one was prefetched.
-    fn finish_and_lock_next(&mut self, settle: &str) -> Result<(), Unfinished> {
+    fn finish_and_lock_next(&mut self, settle: String) -> Result<(), Unfinished> {
+        let is_leased = self.row.fence.began.is_some();
         // A row that is locked now would take the place of the one claim that is to look below the mark.
         let probes_below = self.plan.claim.floor.is_some_and(LowWaterFloor::has_to_probe_below);
         let next = if probes_below { None } else { self.plan.next_row(self.session) };
         let Some((lock, row)) = next else {
-            return self.session.finish("queueable_handler", settle, None).map(drop);
+            return self.session.finish("queueable_handler", settle, is_leased, None).map(drop);
         };
-        let is_locked = self.session.finish("queueable_handler", settle, Some(&lock))?;
+        let is_locked = self.session.finish("queueable_handler", settle, is_leased, Some(&lock))?;
         self.plan.claim.prefetched_rows.inspect(|rows| rows.note_answer(is_locked));
         if is_locked {
             fail_point("next-locked");

@@ -56,8 +56,9 @@ impl Prepared {
     ) -> QueryResult<()> {
         let number = self.finishes.len();
         let (name, lock_name) = (format!("queueable_finish_{number}"), format!("queueable_lock_{number}"));
-        let finish =
-            texts.finish()?.filter(|statement| connection.prepare_finish(&name, statement, Some(settings)).is_ok());
+        let finish = texts
+            .finish()?
+            .filter(|statement| connection.prepare_finish(&name, statement, Some(settings), Some("$7")).is_ok());
         let lock = match finish {
             // The server checks rights only when a statement runs.
             Some(_) => texts.lock()?.filter(|statement| {
@@ -84,7 +85,7 @@ impl Prepared {
         let number = self.lease_finishes.len();
         let prepared = texts.finish_lease()?.filter(|(hold, finish)| {
             let mut prepare =
-                |name, text, settings| connection.prepare_finish(&format!("{name}_{number}"), text, settings);
+                |name, text, settings| connection.prepare_finish(&format!("{name}_{number}"), text, settings, None);
             prepare(HOLD, hold, None).and_then(|()| prepare(FINISH_LEASE, finish, Some(settings))).is_ok()
         });
         let number = prepared.map(|_| number);

@@ -223,15 +223,23 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Ends a message in one round trip, and locks the next row if `lock` is given, see [`QueueConnection::finish`].
-    pub(crate) fn finish(&mut self, savepoint: &str, settle: &str, lock: Option<&str>) -> Result<bool, Unfinished> {
-        let next = match lock {
-            // Two tokens in turn: each is part of a text, and the server's statistics of statements keep every text
-            // that they see.
-            Some(lock) => AfterFinish::Lock(lock, self.next.commit_token ^ 1),
-            None if self.next.begins_next => AfterFinish::Begin,
-            None => AfterFinish::Nothing,
+    /// `settle` is the call of a prepared statement without the last parenthesis. `is_leased`: it writes the answer under a
+    /// lease, and takes no token.
+    pub(crate) fn finish(
+        &mut self,
+        savepoint: &str,
+        mut settle: String,
+        is_leased: bool,
+        lock: Option<&str>,
+    ) -> Result<bool, Unfinished> {
+        let (next, token) = match lock {
+            // Two tokens in turn are enough: each message only has to differ from the last one.
+            Some(lock) => (AfterFinish::Lock(lock, self.next.commit_token ^ 1), self.next.commit_token ^ 1),
+            None if self.next.begins_next => (AfterFinish::Begin, self.next.commit_token),
+            None => (AfterFinish::Nothing, self.next.commit_token),
         };
-        let finished = self.connection.finish(savepoint, settle, next, &self.handler_settings.own);
+        settle.push_str(&if is_leased { ")".to_owned() } else { format!(", '{token}')") });
+        let finished = self.connection.finish(savepoint, &settle, next, &self.handler_settings.own);
         match (next, &finished) {
             (AfterFinish::Lock(_, token), Ok(_)) => self.next.commit_token = token,
             // The session may have either of the two now, so the next messages use two others.

@@ -98,8 +98,8 @@ pub enum AfterFinish<'a> {
     /// The next transaction.
     Begin,
     /// The next transaction, by locking a row: the name of a prepared [`lock_version`](crate::statement::lock_version)
-    /// and its arguments. If the row can be locked, the savepoint is set anew as well. The token differs from those
-    /// that an earlier message of the session may have left behind.
+    /// and its arguments. If the row can be locked, the savepoint is set anew as well. The token, which is also an
+    /// argument of the settlement, differs from those that an earlier message of the session may have left behind.
     Lock(&'a str, u64),
 }
 
@@ -145,8 +145,14 @@ pub trait OneRoundTrip<DB = <Self as Connection>::Backend>: SessionSettings<DB> 
 
     /// Prepares a [`finish`](crate::statement::finish) or a [`lock_leased`](crate::statement::lock_leased) under a name.
     /// It returns an error if the server cannot end a message in one round trip. If settings are given, the statement
-    /// compares them.
-    fn prepare_finish(&mut self, _name: &str, _statement: &str, _settings: Option<&Self::Settings>) -> QueryResult<()> {
+    /// compares them. `token` is the parameter with the token of the message, if the session is to keep it.
+    fn prepare_finish(
+        &mut self,
+        _name: &str,
+        _statement: &str,
+        _settings: Option<&Self::Settings>,
+        _token: Option<&str>,
+    ) -> QueryResult<()> {
         Ok(())
     }
 

@@ -191,7 +191,13 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
         }
     }
 
-    fn prepare_finish(&mut self, _name: &str, _statement: &str, _settings: Option<&MysqlSettings>) -> QueryResult<()> {
+    fn prepare_finish(
+        &mut self,
+        _name: &str,
+        _statement: &str,
+        _settings: Option<&MysqlSettings>,
+        _token: Option<&str>,
+    ) -> QueryResult<()> {
         // MySQL has no such blocks outside of procedures. Messages end by several statements there.
         execute(self, &"BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END").map(drop)
     }

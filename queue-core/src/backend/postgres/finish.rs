@@ -16,16 +16,22 @@ use diesel::prelude::*;
 
 impl<C: PgSession> OneRoundTrip<Pg> for C {
     /// Prepares the statement that settles a row.
-    fn prepare_finish(&mut self, name: &str, statement: &str, settings: Option<&PgSettings>) -> QueryResult<()> {
-        // A row that is not as it was claimed causes an error, so that nothing has to be read back before the commit. The
-        // server evaluates the cast in that case only, and the cast's error contains the text.
+    fn prepare_finish(
+        &mut self,
+        name: &str,
+        statement: &str,
+        settings: Option<&PgSettings>,
+        token: Option<&str>,
+    ) -> QueryResult<()> {
+        // A row that is not as it was claimed causes an error, so that nothing has to be read back before the commit: its
+        // text is no number, and the cast's error contains it. There is one cast, and no statement of its own sets the
+        // token, because the server spends as much on the beginning of each as on many a function.
         self.batch_execute(&format!(
-            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CASE WHEN NOT ({}) \
-             THEN CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) \
-             WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN 1 \
-             ELSE CAST('{}' OPERATOR(pg_catalog.||) CAST(pg_catalog.count(*) AS text) AS integer) END FROM settled",
+            "PREPARE {name} AS WITH settled AS ({statement}) SELECT CAST(CASE WHEN NOT ({}) THEN '{}' \
+             WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1 THEN {} ELSE '{}' END AS integer) FROM settled",
             settings.map_or("true", PgSettings::are_same),
             marked(OTHER_SETTINGS),
+            token.map_or("'1'".to_owned(), |token| format!("pg_catalog.set_config('{COMMITTED}', {token}, false)")),
             marked(NOT_ONE_ROW)
         ))
     }
@@ -60,9 +66,7 @@ impl<C: PgSession> OneRoundTrip<Pg> for C {
             AfterFinish::Nothing => ("COMMIT".to_owned(), None),
             AfterFinish::Begin => ("COMMIT AND CHAIN".to_owned(), None),
             AfterFinish::Lock(lock, token) => {
-                let text =
-                    format!("SET {COMMITTED} = '{token}'; COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}");
-                (text, Some(token))
+                (format!("COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}"), Some(token))
             }
         };
         let before = settings.before_settlement();
