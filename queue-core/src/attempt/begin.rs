@@ -62,7 +62,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         row: ReadRow<K>,
     ) -> QueryResult<(Claimed<K>, bool)> {
         let queue = self.served.queue;
-        rows.note_begin(row.key());
+        rows.note_begin_taken(&row);
         self.claim.floor.inspect(|floor| floor.note_claim(row.due(), row.due()));
         match self.claim.floor {
             // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be

@@ -97,15 +97,17 @@ impl<K: Key> PrefetchedRows<K> {
         PrefetchedRows { state: Mutex::new(state) }
     }
 
-    /// Notes that a worker is about to process a row.
+    /// Notes that a worker is about to process a row that the plain claim has found.
     pub(crate) fn note_begin(&self, key: &RowKey<K>) {
         let mut state = self.state.lock();
-        let text = key.text().clone();
-        // The plain claim may have found a prefetched row.
-        state.rows.waiting.retain(|row| row.key != text);
-        state.end_work();
-        state.at_work.insert(thread::current().id(), text);
-        state.appetite.note_taken(Instant::now());
+        // It may be a prefetched row.
+        state.rows.waiting.retain(|row| row.key != *key.text());
+        state.note_work(key.text().clone());
+    }
+
+    /// Notes that a worker is about to process a row that it has taken.
+    pub(crate) fn note_begin_taken(&self, row: &ReadRow<K>) {
+        self.state.lock().note_work(row.key.clone());
     }
 
     /// Notes that the worker has ended its turn, whatever the result for its row.
@@ -234,6 +236,13 @@ impl<K: Key> State<K> {
         self.rows.put(free, shuffled);
     }
 
+    /// Notes that the calling worker processes the row with this key.
+    fn note_work(&mut self, key: Arc<str>) {
+        self.end_work();
+        self.at_work.insert(thread::current().id(), key);
+        self.appetite.note_taken(Instant::now());
+    }
+
     /// Notes that the calling worker no longer processes its row.
     fn end_work(&mut self) {
         if let Some(key) = self.at_work.remove(&thread::current().id()) {
@@ -274,11 +283,6 @@ impl Appetite {
 }
 
 impl<K> ReadRow<K> {
-    /// Returns the primary key.
-    pub(crate) fn key(&self) -> &RowKey<K> {
-        &self.row.key
-    }
-
     /// Returns the arguments of the text that locks it.
     pub(crate) fn lock(&self) -> &str {
         &self.lock
