@@ -36,8 +36,7 @@ fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: boo
     let queue = sql.queue;
     let occasion = queue.options.occasion.filter(|_| with_occasion);
     let version = queue.options.version.filter(|_| with_occasion);
-    let keys = column_names(queue.key_columns, sql.out.backend())?;
-    let parts = keys.len() + usize::from(occasion.is_some()) + usize::from(version.is_some());
+    let parts = queue.key_parts + usize::from(occasion.is_some()) + usize::from(version.is_some());
     let (before, between, after) = if parts > 1 { DB::CONCATENATION } else { ("", "", "") };
     let mut separator = [before, "", ""];
     let mut separate = |sql: &mut Writer<'_, '_, DB>| {
@@ -53,14 +52,15 @@ fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: boo
         sql.within(DB::KEY_PART_TEXT, |sql| sql.push_with("{.}", &[version]))?;
         sql.push_within((", '", "')"), TextForm::NULL)?;
     }
-    let form = if keys.len() == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
-    for key in &keys {
+    if with_occasion && (queue.has_integer_key)() {
         separate(sql);
-        if with_occasion && (queue.has_integer_key)() {
-            sql.push("''")?;
-            continue;
+        sql.out.push_sql("''");
+    } else {
+        let form = if queue.key_parts == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
+        for key in &column_names(queue.key_columns, sql.out.backend())? {
+            separate(sql);
+            sql.within(form, |sql| sql.push_with("{.}", &[key]))?;
         }
-        sql.within(form, |sql| sql.push_with("{.}", &[key]))?;
     }
     sql.out.push_sql(after);
     Ok(())

@@ -20,7 +20,7 @@ use super::condition::StateCondition;
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Claimable, Scope, Walk, until};
 use super::writer::{Writer, statement, statement_on_no_queue};
-use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, column_names, load_first, push_now_plus};
+use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, load_first, push_now_plus};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::error::refused;
 use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
@@ -31,12 +31,15 @@ pub fn lease_due<DB: QueueBackend>(claim: ClaimSome<DB>, lease: Duration) -> imp
     statement(claim.queue(), (claim, lease), |(claim, lease), sql| {
         // The first columns get names of the queue's own. The entity's columns after them keep their names, because
         // nothing refers to them.
-        let keys = 1..=column_names(sql.queue.key_columns, sql.out.backend())?.len();
+        let keys = 1..=sql.queue.key_parts;
         let keys = keys.map(|number| format!("queueable_key_{number}")).collect::<Vec<_>>().join(", ");
-        sql.push(&format!("WITH queueable_due ({keys}, queueable_key_text, queueable_status, queueable_tries"))?;
-        sql.push(", queueable_due_at) AS (")?;
+        sql.push("WITH queueable_due (")?;
+        sql.out.push_sql(&keys);
+        sql.push(", queueable_key_text, queueable_status, queueable_tries, queueable_due_at) AS (")?;
         claim.walk_ast(sql.out.reborrow())?;
-        sql.push(&format!("), queueable_leased ({keys}, queueable_began) AS (UPDATE {{table}}"))?;
+        sql.push("), queueable_leased (")?;
+        sql.out.push_sql(&keys);
+        sql.push(", queueable_began) AS (UPDATE {table}")?;
         // Columns that are read have their table's name, because the select has columns too.
         sql.push(" SET {status} = 'IN_PROGRESS', {next_attempt_time} = ")?;
         push_now_plus(&mut sql.out, *lease);
