@@ -92,8 +92,8 @@ pub use queue_core::{
     AttemptEvent, ClaimStyle, ConnectFailure, ConnectionSource, CrashAccounting, DryRun, Entity, Error, Event,
     Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
     LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
-    PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Shutdown, Stage, Status,
-    Tally, TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses,
+    PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Stage, Status, Tally,
+    TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses,
 };
 pub use queue_derive::{Queueable, Stage};
 
@@ -107,11 +107,11 @@ pub use queue_core::{Async, AsyncHandler, DieselAsyncSession};
 #[cfg(feature = "tokio")]
 pub use queue_core::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 
-/// The answers of reports and operations.
+/// The answers of reports, operations and a poller's shutdown.
 pub mod report {
     pub use queue_core::{
         Backlog, By, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport, Interval, OddTimes, Part, PeriodCounts,
-        Preview, PreviewedRow, Progress, Redriven, Statistics, StatusCounts,
+        Preview, PreviewedRow, Progress, Redriven, Shutdown, Statistics, StatusCounts,
     };
 }
 
