@@ -81,6 +81,7 @@ fn a_shutdown_that_blocks_the_calls_for_which_it_waits_warns() {
 }
 
 #[test]
+#[expect(clippy::redundant_closure, reason = "a closure without types is what is tried here")]
 fn closures_without_types_are_handlers() {
     let bank = Bank::new();
     bank.enqueue([100]);
