@@ -13,7 +13,6 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel_migrations::MigrationHarness;
-use queue_core::internals::statement::Scope;
 use queueable::{Failure, Message, Migrations, Outcome, Queueable, Status};
 
 use crate::db::{Conn, Database};
@@ -76,7 +75,7 @@ fn a_key_that_cannot_stand_in_a_text_keeps_its_turn() {
 #[test]
 fn what_is_not_the_rows_own_is_not_read_ahead() {
     let prefetches_rows =
-        (erased::<Word>().prefetches_rows(Scope::ALL), erased::<Counted>().prefetches_rows(Scope::ALL));
+        (erased::<Word>().prefetches_rows(), erased::<Counted>().prefetches_rows());
     assert_eq!(prefetches_rows, (true, false));
 }
 
