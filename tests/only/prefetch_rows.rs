@@ -74,8 +74,7 @@ fn a_key_that_cannot_stand_in_a_text_keeps_its_turn() {
 
 #[test]
 fn what_is_not_the_rows_own_is_not_read_ahead() {
-    let prefetches_rows =
-        (erased::<Word>().prefetches_rows(), erased::<Counted>().prefetches_rows());
+    let prefetches_rows = (erased::<Word>().prefetches_rows(), erased::<Counted>().prefetches_rows());
     assert_eq!(prefetches_rows, (true, false));
 }
 
