@@ -156,7 +156,7 @@ fn a_swallowed_sql_error_is_never_a_success_without_effects() {
         status => {
             assert_eq!((status, state.try_count), (Status::Error, 1));
             assert!(bank.booked().is_empty());
-            assert!(error_text(&state).contains("a statement of the handler failed"), "{state:?}");
+            assert!(error_text(&state).contains("the handler ignored the error of one of its statements"), "{state:?}");
         }
     }
 }

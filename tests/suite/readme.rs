@@ -119,6 +119,7 @@ impl Project {
             // What cargo has set for the tests is not for this project.
             .env_remove("CARGO_MANIFEST_DIR")
             .env_remove("RUSTFLAGS")
+            .env_remove("RUSTC_BOOTSTRAP")
             .output()
             .unwrap();
         let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));

@@ -272,7 +272,7 @@ fn what_interrupts_one_row_for_ever_counts_as_a_failure_at_last() {
     let state = bank.state(ids[0]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1), "{state:?}");
     let text = state.last_attempt_error_message.unwrap();
-    assert!(text.starts_with("the attempt was interrupted 2"), "{text}");
+    assert!(text.starts_with("interrupted 2"), "{text}");
     assert!(text.contains(" times in a row; the last cause: "), "{text}");
     // The time that is set here may look like another session's change.
     assert_eq!((tally.succeeded, tally.retried), (1, 1));

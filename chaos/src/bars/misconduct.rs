@@ -54,7 +54,7 @@ enum Booked {
 
 /// The handler did no harm: its effects are there once.
 const GOOD: Fate = Fate { status: "SUCCESS", text: "", booked: Booked::Once };
-const SWALLOWED: Fate = undone("a statement of the handler failed and the handler went on");
+const SWALLOWED: Fate = undone("the handler ignored the error of one of its statements");
 const ENDED: Fate = undone("the handler ended the message's transaction");
 const FAILED_AND_ENDED: Fate = undone("committed itself is not undone");
 const REFUSED: &str = "the handler tried to commit the transaction of its group, which was refused; what another attempt has \

@@ -42,7 +42,7 @@ fn run_until_idle_tells_what_it_leaves_because_of_a_pause() {
     bank.enqueue([1]);
     pause(&bank, "left for another day");
     serve(&bank, Mode::Transaction, Note::default()).run_until_idle().unwrap();
-    assert!(is_told(&["WARN", "due rows are left alone", BY, "left for another day"]));
+    assert!(is_told(&["WARN", "left due rows alone", BY, "left for another day"]));
 }
 
 /// The first payment pauses its own queue, and the second waits until the poller knows.
