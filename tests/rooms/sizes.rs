@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 230;
+const FILES: usize = 220;
 
 /// How many lines of code the core may have.
 const LINES: usize = 28_300;
