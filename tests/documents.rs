@@ -116,6 +116,17 @@ fn read(file: &str) -> String {
         .unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
+/// A page without its blocks of code.
+fn prose(page: &Path) -> String {
+    let text = fs::read_to_string(page).unwrap();
+    let mut is_code = false;
+    let is_prose = |line: &&str| {
+        is_code ^= line.starts_with("```");
+        !is_code
+    };
+    text.lines().filter(is_prose).map(|line| format!("{line}\n")).collect()
+}
+
 /// The pages for readers, with the headings that links may name.
 fn pages() -> BTreeMap<PathBuf, BTreeSet<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -131,17 +142,12 @@ fn pages() -> BTreeMap<PathBuf, BTreeSet<String>> {
     let pages =
         docs.chain(named.map(|page| root.join(page))).filter(|path| path.extension().is_some_and(|end| end == "md"));
     let headings = |path: PathBuf| {
-        let text = fs::read_to_string(&path).unwrap();
-        let mut is_code = false;
-        let prose = text.lines().filter(|line| {
-            is_code ^= line.starts_with("```");
-            !is_code
-        });
+        let prose = prose(&path);
         let heading = |line: &str| {
             let plain = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
             plain.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
         };
-        (path, prose.filter(|line| line.starts_with('#')).map(heading).collect())
+        (path, prose.lines().filter(|line| line.starts_with('#')).map(heading).collect())
     };
     pages.map(headings).collect()
 }
@@ -151,7 +157,7 @@ fn every_link_to_a_file_of_the_repository_leads_somewhere() {
     let pages = pages();
     let mut checked = 0;
     for page in pages.keys() {
-        let text = fs::read_to_string(page).unwrap();
+        let text = prose(page);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
         // The reference of the derive also links to pages of rustdoc.
         for link in links.filter(|link| !link.contains("://") && !link.ends_with(".html") && !link.contains(".html#")) {
