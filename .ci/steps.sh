@@ -117,7 +117,7 @@ conclude() {
     printf '\nThe slowest tests, in seconds:\n'
     for log in "$logs"/test-*; do
         sed -nE "s/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 ${log##*/test-} \1/p" "$log"
-    done | sort -rn | head -n 20
+    done | sort -rn | sed -n 1,20p
     [ ${#failed[@]} = 0 ] || printf '\nfailed: %s\n' "${failed[*]}"
     printf '\n%d s in all\n' "$SECONDS"
     awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
