@@ -199,9 +199,9 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
     };
     let poller = AloneSoon::poller(bank.pool(3), handler).workers(3).poll_interval(Duration::from_millis(20)).start();
     let poller = poller.unwrap();
-    // If the trigger is removed between two writes of an attempt, the attempt is recorded, and repeated at once.
-    // While the trigger is there, this process passes over the row for a while, and then tries it again.
-    assert_eq!([told.recv().unwrap(), told.recv().unwrap()], [7, 7]);
+    // If the trigger is removed between two writes of an attempt, the attempt is recorded, and repeated at once. Otherwise this
+    // process passes over the row for a while, and then tries it again.
+    assert_eq!(told.recv().unwrap(), 7);
     let mut connection = bank.connect();
     while let Err(error) = connection.batch_execute(match db::NAME {
         "postgres" => "DROP TRIGGER keep ON payments",
@@ -210,7 +210,7 @@ fn a_row_that_cannot_be_written_holds_up_those_behind_it() {
         assert!(db::NAME == "sqlite" && error.to_string().contains("locked"), "{error}");
     }
     let rest: Vec<_> = told.iter().take_while(|amount| *amount != 8).collect();
-    assert!(rest.iter().all(|amount| *amount == 7), "{rest:?}");
+    assert!(!rest.is_empty() && rest.iter().all(|amount| *amount == 7), "{rest:?}");
     poller.shutdown(Duration::from_secs(60));
 }
 
