@@ -14,7 +14,7 @@ const FILES: usize = 220;
 const LINES: usize = 28_310;
 
 /// How many lines of code a file of the core may have.
-const LINES_OF_A_FILE: usize = 310;
+const LINES_OF_A_FILE: usize = 320;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
