@@ -69,7 +69,7 @@ mod tests {
         };
         let expected = quote! {
             impl<'a> crate::jobs::Stage for Step<'a> {
-                fn a() -> crate::jobs::Result<crate::jobs::Now, other::queueable::Now> {
+                fn a() -> crate::jobs::Result<crate::jobs::columns::Now, other::queueable::Now> {
                     <Self as crate::jobs::Stage>::x(&crate::jobs::NONE, queueable::y)
                 }
             }
