@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use super::panic_safe::StopSignal;
 use crate::row::{Details, QueueState, Stage};
 
-/// The messages of a group that [`Handler::handle_group`] is processing: their transaction, and what the queue knows
-/// about each row. Messages are numbered from 0, in the order of the entities.
+/// The messages of a group that [`handle_group`](crate::Handler::handle_group) is processing: their transaction, and what
+/// the queue knows about each row. Messages are numbered from 0, in the order of the entities.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -49,7 +49,8 @@ pub(crate) struct GroupedMessage<'a> {
 }
 
 impl<C> Group<'_, C> {
-    /// Returns the connection, inside the group's transaction. The rules of [`Message::connection`] hold here too.
+    /// Returns the connection, inside the group's transaction. The rules of
+    /// [`Message::connection`](crate::Message::connection) hold here too.
     pub fn connection(&mut self) -> &mut C {
         self.connection.to_use()
     }
@@ -68,17 +69,17 @@ impl<C> Group<'_, C> {
         self.messages[message].state
     }
 
-    /// Returns the stage of a message's row, see [`Message::stage`].
+    /// Returns the stage of a message's row, see [`Message::stage`](crate::Message::stage).
     pub fn stage<S: Stage>(&self, message: usize) -> S {
         self.messages[message].details.stage()
     }
 
-    /// Returns the scheduled time of a message's run, see [`Message::scheduled_for`].
+    /// Returns the scheduled time of a message's run, see [`Message::scheduled_for`](crate::Message::scheduled_for).
     pub fn scheduled_for(&self, message: usize) -> Option<DateTime<Utc>> {
         self.messages[message].details.scheduled_for()
     }
 
-    /// Returns a message's key for external calls, see [`Message::idempotency_key`].
+    /// Returns a message's key for external calls, see [`Message::idempotency_key`](crate::Message::idempotency_key).
     pub fn idempotency_key(&self, message: usize) -> &str {
         self.messages[message].idempotency_key
     }

@@ -51,8 +51,8 @@ const DEFAULT_BATCH: u32 = 1_000;
 /// over such rows, and log how many there are.
 ///
 /// A changing call waits for rows that a worker has locked, because their attempts may be about to fail. It waits no
-/// longer than [`wait`](QueueRows::wait) allows; then it changes nothing and returns [`Error::Held`]. It runs in a
-/// transaction of its own, or in the caller's.
+/// longer than [`wait`](QueueRows::wait) allows; then it changes nothing and returns [`Error::Held`](crate::Error::Held). It
+/// runs in a transaction of its own, or in the caller's.
 #[must_use = "nothing happens before an operation is called"]
 pub struct QueueRows<Q, F> {
     pub(crate) selection: F,
