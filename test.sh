@@ -4,9 +4,13 @@ set -euo pipefail
 cd "$(dirname "$0")"
 . .ci/steps.sh
 
-# The compiler with clippy's lints: the tests are built and linted at once.
+# The compiler with clippy's lints: the tests are built and linted at once. Cargo counts the warnings of each program, also of those
+# that it has built before.
 build_and_lint() {
-    RUSTC_WORKSPACE_WRAPPER=clippy-driver build_programs --workspace
+    local status=0
+    CARGO_TERM_COLOR=never RUSTC_WORKSPACE_WRAPPER=clippy-driver build_programs --workspace 2>"$logs/diagnostics" || status=$?
+    cat "$logs/diagnostics"
+    [ $status = 0 ] && ! grep -q 'generated [0-9]* warning' "$logs/diagnostics"
 }
 
 prepare quick
