@@ -211,7 +211,8 @@ impl<'a, 'b, DB: QueueBackend> Set<'_, 'a, 'b, DB> {
     /// Writes the column's name, and returns what writes its value.
     fn column(&mut self, name: &str) -> QueryResult<&mut Writer<'a, 'b, DB>> {
         self.sql.push(std::mem::replace(&mut self.separator, ", "))?;
-        self.sql.push_with("{} = ", &[name])?;
+        self.sql.out.push_identifier(name)?;
+        self.sql.out.push_sql(" = ");
         Ok(self.sql)
     }
 }

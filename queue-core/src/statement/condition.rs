@@ -109,15 +109,19 @@ impl StateCondition {
                 // Null is unequal to nothing, so this leaves out rows without a text. LIKE would ignore case on some
                 // databases.
                 sql.push_within(DB::EXACTLY, "{.last_attempt_error_message}")?;
-                sql.push(&format!(" <> '{STOPPED}' AND SUBSTR("))?;
+                sql.push_with(&format!(" <> '{STOPPED}' AND SUBSTR("), &[])?;
                 sql.push_within(DB::EXACTLY, "{.last_attempt_error_message}")?;
-                sql.push(&format!(", 1, {}) <> '{PRESUMED}'", PRESUMED.len()))
+                sql.push_with(&format!(", 1, {}) <> '{PRESUMED}'", PRESUMED.len()), &[])
             }
         }
     }
 }
 
-fn push_status_in<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, is: &str, statuses: &[Status]) -> QueryResult<()> {
+fn push_status_in<DB: QueueBackend>(
+    sql: &mut Writer<'_, '_, DB>,
+    is: &'static str,
+    statuses: &[Status],
+) -> QueryResult<()> {
     sql.push_within(DB::EXACTLY, "{.status}")?;
     sql.push(is)?;
     sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;

@@ -98,12 +98,12 @@ fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryR
 }
 
 /// Writes the statement that ends a block after an update that has not changed exactly one row.
-fn push_unless_one_row<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+fn push_unless_one_row<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &'static str) -> QueryResult<()> {
     sql.push("; IF ROW_COUNT() <> 1 ")?;
     push_error(sql, says)
 }
 
-fn push_error<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &str) -> QueryResult<()> {
+fn push_error<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, says: &'static str) -> QueryResult<()> {
     sql.within(("THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", "'; END IF; "), |sql| sql.push(says))
 }
 

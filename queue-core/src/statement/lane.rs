@@ -114,7 +114,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
         sql.push_with("{.} > queueable_lanes.lane", &[lanes.column])?;
         self.push_first(sql, lanes)?;
         sql.push("), queueable_lanes.place + 1 FROM queueable_lanes WHERE queueable_lanes.lane IS NOT NULL")?;
-        sql.push(&format!(" AND queueable_lanes.place < {}) SELECT ", self.limit))?;
+        sql.push_with(&format!(" AND queueable_lanes.place < {}) SELECT ", self.limit), &[])?;
         sql.push_around(DB::value_text(lanes.of.kind), "queueable_lanes.lane", &[])?;
         sql.push(" FROM queueable_lanes WHERE queueable_lanes.lane IS NOT NULL ORDER BY queueable_lanes.place")
     }

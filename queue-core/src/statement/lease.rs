@@ -50,10 +50,10 @@ pub fn lease_due<DB: QueueBackend>(claim: ClaimSome<DB>, lease: Duration) -> imp
         sql.push(", ")?;
         push_expired_lease(sql, "GREATEST({.try_count}, 0)")?;
         sql.push(" ELSE {.last_attempt_error_message} END FROM queueable_due WHERE ({key}) = (")?;
-        sql.push(&keys)?;
+        sql.out.push_sql(&keys);
         sql.push(") RETURNING {key}, {.last_attempt_time}) SELECT queueable_due.*, queueable_began")?;
         sql.push(" FROM queueable_due LEFT JOIN queueable_leased USING (")?;
-        sql.push(&keys)?;
+        sql.out.push_sql(&keys);
         sql.push(") ORDER BY queueable_due_at")
     })
 }
@@ -172,7 +172,7 @@ fn push_another_try<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &str)
 }
 
 /// Writes `text = CASE WHEN leased THEN 'the lease .. ' || tries`.
-fn push_expired_lease<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &str) -> QueryResult<()> {
+fn push_expired_lease<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &'static str) -> QueryResult<()> {
     let (before, between, after) = DB::CONCATENATION;
     sql.push("{last_attempt_error_message} = CASE WHEN ")?;
     StateCondition::In(&[Status::InProgress]).push(sql)?;

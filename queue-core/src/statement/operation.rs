@@ -59,7 +59,7 @@ pub fn sample<DB: QueueBackend>(row: Claim<DB>, condition: Condition<'_, DB>, li
         row.push_columns(sql)?;
         condition.push_from(sql)?;
         condition.push(sql)?;
-        sql.push(&format!(" ORDER BY {{key}} LIMIT {limit}"))
+        sql.push_with(&format!(" ORDER BY {{key}} LIMIT {limit}"), &[])
     })
 }
 

@@ -94,7 +94,7 @@ fn push_by_value<'b, DB: QueueBackend>(
     }
     sql.push_group(" GROUP BY ", split)?;
     sql.push_group(" ORDER BY COUNT(*) DESC, ", split)?;
-    sql.push(&format!(" LIMIT {limit}"))
+    sql.push_with(&format!(" LIMIT {limit}"), &[])
 }
 
 /// Reads the texts of failures, those on most rows first: each with the key of one row, and with numbers. At most `limit`
@@ -131,11 +131,15 @@ pub fn error_texts<DB: QueueBackend>(
         sql.push(" ORDER BY {key}) AS queueable_place, {key} FROM {table}")?;
         condition.push(sql)?;
         sql.push(") AS queueable_texts WHERE queueable_place = 1 ORDER BY queueable_rows DESC, queueable_text")?;
-        sql.push(&format!(" LIMIT {limit}"))
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
 }
 
-fn push_over<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, split: Split<'b, DB>, name: &str) -> QueryResult<()> {
+fn push_over<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    split: Split<'b, DB>,
+    name: &'static str,
+) -> QueryResult<()> {
     sql.within((" OVER (PARTITION BY ", ")"), |sql| push_partition(sql, split))?;
     sql.push(name)
 }
@@ -167,7 +171,7 @@ pub fn texts_after<DB: QueueBackend>(
         push_identity(sql)?;
         sql.push(" ORDER BY ")?;
         push_identity(sql)?;
-        sql.push(&format!(" LIMIT {limit}"))
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
 }
 
@@ -188,7 +192,7 @@ impl<DB: QueueBackend> QueryFragment<DB> for WithTexts<'_, DB> {
 
 /// Writes the first characters of a failure's text.
 fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    sql.push(&format!("SUBSTR({{.last_attempt_error_message}}, 1, {CHARACTERS_OF_TEXT})"))
+    sql.push_with(&format!("SUBSTR({{.last_attempt_error_message}}, 1, {CHARACTERS_OF_TEXT})"), &[])
 }
 
 /// Writes them in a form that distinguishes and sorts them.

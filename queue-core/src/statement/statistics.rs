@@ -74,7 +74,7 @@ pub fn count_finished<'a, DB: QueueBackend>(
         // The odd ones first, so that the limit cuts none of them.
         sql.push(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ")?;
         finished.push_start(sql)?;
-        sql.push(&format!(" DESC, MIN(queueable_value) LIMIT {}", finished.limit))
+        sql.push_with(&format!(" DESC, MIN(queueable_value) LIMIT {}", finished.limit), &[])
     })
 }
 
@@ -124,6 +124,6 @@ impl<DB: QueueBackend> Finished<'_, DB> {
     }
 
     fn push_start(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-        sql.push(&format!("queueable_end - queueable_end % {}", u64::from(self.seconds) * 1_000_000))
+        sql.push_with(&format!("queueable_end - queueable_end % {}", u64::from(self.seconds) * 1_000_000), &[])
     }
 }

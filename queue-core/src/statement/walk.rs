@@ -145,7 +145,7 @@ impl<DB: QueueBackend> Claimable<DB> {
 pub(crate) fn push_stage_in<'b, DB: QueueBackend>(
     sql: &mut Writer<'_, 'b, DB>,
     Stages { column, .. }: Stages,
-    is: &str,
+    is: &'static str,
     stages: &'b [&'static str],
 ) -> QueryResult<()> {
     sql.within(DB::EXACTLY, |sql| sql.push_with("{.}", &[column]))?;

@@ -1,6 +1,11 @@
 //! Writes the text of a statement: SQL with the names of the queue's table and columns.
 
-use diesel::query_builder::{AstPass, QueryFragment};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr;
+
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, Statement};
@@ -60,9 +65,23 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         Writer { queue, out }
     }
 
-    /// Writes a text.
-    pub(crate) fn push(&mut self, text: &str) -> QueryResult<()> {
-        self.push_with(text, &[])
+    /// Writes a text. Diesel walks through a statement up to three times for each run, so each thread keeps what it has made
+    /// of a text.
+    pub(crate) fn push(&mut self, text: &'static str) -> QueryResult<()> {
+        let queue = self.queue;
+        MADE.with_borrow_mut(|made| {
+            let place = (text.as_ptr().addr(), text.len(), ptr::from_ref(queue).addr());
+            if let Some(sql) = made.get(&place) {
+                self.out.push_sql(sql);
+                return Ok(());
+            }
+            let mut builder = DB::QueryBuilder::default();
+            Named { queue, text }.to_sql(&mut builder, &DB::default())?;
+            let sql = builder.finish();
+            self.out.push_sql(&sql);
+            made.insert(place, sql);
+            Ok(())
+        })
     }
 
     /// Writes a text in which each `{}` stands for the next of these columns, and `{.}` for the same with its table's name.
@@ -103,13 +122,13 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     }
 
     /// Writes a text, and then the condition that picks the row with a key.
-    pub(crate) fn push_is_key(&mut self, before: &str, is_key: &'b IsKey<DB>) -> QueryResult<()> {
+    pub(crate) fn push_is_key(&mut self, before: &'static str, is_key: &'b IsKey<DB>) -> QueryResult<()> {
         self.push(before)?;
         self.push_fragment(&**is_key)
     }
 
     /// Writes a text within the SQL before and after it.
-    pub(crate) fn push_within(&mut self, parts: (&str, &str), text: &str) -> QueryResult<()> {
+    pub(crate) fn push_within(&mut self, parts: (&str, &str), text: &'static str) -> QueryResult<()> {
         self.within(parts, |sql| sql.push(text))
     }
 
@@ -151,14 +170,14 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     }
 
     /// Writes the database's text of an odd time; null if there is no time, and if the time is not odd.
-    pub(crate) fn push_odd_text(&mut self, time: &str) -> QueryResult<()> {
+    pub(crate) fn push_odd_text(&mut self, time: &'static str) -> QueryResult<()> {
         self.within(("CASE WHEN ", " IS NULL THEN "), |sql| sql.push_microseconds(time))?;
         self.push_within(DB::AS_TEXT, time)?;
         self.push(" END")
     }
 
     /// Writes `SELECT`, and the time left until this column's time.
-    pub(crate) fn push_microseconds_until(&mut self, time: &str) -> QueryResult<()> {
+    pub(crate) fn push_microseconds_until(&mut self, time: &'static str) -> QueryResult<()> {
         self.push("SELECT ")?;
         self.push_within(DB::MICROSECONDS_UNTIL, time)
     }
@@ -190,7 +209,7 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     }
 
     /// Writes the expression that distinguishes two values, after `before`; nothing without a split.
-    pub(crate) fn push_group(&mut self, before: &str, split: Split<'b, DB>) -> QueryResult<()> {
+    pub(crate) fn push_group(&mut self, before: &'static str, split: Split<'b, DB>) -> QueryResult<()> {
         if split.is_none() {
             return Ok(());
         }
@@ -201,6 +220,44 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     /// Writes `, updated = now` if the entity stores when a row was written.
     pub(crate) fn push_updated(&mut self) -> QueryResult<()> {
         self.queue.options.timestamps.updated.map_or(Ok(()), |updated| self.push_with(", {} = {now}", &[updated]))
+    }
+}
+
+thread_local! {
+    /// The SQL that was made of a text for a queue.
+    static MADE: RefCell<MadeSql> = RefCell::default();
+}
+
+/// By the places of the text and of the queue in memory: both stay as long as the program runs.
+type MadeSql = HashMap<(usize, usize, usize), String, BuildHasherDefault<Mixer>>;
+
+/// Hashes places in memory: the standard library's way takes longer than to make the shorter texts anew.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 = (self.0.rotate_left(26) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A text about a queue.
+struct Named<DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+    text: &'static str,
+}
+
+impl<DB: QueueBackend> QueryFragment<DB> for Named<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        Writer::new(self.queue, out).push_with(self.text, &[])
     }
 }
 
