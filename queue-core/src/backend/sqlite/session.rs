@@ -12,6 +12,7 @@ use diesel::sqlite::SqliteConnection;
 use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, message_of};
 use crate::backend::schema::Target;
 use crate::backend::setup::{Exclusion, SessionLimits, SessionSettings, SessionSetup};
+use crate::backend::statement::execute;
 use crate::backend::transactions::{OneRoundTrip, Transactions, in_own_transaction};
 use crate::error::refused;
 
@@ -72,6 +73,11 @@ impl Transactions for SqliteConnection {
     fn commit_and_begin(&mut self) -> QueryResult<()> {
         // The next transaction would take the only write lock, whether there is work for it or not.
         Err(refused("SQLite commits and begins one by one".to_owned()))
+    }
+
+    fn control(&mut self, statement: &'static str) -> QueryResult<()> {
+        // Kept prepared. Diesel notices only after a batch that SQLite has ended the transaction on an error.
+        execute(self, &statement).map(drop).or_else(|_| self.batch_execute(statement))
     }
 
     fn with_lock_wait<T>(
@@ -218,9 +224,9 @@ impl SessionSettings for SqliteConnection {
         then: Option<&'static str>,
         settings: &SqliteSettings,
     ) -> QueryResult<bool> {
-        self.batch_execute(end)?;
+        self.control(end)?;
         let is_as_it_was = self.put_settings_back(settings)?;
-        then.map_or(Ok(()), |then| self.batch_execute(then))?;
+        then.map_or(Ok(()), |then| self.control(then))?;
         Ok(is_as_it_was)
     }
 }
