@@ -2,12 +2,12 @@
 //!
 //! Each worker notes in a file of its own what it is about to run (`in_flight.rs`). The file's lock ends with the
 //! process, and the next poller in that directory takes over the notes (`reports.rs`). When a worker claims a reported
-//! row, it writes the number of crashes on the row itself (`crash_count.rs`), in a transaction of its own
+//! row, it writes the number of crashes on the row itself ([`Suspicion`]), in a transaction of its own
 //! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): from then on only a crash
 //! there counts, and after three the row is set aside. If no file outlives the process, the worker writes the count
 //! before the handler runs (`attempt/crash_check.rs`).
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, MutexGuard};
@@ -15,14 +15,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::crash_count::Suspicion;
 use super::crash_directory::CrashDirectory;
 use super::exclusive_run::Concurrency;
 use super::in_flight::{Entry, InFlightFile};
 use super::reports::CrashReports;
 use crate::error::Error;
 use crate::log::RateLimitedLog;
-use crate::row::{ErrorText, Fence};
+use crate::row::{CRASHED, ErrorText, Fence, PRESUMED};
 use crate::sync::Mutex;
 
 /// What a poller knows about crashes.
@@ -310,6 +309,77 @@ pub(crate) struct CrashMark {
     pub(crate) before: ErrorText,
 }
 
+/// The number of crashes after which a row is set aside. The first may be another row's fault; two more in a row, alone
+/// in the process, are not.
+pub(crate) const CRASHES: u32 = 3;
+
+/// Stands between the text about the crashes and the text that the row had before.
+const BEFORE: &str = "; before that: ";
+
+/// How many characters of the earlier text are kept: a suspicion does not last long, and the column's text is bounded.
+const TEXT_KEPT: usize = 1000;
+
+/// The suspicion that a row ends its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Suspicion {
+    /// The number of crashes so far.
+    pub(crate) crashes: u32,
+    /// Whether the last of them is only presumed: a worker writes the text before the handler runs.
+    pub(crate) presumed: bool,
+}
+
+impl Suspicion {
+    /// Finds the suspicion in a row's error text.
+    pub(crate) fn of(text: Option<&str>) -> Option<Self> {
+        let text = text?;
+        let of = |said: &str, presumed| {
+            let (number, rest) = text.strip_prefix(said)?.strip_prefix(" (crash ")?.split_once(" of ")?;
+            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
+            (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
+            Some(Suspicion { crashes: number.parse().ok()?, presumed })
+        };
+        of(CRASHED, false).or_else(|| of(PRESUMED, true))
+    }
+
+    /// Tells whether the row is to be set aside.
+    pub(crate) fn is_proven(self) -> bool {
+        self.crashes >= CRASHES
+    }
+
+    /// Returns the text for a row whose error text was `text`.
+    pub(crate) fn over(self, text: Option<&str>) -> String {
+        with_earlier(self.to_string(), text)
+    }
+
+    /// Returns the text for a row that is set aside and whose error text was `text`.
+    pub(crate) fn final_text(text: Option<&str>) -> String {
+        let said = format!("the process ended {CRASHES} times while this message was handled: it is set aside");
+        with_earlier(said, text)
+    }
+}
+
+/// Returns the text that a row had before it was suspected.
+pub(crate) fn earlier(text: Option<&str>) -> Option<&str> {
+    match Suspicion::of(text) {
+        Some(_) => text?.split_once(BEFORE).map(|(_, earlier)| earlier),
+        None => text,
+    }
+}
+
+fn with_earlier(said: String, text: Option<&str>) -> String {
+    match earlier(text) {
+        Some(earlier) => said + BEFORE + &earlier.chars().take(TEXT_KEPT).collect::<String>(),
+        None => said,
+    }
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = if self.presumed { PRESUMED } else { CRASHED };
+        write!(f, "{said} (crash {} of {CRASHES})", self.crashes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,5 +427,58 @@ mod tests {
         let reports = open_usual(&places, "shop", &[]).expect("the second will do");
         assert!(reports.summary().contains("/free: "), "{}", reports.summary());
         assert!(open_usual(&[squatted], "shop", &[]).is_none());
+    }
+}
+
+#[cfg(test)]
+mod suspicion_tests {
+    use super::*;
+
+    #[test]
+    fn a_suspicion_is_read_as_it_was_written_whatever_the_text_before() {
+        for crashes in [0, 1, 2, u32::MAX] {
+            for presumed in [false, true] {
+                let suspicion = Suspicion { crashes, presumed };
+                assert_eq!(Suspicion::of(Some(&suspicion.to_string())), Some(suspicion));
+                for before in ["no route", "", "a\nb; before that: c", "(crash 1 of 3)"] {
+                    let text = suspicion.over(Some(before));
+                    assert_eq!(Suspicion::of(Some(&text)), Some(suspicion));
+                    assert_eq!(earlier(Some(&text)), Some(before));
+                    // The next suspicion replaces this one.
+                    let next = Suspicion { crashes: 9, presumed: false };
+                    assert_eq!(next.over(Some(&text)), next.over(Some(before)));
+                }
+                assert_eq!(earlier(Some(&suspicion.to_string())), None);
+            }
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_suspicion() {
+        let last = Suspicion::final_text(Some("no route"));
+        assert!(last.ends_with("before that: no route"), "{last}");
+        for text in [
+            "",
+            "no route",
+            &last,
+            CRASHED,
+            &format!("{CRASHED} (crash one of 3)"),
+            &format!("{CRASHED} (crash 99999999999 of 3)"),
+            &format!("{CRASHED} (crash 1 of 3), said the bank"),
+            &format!("Error: {CRASHED} (crash 1 of 3)"),
+            // The mark of an earlier release.
+            "the process ended while this message was handled (crash 1 of 3)",
+        ] {
+            assert_eq!(Suspicion::of(Some(text)), None, "{text}");
+            assert_eq!(earlier(Some(text)), Some(text));
+        }
+        assert_eq!(Suspicion::of(None), None);
+    }
+
+    #[test]
+    fn a_long_text_before_is_cut() {
+        let long = "\u{e9}".repeat(50_000);
+        let text = Suspicion { crashes: 1, presumed: false }.over(Some(&long));
+        assert!(text.len() < 4 * TEXT_KEPT && Suspicion::of(Some(&text)).is_some());
     }
 }

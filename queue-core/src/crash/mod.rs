@@ -4,7 +4,6 @@
 //! the crashes of each row. After three it sets the row aside.
 
 mod accounts;
-mod crash_count;
 mod crash_directory;
 mod exclusive_run;
 mod in_flight;
@@ -14,6 +13,5 @@ mod test_directory;
 
 pub use self::accounts::CrashAccounting;
 
-pub(crate) use self::accounts::{CrashAction, CrashMark, Crashes, Recorder};
-pub(crate) use self::crash_count::{Suspicion, earlier};
+pub(crate) use self::accounts::{CrashAction, CrashMark, Crashes, Recorder, Suspicion, earlier};
 pub(crate) use self::exclusive_run::GATE;
