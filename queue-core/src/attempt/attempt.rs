@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use diesel::connection::TransactionManager;
 
+use super::begin::{Attempt, BoxedError, Decision, Effects, LockedRow, Plan, ToHandle};
 use super::crash_check::check_crashes;
 use super::end::SAVEPOINT;
 use super::ended::{AttemptError, Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
-use super::plan::{Attempt, BoxedError, Decision, Effects, LockedRow, Plan, ToHandle};
 use super::runner::WorkerCalls;
 use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
@@ -68,6 +68,9 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     row.watch = plan.served.rules.teller.watch(&row.key, tries, due);
     leave_returned(session, plan, &row, claimed_as)?;
     let (message, kept) = check_crashes(&mut **session, plan, &mut row, message)?;
+    if message.is_ok() {
+        plan.slot.recorder().begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
+    }
     row.claimed_as = claimed_as;
     plan.slot.hold(Box::new(row.clone()), &[&row.watch]);
     let UnsettledRow { key, fence, details, watch, .. } = &row;
@@ -76,7 +79,7 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     let (result, session_is_sound) =
         settle_claimed(session, plan, locked, message.map(|message| Box::new(message) as _), Some(in_hand));
     let end = match result {
-        Ok(settled) => plan.settled(&row, settled),
+        Ok(settled) => plan.end_settled(&row, settled),
         Err(rest) => End::Unsettled(Box::new(row), rest),
     };
     Ok(Attempted { end, session_is_sound })
@@ -146,7 +149,7 @@ pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
 
 impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
     /// Notes that the claimed row's new state is committed, and returns the end of its attempt.
-    pub(super) fn settled(&self, row: &UnsettledRow<K>, settled: Settlement) -> End<K> {
+    pub(super) fn end_settled(&self, row: &UnsettledRow<K>, settled: Settlement) -> End<K> {
         if self.served.note_settled(row) {
             self.claim.floor.inspect(|floor| floor.keep());
         }
@@ -204,7 +207,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         }));
         decided.unwrap_or_else(|panic| {
             self.session_is_sound = false;
-            Err(self.record(&Failure::retry(Panicked::new(panic))))
+            Err(self.rest_of_failure(&Failure::retry(Panicked::new(panic))))
         })
     }
 
@@ -219,7 +222,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Runs the handler in its savepoint, which still exists afterwards.
     fn handle(&mut self, entity: &ErasedEntity, state: &QueueState) -> Result<Decision, Rest> {
         if !self.row.is_under_savepoint {
-            self.session.control(SAVEPOINT).map_err(|error| self.lost(error, AttemptError::NotWritten))?;
+            self.session.control(SAVEPOINT).map_err(|error| self.rest_of_error(error, AttemptError::NotWritten))?;
         }
         fail_point("sentinel");
         let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, self.row.key, self.row.details);
@@ -234,8 +237,8 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         self.row.watch.begin();
         let handler = self.plan.handler;
         let answer = catch_unwind(AssertUnwindSafe(|| handler(entity, &mut message)));
-        if let Some(why) = self.plan.slot.revoked() {
-            return Err(self.revoked(why));
+        if let Some(why) = self.plan.slot.check_revoked() {
+            return Err(self.rest_of_revocation(why));
         }
         let answer = match answer {
             Ok(answer) => self.plan.served.rules.accept(answer),

@@ -103,7 +103,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Tells the log and the listeners of a new state that was written as the rest of an attempt.
     fn tell_settled(&self, row: &UnsettledRow<K>, settled: Settlement, rest: &Rest) {
         match rest {
-            Rest::Record(new) | Rest::RecordReserved(new) => self.rules.teller.settled(&row.key, new, &row.watch),
+            Rest::Record(new) | Rest::RecordReserved(new) => self.rules.teller.tell_settled(&row.key, new, &row.watch),
             Rest::FindOut(in_doubt) => self.tell_found_out(&row.key, in_doubt, &row.watch),
             Rest::Postpone(_) | Rest::Leave => {}
         }
@@ -113,7 +113,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Tells the log and the listeners of a new state that was found to be committed, unless the caller does.
     pub(crate) fn tell_found_out(&self, key: &RowKey<K>, in_doubt: &InDoubt, watch: &Watch) {
         if !in_doubt.is_told_by_caller {
-            self.rules.teller.settled(key, &in_doubt.new, watch);
+            self.rules.teller.tell_settled(key, &in_doubt.new, watch);
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::begin::{DecodedMessage, Plan};
 use super::ended::{AttemptError, Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow};
-use super::plan::{DecodedMessage, Plan};
 use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};
 use super::slot::Slot;
@@ -38,7 +38,7 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
     // A row that cannot be decoded is not handled; it fails.
     let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
     let text = state.last_attempt_error_message.as_deref();
-    let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
+    match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
         CrashAction::Handle => {
             let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
             Ok((Ok((entity, state)), text))
@@ -60,23 +60,19 @@ pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
             let new = NewState { settled: Settlement::Failed, change: failed_by_crashes(fence, text) };
             let written = plan.served.write_and_commit(connection, row, &new.change);
             if written.is_ok() {
-                plan.served.rules.teller.settled(&row.key, &new, &row.watch);
+                plan.served.rules.teller.tell_settled(&row.key, &new, &row.watch);
             }
             if let Some(suspect) = suspect {
                 recorder.crashes.written(suspect, written.is_ok());
             }
             Err(match written {
-                Ok(()) => Attempted::sound(plan.settled(row, Settlement::Failed)),
+                Ok(()) => Attempted::sound(plan.end_settled(row, Settlement::Failed)),
                 // The failure is recorded again, in a plainer text, or the row is passed over.
                 Err(error) => unwritten::<K, C>(error, row, Rest::record(new)),
             })
         }
         CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, mark, state),
-    };
-    if checked.is_ok() {
-        recorder.begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
     }
-    checked
 }
 
 /// Returns the end of an attempt whose row waits for a worker that is alone in the process.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
+use super::begin::{Attempt, Decision, Effects};
 use super::ended::{AttemptError, InDoubt, Interruption, NewState, Rest, is_interruption};
-use super::plan::{Attempt, Decision, Effects};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
 use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
@@ -65,7 +65,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
     /// Releases, settles and commits in one round trip.
     pub(crate) fn end_at_once(&mut self, ending: OneTrip, decision: Decision) -> Result<Settlement, Rest> {
         fail_point("releasing");
-        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        self.plan.slot.begin_commit().map_err(|why| self.rest_of_revocation(why))?;
         fail_point("released");
         fail_point("settled");
         fail_point("committing");
@@ -94,12 +94,12 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
                 self.settle_and_commit(decision)
             }
             Unfinished::OtherSettings(_) => self.end_in_steps(decision),
-            Unfinished::RowChanged(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
+            Unfinished::RowChanged(_) => Err(self.rest_of_failure(&Failure::retry(AttemptError::RowChanged))),
             Unfinished::SettingsNotPutBack(error) => {
                 let text = format!("{SET_SOMETHING}: {error}");
                 Err(Rest::Postpone(Interruption::with_text::<C>(&error, text)))
             }
-            Unfinished::NotWritten(error) => Err(self.lost(error, AttemptError::NotWritten)),
+            Unfinished::NotWritten(error) => Err(self.rest_of_error(error, AttemptError::NotWritten)),
             Unfinished::NotCommitted(error) => Err(self.not_committed(error, &decision.new)),
         }
     }
@@ -147,7 +147,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         }
         match self.session.control(ROLLBACK_TO) {
             Ok(()) => Ok(self.decide(Err(Failure::retry(AttemptError::SwallowedError(error))), Effects::None)),
-            Err(_) => Err(self.record(&Failure::retry(AttemptError::TransactionEnded(error)))),
+            Err(_) => Err(self.rest_of_failure(&Failure::retry(AttemptError::TransactionEnded(error)))),
         }
     }
 
@@ -193,14 +193,14 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
             Err(error) if new.settled.is_failure() && !is_interruption::<C>(&error) => Err(Rest::record(new.clone())),
-            Ok(_) => Err(self.record(&Failure::retry(AttemptError::RowChanged))),
-            Err(error) => Err(self.lost(error, AttemptError::NotWritten)),
+            Ok(_) => Err(self.rest_of_failure(&Failure::retry(AttemptError::RowChanged))),
+            Err(error) => Err(self.rest_of_error(error, AttemptError::NotWritten)),
         }
     }
 
     /// Commits, unless the transaction was taken away, and evaluates the result.
     fn commit(&mut self, new: &NewState) -> Result<Settlement, Rest> {
-        self.plan.slot.commit().map_err(|why| self.revoked(why))?;
+        self.plan.slot.begin_commit().map_err(|why| self.rest_of_revocation(why))?;
         fail_point("committing");
         // Under a lease, the transaction that claimed the row ended before the handler began.
         let committed = match self.row.fence.began {
@@ -216,7 +216,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
 
     fn tell_settled(&self, new: &NewState) -> Settlement {
         tracing::debug!(outcome = ?new.settled, "settled");
-        self.plan.served.rules.teller.settled(self.row.key, new, self.row.watch);
+        self.plan.served.rules.teller.tell_settled(self.row.key, new, self.row.watch);
         new.settled
     }
 
@@ -232,19 +232,23 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         if new.settled.is_failure() && !is_interruption::<C>(&error) {
             return Rest::record(new.clone());
         }
-        self.lost(error, AttemptError::CommitRefused)
+        self.rest_of_error(error, AttemptError::CommitRefused)
     }
 
     /// Returns what is left after an error that has cost the worker its transaction.
-    pub(crate) fn lost(&self, error: DieselError, as_failure: impl FnOnce(DieselError) -> AttemptError) -> Rest {
+    pub(crate) fn rest_of_error(
+        &self,
+        error: DieselError,
+        as_failure: impl FnOnce(DieselError) -> AttemptError,
+    ) -> Rest {
         if is_interruption::<C>(&error) {
             Rest::Postpone(Interruption::of::<C>(&error))
         } else {
-            self.record(&Failure::retry(as_failure(error)))
+            self.rest_of_failure(&Failure::retry(as_failure(error)))
         }
     }
 
-    pub(crate) fn revoked(&self, why: Revocation) -> Rest {
+    pub(crate) fn rest_of_revocation(&self, why: Revocation) -> Rest {
         match why {
             Revocation::TimedOut => {
                 timed_out(&self.plan.served.rules, self.row.tries, self.plan.served.info.timeout, self.row.details)
@@ -253,7 +257,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         }
     }
 
-    pub(crate) fn record(&self, failure: &Failure) -> Rest {
+    pub(crate) fn rest_of_failure(&self, failure: &Failure) -> Rest {
         Rest::record(self.plan.served.rules.after_failure(self.row.tries, failure, self.row.details))
     }
 }

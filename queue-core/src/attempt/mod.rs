@@ -9,7 +9,6 @@ mod crash_check;
 mod end;
 mod ended;
 mod in_flight;
-mod plan;
 mod preflight;
 mod refusal;
 mod runner;
@@ -17,19 +16,18 @@ mod served_queue;
 mod settle_rules;
 mod size;
 mod slot;
-mod teller;
 mod transaction_runner;
 
 pub use self::ended::Tally;
 pub use self::preflight::ComparesSchema;
 
 pub(crate) use self::attempt::settle_claimed;
+pub(crate) use self::begin::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
 pub(crate) use self::ended::{
     AttemptError, Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption,
 };
 pub(crate) use self::in_flight::{InFlight, Place, Reserved};
-pub(crate) use self::plan::{AttemptBody, ClaimPlan, LockedRow, Plan};
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{

@@ -237,7 +237,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             match record(connection, &change, &|connection, change| self.queue.set_aside(connection, &row, change)) {
                 Ok(0) => {}
                 Ok(_) => {
-                    rules.teller.failed_undecodable(&key, &error);
+                    rules.teller.tell_undecodable(&key, &error);
                     written += 1;
                 }
                 Err(error) => refused = Some(error),

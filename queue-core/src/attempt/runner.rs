@@ -128,6 +128,8 @@ pub(crate) struct WorkerTurn<'a, C: QueueConnection> {
     pub(crate) holder: &'a mut SessionHolder<C>,
     pub(crate) slot: &'a Slot,
     pub(crate) calls: &'a dyn WorkerCalls,
+    /// Whether the worker's next turn is most likely for the same runner as this one.
+    pub(crate) stays: bool,
 }
 
 /// The worker, in the view of a turn.

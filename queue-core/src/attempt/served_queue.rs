@@ -9,8 +9,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
-use super::settle_rules::SettleRules;
-use super::teller::Teller;
+use super::settle_rules::{SettleRules, Teller};
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
@@ -94,7 +93,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     }
 
     /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.
-    pub(crate) fn has_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
+    pub(crate) fn note_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
         let Some(keys) = &rows.only else { return self.due_rows.refused_rows.release_found() };
         // Others hold these rows, or they are no longer due.
         self.due_rows.refused_rows.end(keys);

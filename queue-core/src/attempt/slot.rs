@@ -175,8 +175,8 @@ impl Slot {
         self.replaced.load(Ordering::Acquire)
     }
 
-    /// Tells whether the transaction was taken away, or is to be taken away because the timeout is over.
-    pub(crate) fn revoked(&self) -> Option<Revocation> {
+    /// Takes the transaction away if the timeout is over. Returns why it was taken away, if it was.
+    pub(crate) fn check_revoked(&self) -> Option<Revocation> {
         // The scout may be late, and the server's own limit may end the session first. That must not pass for a lost
         // connection: the row would run again without using a try, and take as long.
         self.revoke_if_timed_out(Instant::now());
@@ -188,7 +188,7 @@ impl Slot {
 
     /// Asks to commit. From here on no thread can take the transaction away. If another thread has, the worker must not
     /// commit.
-    pub(crate) fn commit(&self) -> Result<(), Revocation> {
+    pub(crate) fn begin_commit(&self) -> Result<(), Revocation> {
         if let Some(run) = self.run.lock().as_mut() {
             if let Phase::Revoked(why) = run.phase {
                 return Err(why);
@@ -258,14 +258,14 @@ mod tests {
     fn a_commit_on_its_way_is_not_taken_back_and_a_revoked_attempt_does_not_commit() {
         let slot = Slot::default();
         slot.enter(Some(7), Duration::ZERO);
-        assert_eq!(slot.commit(), Ok(()));
+        assert_eq!(slot.begin_commit(), Ok(()));
         assert_eq!(slot.revoke_for_shutdown(), None);
         slot.enter(Some(7), Duration::from_secs(60));
         assert_eq!(slot.revoke_if_timed_out(Instant::now()), None);
         assert_eq!(slot.revoke_for_shutdown(), Some((0, Some(7))));
-        assert_eq!(slot.commit(), Err(Revocation::Shutdown));
+        assert_eq!(slot.begin_commit(), Err(Revocation::Shutdown));
         slot.leave();
-        assert_eq!(slot.revoked(), None);
+        assert_eq!(slot.check_revoked(), None);
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         let slot = Slot::default();
         slot.enter(Some(7), Duration::ZERO);
         while slot.deadline().is_some_and(|deadline| deadline >= Instant::now()) {}
-        assert_eq!(slot.revoked(), Some(Revocation::TimedOut));
-        assert_eq!(slot.commit(), Err(Revocation::TimedOut));
+        assert_eq!(slot.check_revoked(), Some(Revocation::TimedOut));
+        assert_eq!(slot.begin_commit(), Err(Revocation::TimedOut));
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         assert!(!slot.leave());
         slot.enter(Some(7), Duration::ZERO);
         slot.hold(Box::new(42), &[]);
-        while slot.revoked().is_none() {}
+        while slot.check_revoked().is_none() {}
         assert!(slot.give_up().is_some_and(|(_, row)| row.is::<i32>()));
         assert!(slot.give_up().is_none());
         assert!(slot.leave());
@@ -333,7 +333,7 @@ mod tests {
             slot.recorder().begin("payments.status", [(&1, fence)]);
             slot.hold(Box::new(42), &[]);
             assert_eq!(on_record(), 1);
-            while slot.revoked().is_none() {}
+            while slot.check_revoked().is_none() {}
             slot
         };
         let timed_out = begin();

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use diesel::result::QueryResult;
 
 use super::attempt::attempt;
+use super::begin::{ClaimPlan, Plan, SharedBody};
 use super::end::timed_out;
 use super::ended::{Attempted, End, Turn, UnsettledRow};
-use super::plan::{ClaimPlan, Plan, SharedBody};
 use super::preflight::check_queue;
 use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerTurn};
 use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use super::slot::{ErasedRow, Slot};
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::claim::{ClaimWay, HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
+use crate::claim::{HeldPlaces, PickedRows, Places, PrefetchedKeys, PrefetchedRows, ReadRow};
 use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};
 use crate::handler::Handler;
@@ -70,10 +70,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             claim: ClaimPlan {
                 scope,
                 floor: Some(&rows.claim_floor),
-                prefetched_keys: (ClaimWay::of::<C::Backend, K>(self.served.queue.sql.options, &scope)
-                    == ClaimWay::Keys
-                    && !is_alone)
-                    .then_some(&self.prefetched_keys),
+                prefetched_keys: (!is_alone).then_some(&self.prefetched_keys),
                 prefetched_rows: prefetches_rows.then_some(&self.prefetched_rows),
                 next: Cell::default(),
                 places,
@@ -105,7 +102,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         locked: &mut Option<ReadRow<K>>,
     ) -> Result<Attempted<K>, Error> {
         let places = self.served.due_rows.places.as_ref().map(Places::hold);
-        let plan = self.plan(worker.slot, worker.holder.stays, rows, places.as_ref());
+        let plan = self.plan(worker.slot, worker.stays, rows, places.as_ref());
         plan.claim.next.set(locked.take());
         let session = worker.holder.session_as_it_is()?;
         let Attempted { end, session_is_sound } = attempt(session, &plan, worker.calls);
@@ -133,7 +130,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         Some(match attempted.end {
             End::Idle => {
                 self.prefetched_rows.forget();
-                if attempted.session_is_sound && self.served.has_found_none(rows) {
+                if attempted.session_is_sound && self.served.note_found_none(rows) {
                     return None;
                 }
                 Turn::Idle

@@ -16,8 +16,6 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
     wait: Duration,
     limits: SessionLimits,
     session: Option<Session<C>>,
-    /// Whether the worker's next turn is most likely for the same runner as this one.
-    pub(crate) stays: bool,
     /// The file of the database in which the session was opened, counted from the first.
     file: u64,
     /// Tells whether the thread has a connection.
@@ -32,7 +30,7 @@ impl<C: QueueConnection> SessionHolder<C> {
         limits: SessionLimits,
         connection: ThreadConnection,
     ) -> Self {
-        SessionHolder { connections, wait, limits, session: None, stays: false, file: 0, connection }
+        SessionHolder { connections, wait, limits, session: None, file: 0, connection }
     }
 
     /// Returns the session, in no transaction and with its own lock wait. It opens one now if there is none.

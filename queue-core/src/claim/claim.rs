@@ -6,6 +6,8 @@ use chrono::TimeDelta;
 use diesel::result::QueryResult;
 
 use super::candidates::{claim_by_key, claim_free};
+use super::places::HeldPlaces;
+use super::prefetch_keys::PrefetchedKeys;
 use super::way::ClaimWay;
 use crate::backend::{QueueConnection, execute};
 use crate::entity::Key;
@@ -14,6 +16,40 @@ use crate::statement::{Claimed, ClaimedRow, ErasedQueue, Scope, Take};
 
 /// One claim in this many looks for aged rows first, if the entity sets an age.
 const AGED_ONE_IN: u8 = 8;
+
+/// How a claim takes rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClaimTerms {
+    /// How many rows it takes at most.
+    pub(crate) limit: u32,
+    /// Whether it can lock rows.
+    pub(crate) locks: bool,
+    /// Whether it may begin its transaction again, to free what it has locked in vain. A group cannot: its transaction
+    /// refuses every commit but its own.
+    pub(crate) begins_again: bool,
+}
+
+/// Claims rows, whatever the mode: lane by lane if the worker holds `places` in lanes, by prefetched keys if the rows are
+/// claimed by keys, and else in the way that the queue's options allow. Run it in a transaction.
+pub(crate) fn claim<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    places: Option<&HeldPlaces<'_, K, C>>,
+    prefetched_keys: Option<&PrefetchedKeys<K>>,
+    terms: ClaimTerms,
+    scope: Scope<'_, K>,
+) -> QueryResult<Vec<Claimed<K>>> {
+    if let Some(places) = places {
+        return places.claim(connection, terms, scope);
+    }
+    match prefetched_keys {
+        Some(keys) if ClaimWay::of::<C::Backend, K>(queue.sql.options, &scope) == ClaimWay::Keys => {
+            keys.claim_some(queue, connection, terms.limit, scope)
+        }
+        _ if terms.locks && terms.limit == 1 => Ok(claim_one(queue, connection, scope)?.into_iter().collect()),
+        _ => claim_some(queue, connection, terms.locks, terms.limit, scope),
+    }
+}
 
 /// Locks and reads the free row that is next. Run it in a transaction.
 pub fn claim_one<K: Key, C: QueueConnection>(

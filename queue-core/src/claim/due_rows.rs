@@ -9,9 +9,8 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::low_water::{LowWater, LowWaterFloor};
-use super::passed_rows::{KeptRows, RowBackoff};
+use super::passed_rows::{KeptRows, RefusedRows, RowBackoff};
 use super::places::Places;
-use super::refused_rows::RefusedRows;
 use super::refused_state::{Lookout, Refusal};
 use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};

@@ -9,10 +9,10 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::candidates::claim_free;
-use super::claim::claim_some;
+use super::claim::{ClaimTerms, claim_some};
 use super::lane_turns::Search;
+use super::passed_rows::RefusedRows;
 use super::places::{HeldPlaces, Places};
-use super::refused_rows::RefusedRows;
 use super::way::ClaimWay;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
@@ -23,33 +23,19 @@ use crate::sync::fail_point;
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
 const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
 
-/// How a claim takes rows.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LaneClaim {
-    /// How many rows it takes at most.
-    pub(crate) limit: u32,
-    /// Whether it can lock rows.
-    pub(crate) locks: bool,
-    /// Whether it may begin its transaction again, to free what it has locked in vain. A group cannot: its transaction
-    /// refuses every commit but its own.
-    pub(crate) begins_again: bool,
-}
-
-impl LaneClaim {
-    /// Reads one row without a lock.
-    const PEEK: Self = LaneClaim { limit: 1, locks: false, begins_again: false };
-}
+/// Reads one row without a lock.
+const PEEK: ClaimTerms = ClaimTerms { limit: 1, locks: false, begins_again: false };
 
 impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     /// Claims rows: the first of each lane whose turn it is and that has a place. Run it in a transaction.
     pub(crate) fn claim(
         &self,
         connection: &mut C,
-        claim: LaneClaim,
+        claim: ClaimTerms,
         scope: Scope<'_, K>,
     ) -> QueryResult<Vec<Claimed<K>>> {
         let Some(entry) = self.enter(connection, &Lane::Queue)? else { return Ok(Vec::new()) };
-        let claim = LaneClaim { limit: claim.limit.min(entry.rows), ..claim };
+        let claim = ClaimTerms { limit: claim.limit.min(entry.rows), ..claim };
         if self.places.lanes.is_none() {
             return claim_some(self.places.queue, connection, claim.locks, claim.limit, scope);
         }
@@ -81,7 +67,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     fn claim_from(
         &self,
         connection: &mut C,
-        claim: LaneClaim,
+        claim: ClaimTerms,
         scope: Scope<'_, K>,
         (lane, key): (&Lane, Option<&RowKey<K>>),
         claimed: &[Claimed<K>],
@@ -96,7 +82,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let rows = match self.pick(connection, scope, lane)? {
             Some(pick) => {
                 let from = FromLane { lane: lane.clone(), place: entry.place, pick };
-                self.places.claim_in_lane(connection, within, LaneClaim { limit: most, ..claim }, &from)?
+                self.places.claim_in_lane(connection, within, ClaimTerms { limit: most, ..claim }, &from)?
             }
             None => Vec::new(),
         };
@@ -158,7 +144,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
-            let peek = LaneClaim { limit: refused_rows.more_than_all(), ..LaneClaim::PEEK };
+            let peek = ClaimTerms { limit: refused_rows.more_than_all(), ..PEEK };
             for row in self.claim_in_lane(connection, scope, peek, &from)? {
                 if !refused_rows.contain(&self.queue.claimed_key(row)) {
                     return Ok(true);
@@ -194,7 +180,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     ) -> QueryResult<Option<Claimed<K>>> {
         let from = FromLane { lane: lane.clone(), place: None, pick };
         let scope = Scope { stages, ..Scope::ALL };
-        let first = self.claim_in_lane(connection, scope, LaneClaim::PEEK, &from)?.pop();
+        let first = self.claim_in_lane(connection, scope, PEEK, &from)?.pop();
         Ok(first.map(|row| Claimed::read(self.queue.sql, row)))
     }
 
@@ -203,7 +189,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         &self,
         connection: &mut C,
         scope: Scope<'_, K>,
-        rows: LaneClaim,
+        rows: ClaimTerms,
         from: &FromLane,
     ) -> QueryResult<Vec<ClaimedRow<K>>> {
         let claim = |limit| self.queue.claim_of(scope, limit).in_lane(from.clone()).locked(rows.locks);

@@ -9,17 +9,30 @@
 //! are held by others, makes the plain claim, which reads keys of its own and finds the rows behind them (`candidates.rs`).
 
 use std::sync::{Condvar, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
 use super::candidates::{claim_by_key, free_what_was_passed, in_order};
-use super::prefetch::{KEY_MISSES, KEYS_AHEAD, KEYS_PATIENCE, KEYS_READ, Prefetched};
+use super::prefetch_rows::Prefetched;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, Scope};
 use crate::sync::{Mutex, at_end};
+
+/// How many keys are read: as many as the workers have lately used in [`KEYS_AHEAD`].
+const KEYS_READ: [u32; 3] = [16, 64, 256];
+
+const KEYS_AHEAD: Duration = Duration::from_millis(50);
+
+/// How long a worker waits for the keys that another one is reading. It has a transaction open, and the other worker
+/// may have lost its connection.
+const KEYS_PATIENCE: Duration = Duration::from_millis(20);
+
+/// How many keys in a row may belong to others before the rest is dropped and read again, and then before the plain
+/// claim looks for free rows.
+const KEY_MISSES: u32 = 2;
 
 /// The keys that a runner has prefetched.
 pub(crate) struct PrefetchedKeys<K> {
@@ -206,7 +219,7 @@ impl<K: Clone> State<K> {
 mod tests {
     use chrono::DateTime;
 
-    use super::super::prefetch::PREFETCHED_KEPT;
+    use super::super::prefetch_rows::PREFETCHED_KEPT;
     use super::*;
 
     fn warm() -> PrefetchedKeys<u32> {

@@ -92,7 +92,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             }
             None => {}
         }
-        if let Some(why) = self.plan.slot.revoked() {
+        if let Some(why) = self.plan.slot.check_revoked() {
             drop_safely(answer);
             let why = self.revoked(why);
             return Err(self.ended_by_unknown(rows, Some(why)));

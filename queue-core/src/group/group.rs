@@ -17,7 +17,7 @@ use super::end::{
 use super::work::{Entities, GroupBody, OpenGroup, Rereading};
 use crate::attempt::{Plan, WorkerCalls};
 use crate::backend::{QueueConnection, RoundTrips, Session};
-use crate::claim::{ClaimedAs, LaneClaim, claim_some};
+use crate::claim::{ClaimTerms, ClaimedAs, claim};
 use crate::entity::Key;
 use crate::row::OnFinish;
 use crate::statement::{Change, Claimed};
@@ -59,7 +59,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         reservation: None,
         settles_in_turn: false,
         // A row that leaves its table does so together with the others, if a handler might commit.
-        rereading: ((stays || C::Backend::REFUSES_COMMITS) && rereading.next()).then_some(rereading),
+        rereading: ((stays || C::Backend::REFUSES_COMMITS) && rereading.take_one()).then_some(rereading),
         begun: 0,
         decided: Vec::new(),
         session_is_sound: true,
@@ -74,15 +74,9 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
     plan: &Plan<'_, K, C>,
 ) -> QueryResult<Vec<Claimed<K>>> {
     session.begin_group()?;
-    let claim = &plan.claim;
-    let rows = match (claim.places, claim.prefetched_keys) {
-        (Some(places), _) => {
-            let some = LaneClaim { limit: size, locks: true, begins_again: false };
-            places.claim(session, some, claim.scope)?
-        }
-        (None, Some(prefetched_keys)) => prefetched_keys.claim_some(plan.served.queue, session, size, claim.scope)?,
-        (None, None) => claim_some(plan.served.queue, session, true, size, claim.scope)?,
-    };
+    let (queue, plan) = (plan.served.queue, &plan.claim);
+    let some = ClaimTerms { limit: size, locks: true, begins_again: false };
+    let rows = claim(queue, session, plan.places, plan.prefetched_keys, some, plan.scope)?;
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;
     }
@@ -105,7 +99,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             None => self.run(rows),
         };
         if let GroupEnd::Settled(settled) = &end {
-            // A group that was closed early has given some of its rows back.
+            // None of these rows has come back before, because such a row runs alone. A group that was closed early has
+            // given some of its rows back.
             let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
             claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
                 kept_rows.record_written(*row);
@@ -245,7 +240,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
     /// Commits, unless the transaction was taken away, and evaluates the result.
     fn commit(&mut self) -> Result<(), GroupEnd<K>> {
-        self.plan.slot.commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
+        self.plan.slot.begin_commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
         fail_point("committing");
         let Err(error) = self.session.commit_group(true) else {
             fail_point("committed");

@@ -42,7 +42,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             let Some(entity) = self.as_it_is_now(entity, row, &mut anew)? else { continue };
             let row = anew.as_ref().unwrap_or(row);
             let (answer, panicked) = self.call(entity, row);
-            if let Some(why) = self.plan.slot.revoked() {
+            if let Some(why) = self.plan.slot.check_revoked() {
                 drop_safely(answer);
                 let rest = self.rest_of_revoked(row, why);
                 return Err(self.ended_by(row, rest));
@@ -98,7 +98,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             }
             let _span = self.span(row);
             let (answer, _) = self.call(entity, row);
-            if let Some(why) = self.plan.slot.revoked() {
+            if let Some(why) = self.plan.slot.check_revoked() {
                 drop_safely(answer);
                 let why = self.revoked(why);
                 return Err(self.ended_by_unknown(rows, Some(why)));

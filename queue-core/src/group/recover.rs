@@ -130,7 +130,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
         for (row, settled) in rows.iter().zip(settled) {
             self.runner.served.due_rows.record_written(&row.key);
             if settled.is_some() {
-                self.runner.served.rules.teller.settled(&row.key, &row.new, &row.watch);
+                self.runner.served.rules.teller.tell_settled(&row.key, &row.new, &row.watch);
             } else {
                 let what = "was changed by another session after a handler of its group had committed its effects";
                 self.runner.served.warn(&format!("row {} {what}", row.key));

@@ -229,8 +229,8 @@ impl Rereading {
         self.0.store(GROUPS, Ordering::Relaxed);
     }
 
-    /// Tells whether the next group rereads its rows.
-    pub(crate) fn next(&self) -> bool {
+    /// Takes one of the groups that are still to reread their rows. Returns whether there was one.
+    pub(crate) fn take_one(&self) -> bool {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |groups| groups.checked_sub(1)).is_ok()
     }
 }
@@ -261,9 +261,9 @@ mod tests {
     #[test]
     fn as_many_groups_read_their_rows_again_after_it_was_needed() {
         let rereading = Rereading::new();
-        assert!(!rereading.next());
+        assert!(!rereading.take_one());
         rereading.begin();
-        assert!((0..GROUPS).all(|_| rereading.next()));
-        assert!(!rereading.next());
+        assert!((0..GROUPS).all(|_| rereading.take_one()));
+        assert!(!rereading.take_one());
     }
 }

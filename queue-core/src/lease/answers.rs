@@ -162,7 +162,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             stop: slot.stop_signal(),
         };
         let applied = catch_unwind(AssertUnwindSafe(|| answer(&message.0, &mut message_of_call)));
-        if slot.revoked().is_some() {
+        if slot.check_revoked().is_some() {
             drop_safely(applied);
             return Uncommitted::undone("the transaction was taken away");
         }
@@ -251,7 +251,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     pub(super) fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {
-        if slot.commit().is_err() {
+        if slot.begin_commit().is_err() {
             return Uncommitted::undone("the transaction was taken away");
         }
         fail_point("committing");

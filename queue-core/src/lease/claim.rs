@@ -12,11 +12,11 @@ use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
-use crate::claim::{LaneClaim, claim_some, update_then_select};
+use crate::claim::{ClaimTerms, LeaseWay, claim, update_then_select};
 use crate::entity::Key;
 use crate::error::refused;
 use crate::handler::{Failure, LeaseClock};
-use crate::row::{ErrorText, Fence, Missed, Status};
+use crate::row::{ErrorText, Fence, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
 use crate::sync::fail_point;
 
@@ -36,13 +36,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         session: &mut Session<C>,
         claim: &LeaseClaim<'_, K, C>,
     ) -> QueryResult<ClaimedBatch<K>> {
-        // A queue that processes one row at a time claims one, under a lock that keeps others from claiming. A queue that
-        // leaves out late runs has to know when the row was due, and an update overwrites that time.
-        let options = self.served.queue.sql.options;
-        let keeps_due = options.periodic.is_some_and(|periodic| matches!(periodic.missed, Missed::Skip(_)));
-        let takes_turns = claim.places.is_some() || options.exclusive;
-        let locks = claim.scope.only.is_some() || self.way.skips_locked_rows() || takes_turns || keeps_due;
-        if claim.at_once {
+        if claim.way == LeaseWay::AtOnce {
             match self.lease_at_once(session, claim) {
                 // The database has leased rows, but the worker could not read which.
                 Err(error @ DieselError::DeserializationError(_)) => return Err(error),
@@ -51,10 +45,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 claimed => return claimed,
             }
         }
-        // Rows that a survey has found are also locked first, by their keys.
-        match self.in_one_commit(session, claim, if locks { Self::lock_and_lease } else { Self::take }) {
+        let in_steps = if claim.way == LeaseWay::Take { Self::take } else { Self::lock_and_lease };
+        match self.in_one_commit(session, claim, in_steps) {
             Ok(Some(batch)) => {
-                let refuses_one_statement = claim.at_once && batch.unwritable.is_empty() && !batch.is_empty();
+                let refuses_one_statement =
+                    claim.way == LeaseWay::AtOnce && batch.unwritable.is_empty() && !batch.is_empty();
                 return Ok(ClaimedBatch { refuses_one_statement, ..batch });
             }
             Err(error) if C::classify(&error) != ErrorClass::Other => return Err(error),
@@ -208,15 +203,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Locks due rows, passing over those that others hold. If the server cannot do that, it reads them without a lock.
-    fn locked(&self, connection: &mut C, claim: &LeaseClaim<'_, K, C>) -> QueryResult<Vec<Claimed<K>>> {
-        let locks = self.way.can_lock();
-        let rows = match claim.places {
-            Some(places) => {
-                let some = LaneClaim { limit: claim.limit, locks, begins_again: true };
-                places.claim(connection, some, claim.scope)?
-            }
-            None => claim_some(self.served.queue, connection, locks, claim.limit, claim.scope)?,
-        };
+    fn locked(&self, connection: &mut C, leases: &LeaseClaim<'_, K, C>) -> QueryResult<Vec<Claimed<K>>> {
+        let locks = self.statements.can_lock();
+        let some = ClaimTerms { limit: leases.limit, locks, begins_again: true };
+        let rows = claim(self.served.queue, connection, leases.places, None, some, leases.scope)?;
         if locks || self.served.queue.sql.options.rerun_on_change.is_none() {
             return Ok(rows);
         }

@@ -9,7 +9,7 @@ use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, NewState, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection};
-use crate::claim::HeldPlaces;
+use crate::claim::{HeldPlaces, LeaseWay};
 use crate::entity::Key;
 use crate::handler::{Failure, LeaseClock, OwnedMessage, PanicSafeDrop};
 use crate::row::{Details, ErrorText, Fence, Instant, LEASE_EXPIRED, RowKey, Settlement, Status};
@@ -19,8 +19,8 @@ use crate::statement::{Change, Claimed, Next, Scope};
 pub(crate) struct LeaseClaim<'a, K: Key, C: QueueConnection> {
     /// How many rows a claim takes at most.
     pub(crate) limit: u32,
-    /// Whether one statement makes the claim, as its own transaction.
-    pub(crate) at_once: bool,
+    /// How the lease is written on them.
+    pub(crate) way: LeaseWay,
     /// Which of the due rows are claimed.
     pub(crate) scope: Scope<'a, K>,
     /// The places in lanes that the claim holds while it counts the leases there.

@@ -8,7 +8,6 @@ mod call_turns;
 mod calls;
 mod claim;
 mod claim_size;
-mod claim_way;
 mod claimed;
 mod heartbeat;
 mod leased_rows;

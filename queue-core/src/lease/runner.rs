@@ -9,11 +9,10 @@ use diesel::result::QueryResult;
 
 use super::calls::Calls;
 use super::claim_size::ClaimSize;
-use super::claim_way::ClaimWay;
 use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
 use crate::attempt::{AttemptBody, RunnerSettings, ServedQueue};
 use crate::backend::{LockSql, QueueConnection};
-use crate::claim::{HeldPlaces, Places, Standing};
+use crate::claim::{HeldPlaces, LeaseStatements, Places, Standing};
 use crate::entity::{Entity, Key};
 use crate::error::Error;
 use crate::handler::{Background, Failure, Lease, LeaseHandler};
@@ -36,7 +35,7 @@ pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
     pub(crate) calls: Option<Arc<Calls<K, C>>>,
     pub(crate) leased_rows: LeasedRows<K>,
     pub(crate) size: ClaimSize,
-    pub(crate) way: ClaimWay,
+    pub(crate) statements: LeaseStatements,
     pub(crate) ready: Mutex<VecDeque<(Instant, Ready<K>)>>,
     pub(crate) writer: Arc<Mutex<()>>,
 }
@@ -48,13 +47,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     {
         let background = handler.background()?;
         let calls = background.map(|background| Calls::new(background, Q::QUEUE.sql.options.exclusive));
-        let (size, way) = (ClaimSize::of(settings.claim_batch, Q::SETTINGS), ClaimWay::new(settings.claim_style));
+        let size = ClaimSize::of(settings.claim_batch, Q::SETTINGS);
+        let statements = LeaseStatements::new(settings.claim_style);
         let (writer, mut served) = (settings.writer.clone(), ServedQueue::new::<Q>(settings)?);
         if let Some(calls) = &calls {
             served.info.way.push_str(&format!(", up to {} calls in flight", calls.counts.most));
         }
         let (leased_rows, ready) = (LeasedRows::new(), Mutex::default());
-        Ok(LeaseRunner { served, handler, calls, leased_rows, size, way, ready, writer })
+        Ok(LeaseRunner { served, handler, calls, leased_rows, size, statements, ready, writer })
     }
 
     /// Returns how long a claimed row belongs to this process if its lease is not extended.
@@ -74,12 +74,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Tells whether others may hold rows, and the heartbeat can pass over them.
     pub(crate) fn passes_over_locked_rows(&self) -> bool {
-        !C::Backend::ONE_WRITER && self.way.can_lock()
+        !C::Backend::ONE_WRITER && self.statements.can_lock()
     }
 
     /// Tells whether the next claim begins no transaction.
     pub(crate) fn claims_at_once(&self) -> bool {
-        !self.way.is_in_steps() && self.way.skips_locked_rows() && self.served.queue.leases_at_once()
+        self.served.queue.leases_at_once() && self.statements.are_one()
     }
 
     /// Tells whether the queue limits how many rows are processed at a time.

@@ -183,7 +183,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         };
         match record(&mut **session, &new.change, &settle) {
             Ok(1) => {
-                self.served.rules.teller.settled(&held.key, new, &held.watch);
+                self.served.rules.teller.tell_settled(&held.key, new, &held.watch);
                 Ok(Written::Ended(Turn::Settled(new.settled)))
             }
             Ok(_) => Ok(Written::Ended(taken_away(held).unwrap_or(Turn::Lost))),

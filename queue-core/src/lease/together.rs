@@ -77,7 +77,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             Ok(()) => {
                 calls.sizes.lock().note_success();
                 for (EndedCall { row, .. }, DecidedRow { new, .. }) in applied.iter().zip(&decided) {
-                    self.served.rules.teller.settled(&row.key, new, &row.watch);
+                    self.served.rules.teller.tell_settled(&row.key, new, &row.watch);
                     tally.count(self.note_settled(row, new.settled));
                 }
                 return Vec::new();

@@ -14,7 +14,7 @@ use crate::attempt::{
     UnsettledRow, WorkerTurn, check_queue, in_transaction,
 };
 use crate::backend::{QueueConnection, SessionHolder};
-use crate::claim::{PickedRows, Places};
+use crate::claim::{LeaseWay, PickedRows, Places};
 use crate::entity::Key;
 use crate::error::{Error, Finding};
 use crate::handler::LeaseLost;
@@ -59,7 +59,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 self.served.due_rows.pick(holder, limit).map_err(|error| self.served.end_unclaimed(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
-            if !batch.is_empty() || !self.served.has_found_none(&rows) {
+            if !batch.is_empty() || !self.served.note_found_none(&rows) {
                 return self.take_up(holder, batch, &rows);
             }
         }
@@ -75,12 +75,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let places = self.served.due_rows.places.as_ref().map(Places::hold);
         let claim = LeaseClaim {
             limit,
-            at_once: rows.only.is_none() && self.claims_at_once(),
+            way: self.statements.way(self.served.queue, rows.only.is_some(), places.is_some()),
             scope: rows.scope(),
             places: places.as_ref(),
         };
+        let is_one_statement = claim.way == LeaseWay::AtOnce;
         let writing = self.turn_to_write();
-        let mut watched = claim.at_once.then(|| self.way.watch());
+        let mut watched = is_one_statement.then(|| self.statements.watch());
         let claimed = holder.session_as_it_is().and_then(|session| Ok(self.claim_leases(session, &claim)?));
         let can_be_read = !matches!(claimed, Err(Error::Database(DieselError::DeserializationError(_))));
         watched.iter_mut().for_each(|watched| watched.can_be_read = can_be_read);
@@ -93,8 +94,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         if rows.only.is_none() && batch.unwritable.is_empty() {
             self.size.note_claim(limit, batch.rows());
         }
-        if claim.at_once {
-            self.way.was_refused(batch.refuses_one_statement);
+        if is_one_statement {
+            self.statements.note_answer(batch.refuses_one_statement);
         }
         Ok(batch)
     }
@@ -154,7 +155,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         });
         let (now, mut ready) = (Instant::now(), self.ready.lock());
         for (key, new) in batch.settled {
-            self.served.rules.teller.settled_unhandled(&key, &new);
+            self.served.rules.teller.tell_settled_unhandled(&key, &new);
             tracing::debug!(entity = self.served.queue.sql.entity, ?key, outcome = ?new.settled, "settled by the claim");
             ready.push_back((now, Ready::Settled(new.settled)));
         }
@@ -179,7 +180,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        self.way.learn::<C>(connection.skips_locked_rows()?);
+        self.statements.learn::<C>(connection.skips_locked_rows()?);
         check_queue(self.served.queue, connection)
     }
 

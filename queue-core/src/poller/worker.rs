@@ -125,9 +125,10 @@ impl<C: QueueConnection> Worker<C> {
             return Turn::Idle;
         }
         holder.move_to_file(shared.sessions.files());
-        holder.stays = !alone && shared.board.is_only_work(number);
+        let stays = !alone && shared.board.is_only_work(number);
         let calls = CallsOfTurn { shared, slot, permit: Cell::new(*permit), changes, alone };
-        let turn = catch_unwind(AssertUnwindSafe(|| runner.turn(&mut WorkerTurn { holder, slot, calls: &calls })));
+        let turn =
+            catch_unwind(AssertUnwindSafe(|| runner.turn(&mut WorkerTurn { holder, slot, calls: &calls, stays })));
         *permit = calls.permit.get();
         turn.unwrap_or_else(|panic| {
             // A handler's panic is caught closer to the handler. This one comes from this library or from the driver,
