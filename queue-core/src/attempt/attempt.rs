@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use diesel::connection::TransactionManager;
 
 use super::begin::{Attempt, BoxedError, Decision, Effects, LockedRow, Plan, ToHandle};
-use super::crash_check::check_crashes;
+use super::crash_check::act_on_crashes;
 use super::end::SAVEPOINT;
 use super::ended::{AttemptError, Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption};
 use super::runner::WorkerCalls;
@@ -16,9 +16,10 @@ use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
 use crate::backend::{QueueConnection, Session};
 use crate::claim::{ClaimedAs, RowInHand};
+use crate::crash::CrashAction;
 use crate::entity::Key;
 use crate::handler::{Failure, HandlerResult, Message, Panicked};
-use crate::row::{Instant, QueueState, Settlement, idempotency_key};
+use crate::row::{ErrorText, Instant, QueueState, Settlement, idempotency_key};
 use crate::statement::Claimed;
 use crate::sync::{ErasedEntity, fail_point};
 
@@ -67,10 +68,22 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     let in_hand = take_in_hand(session, plan, &row)?;
     row.watch = plan.served.rules.teller.watch(&row.key, tries, due);
     leave_returned(session, plan, &row, claimed_as)?;
-    let (message, kept) = check_crashes(&mut **session, plan, &mut row, message)?;
-    if message.is_ok() {
-        plan.slot.recorder().begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
-    }
+    let recorder = plan.slot.recorder();
+    // The attempt that this mark belonged to has ended.
+    drop(recorder.take_mark());
+    let (message, kept) = match message {
+        Ok(message) => {
+            let text = message.1.last_attempt_error_message.as_deref();
+            let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
+                CrashAction::Handle => (Ok(message), ErrorText::Keep),
+                action => act_on_crashes(&mut **session, plan, &mut row, message, action)?,
+            };
+            recorder.begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
+            checked
+        }
+        // A row that cannot be decoded is not handled; it fails.
+        Err(error) => (Err(error), ErrorText::Keep),
+    };
     row.claimed_as = claimed_as;
     plan.slot.hold(Box::new(row.clone()), &[&row.watch]);
     let UnsettledRow { key, fence, details, watch, .. } = &row;

@@ -1,4 +1,4 @@
-//! Checks what is known about a claimed row's crashes before its handler runs.
+//! What a worker does with a claimed row that has ended its process, or may have.
 //!
 //! With strict crash accounting, the worker marks the row and commits the mark before the handler runs. It removes the mark if
 //! the attempt ends without writing on the row.
@@ -14,33 +14,30 @@ use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
-use crate::crash::{CrashAction, CrashMark, Suspicion, earlier};
+use crate::crash::{CrashAction, CrashMark, earlier};
 use crate::entity::Key;
 use crate::handler::Failure;
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, Next};
-use crate::sync::fail_point;
+use crate::sync::{ErasedEntity, fail_point};
 
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
 type Checked = (DecodedMessage, ErrorText);
 
-/// Checks what is known about the row's crashes, and acts on it. A mark makes the row due at another time, and the row's fence
-/// follows it. The error is the end of an attempt whose handler does not run.
-pub(crate) fn check_crashes<K: Key, C: QueueConnection>(
+/// Does this with the row before its handler runs. A mark makes the row due at another time, and the row's fence follows it.
+/// The error is the end of an attempt whose handler does not run.
+pub(crate) fn act_on_crashes<K: Key, C: QueueConnection>(
     connection: &mut C,
     plan: &Plan<'_, K, C>,
     row: &mut UnsettledRow<K>,
-    message: DecodedMessage,
+    (entity, state): (ErasedEntity, QueueState),
+    action: CrashAction,
 ) -> Result<Checked, Attempted<K>> {
     let (recorder, fence) = (plan.slot.recorder(), row.fence);
-    // The attempt that this mark belonged to has ended.
-    drop(recorder.take_mark());
-    // A row that cannot be decoded is not handled; it fails.
-    let Ok((entity, state)) = message else { return Ok((message, ErrorText::Keep)) };
-    let text = state.last_attempt_error_message.as_deref();
-    match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
-        CrashAction::Handle => {
-            let text = if Suspicion::of(text).is_some() { as_it_was(text) } else { ErrorText::Keep };
+    match action {
+        CrashAction::Handle => Ok((Ok((entity, state)), ErrorText::Keep)),
+        CrashAction::HandleSuspect => {
+            let text = as_it_was(state.last_attempt_error_message.as_deref());
             Ok((Ok((entity, state)), text))
         }
         CrashAction::ComeBackAlone => Err(match C::TransactionManager::rollback_transaction(connection) {

@@ -30,6 +30,8 @@ pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
     handler: SharedBody<C>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
+    /// Whether whole rows can be prefetched.
+    prefetches_rows: bool,
 }
 
 impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
@@ -41,6 +43,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
             handler: Box::new(move |entity, message| handler.handle(opened(entity), message)),
             prefetched_keys: PrefetchedKeys::new(),
             prefetched_rows: PrefetchedRows::new(settings.prefetch_at_once),
+            prefetches_rows: Q::QUEUE.prefetches_rows(),
             served: ServedQueue::new::<Q>(settings)?,
         })
     }
@@ -58,11 +61,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         // A worker that is alone in the process is so for the row that has been due longest.
         let is_alone = slot.recorder().is_alone();
         // Strict crash accounting commits its mark before the handler runs, in a transaction of its own.
-        let prefetches_rows = self.served.queue.prefetches_rows()
-            && scope.only.is_none()
-            && stays
-            && !is_alone
-            && !slot.recorder().is_strict();
+        let prefetches_rows =
+            self.prefetches_rows && scope.only.is_none() && stays && !is_alone && !slot.recorder().is_strict();
         Plan {
             served: &self.served,
             handler: &*self.handler,

@@ -39,6 +39,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(600);
 pub(crate) enum CrashAction {
     /// It handles the row.
     Handle,
+    /// The row is a suspect, and the worker is alone: it handles the row.
+    HandleSuspect,
     /// The row is a suspect, and the worker is not alone: it gives the claim up and comes back alone.
     ComeBackAlone,
     /// The row was reported after a crash: the worker writes this text and gives the claim up.
@@ -135,7 +137,8 @@ impl Crashes {
                     .max(1);
                 CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
             }
-            _ => CrashAction::Handle,
+            Some(_) => CrashAction::HandleSuspect,
+            None => CrashAction::Handle,
         }
     }
 
@@ -401,9 +404,9 @@ mod tests {
             let aside = CrashAction::SetAside(Suspicion::final_text(Some("no route")), None);
             assert_eq!(decide(accounting, Some(&text(3)), Concurrency::Others), aside);
         }
-        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Nobody), CrashAction::Handle);
+        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Nobody), CrashAction::HandleSuspect);
         // Otherwise it would wait for ever for a handler that never returns.
-        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Stuck), CrashAction::Handle);
+        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Stuck), CrashAction::HandleSuspect);
         assert_eq!(decide(CrashAccounting::On, Some("no route"), Concurrency::Others), CrashAction::Handle);
     }
 

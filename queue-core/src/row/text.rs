@@ -27,10 +27,7 @@ pub enum ErrorText {
 impl ErrorText {
     /// Returns the new text, if it is replaced.
     pub(crate) fn text(&self) -> Option<&str> {
-        match self {
-            ErrorText::Set(text) => Some(text),
-            ErrorText::Keep | ErrorText::Clear => None,
-        }
+        if let ErrorText::Set(text) = self { Some(text) } else { None }
     }
 }
 

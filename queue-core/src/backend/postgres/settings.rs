@@ -37,7 +37,7 @@ const NAMES: [&str; 16] = [
 const LOCK_TIMEOUT: &str = "lock_timeout";
 
 /// The prepared statement that restores changed settings.
-const PUT_BACK: &str = "queueable_settings";
+pub(super) const PUT_BACK: &str = "queueable_settings";
 
 /// The same between two handlers of one transaction.
 const PUT_BACK_WITHIN: &str = "queueable_settings_within";
@@ -60,12 +60,9 @@ pub struct PgSettings {
 }
 
 impl PgSettings {
-    /// Returns the text that runs before a settlement, with a semicolon.
-    pub(super) fn before_settlement(&self) -> String {
-        match self.put_back_first.load(Ordering::Relaxed) {
-            true => format!("EXECUTE {PUT_BACK}; "),
-            false => String::new(),
-        }
+    /// Tells whether they are restored before each settlement.
+    pub(super) fn are_put_back_first(&self) -> bool {
+        self.put_back_first.load(Ordering::Relaxed)
     }
 
     /// Returns the SQL that tells whether all settings are unchanged.
