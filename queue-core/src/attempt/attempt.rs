@@ -41,8 +41,8 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     fail_point("claimed");
     plan.slot.enter(session.id, plan.served.info.timeout);
     worker.note_claim();
-    // After the slot was entered: a shutdown that did not find this attempt there was requested before, so it is seen
-    // here.
+    // After the slot was entered: if a shutdown has not found this attempt there, it was requested before, and the worker
+    // sees it here.
     let attempted = match worker.goes_on() {
         true => attempt_claimed(session, plan, claimed, is_under_savepoint).unwrap_or_else(|not_handled| not_handled),
         false => Attempted::lost(End::Idle),
@@ -75,7 +75,7 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
         Ok(message) => {
             let text = message.1.last_attempt_error_message.as_deref();
             let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
-                CrashAction::Handle => (Ok(message), ErrorText::Keep),
+                CrashAction::Handle(kept) => (Ok(message), kept),
                 action => act_on_crashes(&mut **session, plan, &mut row, message, action)?,
             };
             recorder.begin(&plan.served.info.key_prefix, [(&row.key, fence)]);

@@ -157,8 +157,8 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
         rows.note_begin_taken(&row);
         self.claim.floor.inspect(|floor| floor.note_claim(row.due(), row.due()));
         match self.claim.floor {
-            // A prefetched row is not the look below the mark, so the next claim makes it. Prefetching from there would be
-            // as slow.
+            // A prefetched row does not show what is below the mark, so the next claim has to look there. It is no time to
+            // prefetch: reading from below the mark is as slow as that claim.
             Some(floor) if floor.probes_below() => floor.pass_on(),
             _ => rows.replenish(queue, session, self.claim.scope)?,
         }

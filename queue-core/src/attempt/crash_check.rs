@@ -14,7 +14,7 @@ use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};
 use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
-use crate::crash::{CrashAction, CrashMark, earlier};
+use crate::crash::{CrashAction, CrashMark, as_it_was};
 use crate::entity::Key;
 use crate::handler::Failure;
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
@@ -35,11 +35,7 @@ pub(crate) fn act_on_crashes<K: Key, C: QueueConnection>(
 ) -> Result<Checked, Attempted<K>> {
     let (recorder, fence) = (plan.slot.recorder(), row.fence);
     match action {
-        CrashAction::Handle => Ok((Ok((entity, state)), ErrorText::Keep)),
-        CrashAction::HandleSuspect => {
-            let text = as_it_was(state.last_attempt_error_message.as_deref());
-            Ok((Ok((entity, state)), text))
-        }
+        CrashAction::Handle(kept) => Ok((Ok((entity, state)), kept)),
         CrashAction::ComeBackAlone => Err(match C::TransactionManager::rollback_transaction(connection) {
             Ok(()) => come_back_alone(plan, row),
             Err(error) => Attempted::lost(End::NotClaimed(error)),
@@ -212,9 +208,4 @@ fn marked_so<K>(retaken: Option<Claimed<K>>, mark: &str) -> Option<Claimed<K>> {
         // It was decoded a moment ago, so the application has changed it since, and the queue has not.
         Err(_) => true,
     })
-}
-
-/// Returns the error text as it was before the row was suspected.
-fn as_it_was(text: Option<&str>) -> ErrorText {
-    earlier(text).map_or(ErrorText::Clear, |text| ErrorText::Set(text.to_owned()))
 }

@@ -119,7 +119,7 @@ impl<K> Attempted<K> {
     }
 }
 
-/// A row whose attempt is to be recorded in another transaction than its own.
+/// A claimed row, with what is needed if the end of its attempt has to be recorded in another transaction than its own.
 #[derive(Clone)]
 pub(crate) struct UnsettledRow<K> {
     pub(crate) key: RowKey<K>,

@@ -95,9 +95,9 @@ pub(crate) struct Reserved {
 
 impl Reserved {
     /// Takes one of the places for a call.
-    pub(crate) fn take(&mut self) -> Option<Place> {
+    pub(crate) fn take(&mut self) -> Option<CallPlace> {
         self.places = self.places.checked_sub(1)?;
-        Some(Place(self.in_flight.clone()))
+        Some(CallPlace(self.in_flight.clone()))
     }
 }
 
@@ -112,9 +112,9 @@ impl Drop for Reserved {
 }
 
 /// The place of one call. It is free again when this is dropped.
-pub(crate) struct Place(Arc<InFlight>);
+pub(crate) struct CallPlace(Arc<InFlight>);
 
-impl Drop for Place {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         let was_full = self.0.taken.fetch_sub(1, Ordering::SeqCst) >= self.0.most;
         if was_full {

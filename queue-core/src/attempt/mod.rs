@@ -27,7 +27,7 @@ pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
 pub(crate) use self::ended::{
     AttemptError, Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption,
 };
-pub(crate) use self::in_flight::{InFlight, Place, Reserved};
+pub(crate) use self::in_flight::{CallPlace, InFlight, Reserved};
 pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{

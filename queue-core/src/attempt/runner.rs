@@ -36,7 +36,7 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
         None
     }
 
-    /// Attempts one message or a group, or several messages one after the other while the worker takes the next.
+    /// Attempts one message or a group. It goes on with the next message as long as the worker agrees.
     fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn;
 
     /// Records that the handler of this row, which the runner has put into the slot, is past its timeout. It does so in
@@ -132,7 +132,7 @@ pub(crate) struct WorkerTurn<'a, C: QueueConnection> {
     pub(crate) stays: bool,
 }
 
-/// The worker, in the view of a turn.
+/// What a turn asks of its worker, and tells it.
 pub(crate) trait WorkerCalls {
     /// Notes that a row is locked: there may be work for others too.
     fn note_claim(&self);

@@ -130,10 +130,8 @@ impl<K: Clone> RowBackoff<K> {
 /// How many rows are remembered. Kept rows beyond that number run again and again.
 const KEPT_ROWS_REMEMBERED: usize = 16_384;
 
-/// The rows of one entity that this process wrote lately.
-///
-/// Rows that a trigger keeps as they are although the database reports that they were written: the trigger restores the
-/// old values.
+/// The rows of one entity that this process wrote lately. It finds those that a trigger keeps as they are: the database reports
+/// that they were written, and the trigger has restored their old values.
 ///
 /// Nothing shows this when the worker writes the row's new state. The row is due again as it was claimed, and first in
 /// line. So this process remembers each row that it wrote for a while, by the state in which it was claimed. A worker

@@ -37,10 +37,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(600);
 /// What a worker does with a row that it has claimed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CrashAction {
-    /// It handles the row.
-    Handle,
-    /// The row is a suspect, and the worker is alone: it handles the row.
-    HandleSuspect,
+    /// It handles the row. The row's text becomes this if the outcome leaves it as it is: a suspicion ends.
+    Handle(ErrorText),
     /// The row is a suspect, and the worker is not alone: it gives the claim up and comes back alone.
     ComeBackAlone,
     /// The row was reported after a crash: the worker writes this text and gives the claim up.
@@ -137,8 +135,8 @@ impl Crashes {
                     .max(1);
                 CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
             }
-            Some(_) => CrashAction::HandleSuspect,
-            None => CrashAction::Handle,
+            Some(_) => CrashAction::Handle(as_it_was(text)),
+            None => CrashAction::Handle(ErrorText::Keep),
         }
     }
 
@@ -362,11 +360,16 @@ impl Suspicion {
 }
 
 /// Returns the text that a row had before it was suspected.
-pub(crate) fn earlier(text: Option<&str>) -> Option<&str> {
+fn earlier(text: Option<&str>) -> Option<&str> {
     match Suspicion::of(text) {
         Some(_) => text?.split_once(BEFORE).map(|(_, earlier)| earlier),
         None => text,
     }
+}
+
+/// Returns the error text as it was before the row was suspected.
+pub(crate) fn as_it_was(text: Option<&str>) -> ErrorText {
+    earlier(text).map_or(ErrorText::Clear, |text| ErrorText::Set(text.to_owned()))
 }
 
 fn with_earlier(said: String, text: Option<&str>) -> String {
@@ -404,10 +407,12 @@ mod tests {
             let aside = CrashAction::SetAside(Suspicion::final_text(Some("no route")), None);
             assert_eq!(decide(accounting, Some(&text(3)), Concurrency::Others), aside);
         }
-        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Nobody), CrashAction::HandleSuspect);
+        let cleared = || CrashAction::Handle(ErrorText::Set("no route".to_owned()));
+        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Nobody), cleared());
         // Otherwise it would wait for ever for a handler that never returns.
-        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Stuck), CrashAction::HandleSuspect);
-        assert_eq!(decide(CrashAccounting::On, Some("no route"), Concurrency::Others), CrashAction::Handle);
+        assert_eq!(decide(CrashAccounting::On, Some(&text(2)), Concurrency::Stuck), cleared());
+        let handled = CrashAction::Handle(ErrorText::Keep);
+        assert_eq!(decide(CrashAccounting::On, Some("no route"), Concurrency::Others), handled);
     }
 
     #[test]

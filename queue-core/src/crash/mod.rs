@@ -13,5 +13,5 @@ mod test_directory;
 
 pub use self::accounts::CrashAccounting;
 
-pub(crate) use self::accounts::{CrashAction, CrashMark, Crashes, Recorder, earlier};
+pub(crate) use self::accounts::{CrashAction, CrashMark, Crashes, Recorder, as_it_was};
 pub(crate) use self::exclusive_run::GATE;

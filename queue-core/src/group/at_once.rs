@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::end::{GroupEnd, GroupRow, Handled, Reservation, Undone, conflict, reserve};
-use super::savepoint::is_refusal;
+use super::savepoint::is_commit_refusal;
 use super::work::{Entities, OpenGroup};
 use crate::attempt::{RELEASE, ROLLBACK_TO};
 use crate::backend::QueueConnection;
@@ -98,7 +98,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             return Err(self.ended_by_unknown(rows, Some(why)));
         }
         if self.session.is_in_no_transaction()
-            && self.session.control(ROLLBACK_TO).is_err_and(|error| is_refusal::<C>(&error))
+            && self.session.control(ROLLBACK_TO).is_err_and(|error| is_commit_refusal::<C>(&error))
         {
             drop_safely(answer);
             let what =

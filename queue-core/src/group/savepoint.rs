@@ -89,7 +89,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// Decides what becomes of a message whose savepoint could not be released. `has_ended`: its handler has ended the
     /// transaction, or has tried to.
     fn not_released(&mut self, row: &GroupRow<K>, error: DieselError, has_ended: bool) -> Handled<K> {
-        if has_ended && is_refusal::<C>(&error) {
+        if has_ended && is_commit_refusal::<C>(&error) {
             return Err(self.ended_by(row, Rest::record(self.after(row, AttemptError::GroupCommitRefused))));
         }
         if is_interruption::<C>(&error) {
@@ -113,7 +113,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 self.decided.push(row.decided(new, false));
                 Ok(())
             }
-            (Ok(mut new), Err(error)) if is_refusal::<C>(&error) && (has_ended || says_refused(&new.change.error)) => {
+            (Ok(mut new), Err(error))
+                if is_commit_refusal::<C>(&error) && (has_ended || says_refused(&new.change.error)) =>
+            {
                 if let ErrorText::Set(text) = new.change.error {
                     // The handler may have answered with the database's own message. Only the row's text depends on
                     // that.
@@ -167,7 +169,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
 
 /// Tells whether an error after the end of the transaction means that the database has refused a handler's COMMIT. The
 /// database then ends the session.
-pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
+pub(crate) fn is_commit_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     C::Backend::REFUSES_COMMITS && C::classify(error) == ErrorClass::ConnectionLost
 }
 

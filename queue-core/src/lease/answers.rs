@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::calls::{Calls, EndedCall};
-use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
+use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use super::settle::taken_away;
 use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
@@ -41,7 +41,7 @@ pub(crate) struct LateBatch<K, C> {
 pub(super) struct InHand<K, C> {
     pub(super) batch: SharedBatch<K, C>,
     /// What becomes of the rows whose answers are applied, in the same order.
-    pub(super) decided: Vec<DecidedRow<K>>,
+    pub(super) decided: Vec<DecidedLease<K>>,
     /// The answer that is being applied.
     pub(super) current: Option<EndedCall<K, C>>,
     /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
@@ -61,7 +61,7 @@ pub(super) enum Uncommitted<K> {
     /// The answer to COMMIT was lost.
     InDoubt(String),
     /// The handler of the current answer has ended it, which is a failure of its row.
-    EndedByHandler(String, Box<DecidedRow<K>>),
+    EndedByHandler(String, Box<DecidedLease<K>>),
 }
 
 impl<K> Uncommitted<K> {
@@ -146,7 +146,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         session: &mut Session<C>,
         slot: &Slot,
         ended: &EndedCall<K, C>,
-    ) -> Result<DecidedRow<K>, Uncommitted<K>> {
+    ) -> Result<DecidedLease<K>, Uncommitted<K>> {
         let EndedCall { row, .. } = ended;
         let Some(Answered { message, answer }) = ended.answer() else {
             return Uncommitted::undone("a call without an answer");
@@ -182,7 +182,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                     return Uncommitted::undone("a handler has left a transaction open");
                 }
                 let new = self.served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
-                Ok(DecidedRow { held: row.held.clone(), new })
+                Ok(DecidedLease { held: row.held.clone(), new })
             }
         }
     }
@@ -195,7 +195,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 let mut new = self.served.rules.after_failure(row.tries, failure, &row.details);
                 let text = new.change.error.text().unwrap_or_default().to_owned();
                 new.change.error = ErrorText::Set(self.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
-                let decided = DecidedRow { held: row.held.clone(), new };
+                let decided = DecidedLease { held: row.held.clone(), new };
                 Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
             }
             _ => Uncommitted::Undone("a handler failed".to_owned()),
@@ -213,7 +213,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
         let new = self.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
-        let decided = DecidedRow { held: row.held.clone(), new };
+        let decided = DecidedLease { held: row.held.clone(), new };
         Uncommitted::EndedByHandler(cause, Box::new(decided))
     }
 
@@ -221,7 +221,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     pub(super) fn settle_each(
         &self,
         session: &mut Session<C>,
-        decided: &[DecidedRow<K>],
+        decided: &[DecidedLease<K>],
     ) -> Result<(), Uncommitted<K>> {
         fail_point("lease-applied");
         if decided.iter().any(|decided| taken_away(&decided.held).is_some()) {
@@ -246,7 +246,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Writes a row's new state, under its fence.
-    fn write(&self, connection: &mut C, DecidedRow { held, new }: &DecidedRow<K>) -> QueryResult<usize> {
+    fn write(&self, connection: &mut C, DecidedLease { held, new }: &DecidedLease<K>) -> QueryResult<usize> {
         self.served.queue.settle(connection, &held.key, held.fence, &new.change)
     }
 

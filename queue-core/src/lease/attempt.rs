@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
-use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, WatchedRow};
+use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner, leave};
 use super::settle::{Written, taken_away};
 use crate::attempt::{
@@ -77,10 +77,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Settles a leased row without its handler.
-    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &DecidedRow<K>) -> Turn {
-        let DecidedRow { held, new } = decided;
+    pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &DecidedLease<K>) -> Turn {
+        let DecidedLease { held, new } = decided;
         let row = self.watch(held.clone());
-        tracing::debug!(entity = self.served.queue.sql.entity, key = ?held.key, outcome = ?new.settled, "settled by the claim");
+        tracing::debug!(entity = self.served.queue.sql.entity, key = ?held.key, outcome = ?new.settled, "settled without its handler");
         let turn = catch_unwind(AssertUnwindSafe(|| self.record_again_and_again(holder, &row, new)));
         self.leased_rows.remove(held);
         turn.unwrap_or_else(|panic| {

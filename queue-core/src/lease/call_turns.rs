@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::calls::{CallEnd, Calls, EndedCall};
-use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
+use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
-use crate::attempt::{Place, Reserved, Tally, Turn, WorkerTurn};
+use crate::attempt::{CallPlace, Reserved, Tally, Turn, WorkerTurn};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::Answered;
@@ -75,7 +75,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         while let Some(row) = ready.take() {
             match row {
                 Ready::Settled(settled) => tally.count(Turn::Settled(settled)),
-                Ready::DecidedRow(row) if may_begin(&row.held) => decided.push(row),
+                Ready::DecidedLease(row) if may_begin(&row.held) => decided.push(row),
                 Ready::LeasedMessage(leased) if may_begin(&leased.held) => {
                     let held = leased.held.clone();
                     let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());
@@ -84,13 +84,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                         tally.count(Turn::Interrupted);
                     }
                 }
-                Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => {
+                Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedLease(DecidedLease { held, .. }) => {
                     self.give_back(worker.holder, &held);
                     self.give_back_unstarted(worker.holder, Duration::ZERO);
                     goes_on = false;
                 }
             }
-            // What another worker has claimed beyond these places is for that one.
+            // Rows that another worker has claimed beyond these places wait for that worker.
             ready = if goes_on && places.places > 0 { self.take_ready() } else { None };
         }
         let mut last = Turn::Idle;
@@ -107,7 +107,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Begins the call of a row, if there is a place. Returns whether it was begun: a poller that has shut down begins
     /// none.
-    fn begin_call(&self, calls: &Arc<Calls<K, C>>, leased: LeasedMessage<K>, place: Option<Place>) -> bool {
+    fn begin_call(&self, calls: &Arc<Calls<K, C>>, leased: LeasedMessage<K>, place: Option<CallPlace>) -> bool {
         let Some(place) = place else { return false };
         let LeasedMessage { held, message } = leased;
         let row = self.watch(held);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::leased_rows::WatchedRow;
-use crate::attempt::{BackgroundCalls, InFlight, Place, Size};
+use crate::attempt::{BackgroundCalls, CallPlace, InFlight, Size};
 use crate::entity::Key;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseLost, PanicSafeDrop};
 use crate::row::QueueState;
@@ -36,7 +36,7 @@ struct RunningCall<K> {
     row: WatchedRow<K>,
     /// `None`: the call is about to begin.
     abort: Option<AbortCall>,
-    place: Arc<Place>,
+    place: Arc<CallPlace>,
 }
 
 /// A call that has ended, and whose row is to be settled.
@@ -46,7 +46,7 @@ pub(crate) struct EndedCall<K, C> {
     /// Whether its answer is to be applied in a transaction of its own.
     pub(crate) is_alone: bool,
     /// The place is free when the row is settled and the future is dropped.
-    _place: Arc<Place>,
+    _place: Arc<CallPlace>,
 }
 
 impl<K, C> EndedCall<K, C> {
@@ -91,7 +91,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
         row: WatchedRow<K>,
         message: PanicSafeDrop<(ErasedEntity, QueueState)>,
         lease: Lease,
-        place: Place,
+        place: CallPlace,
     ) -> Result<(), WatchedRow<K>> {
         let place = Arc::new(place);
         let (number, place_of_future) = {

@@ -8,7 +8,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claimed::{ClaimedBatch, GivenUp, LeaseClaim, due, expect, expired_in, held_as, nothing, panic_safe};
-use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
+use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
@@ -130,7 +130,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                         details,
                         clock: Arc::new(LeaseClock::new(sent, self.length())),
                     };
-                    batch.decided.push(DecidedRow { held: Arc::new(held), new });
+                    batch.decided.push(DecidedLease { held: Arc::new(held), new });
                 }
             }
         }

@@ -94,7 +94,7 @@ impl ClaimSize {
 }
 
 impl State {
-    /// Returns how many rows the busy workers and the one that asks begin in time.
+    /// Returns how many rows the busy workers and the worker that asks can begin within [`AT_ONCE`].
     fn begun_at_once(&self) -> u32 {
         let Some(turn) = self.turn else { return 1 };
         let rows = (AT_ONCE * (self.at_work + 1)).as_nanos() / turn.as_nanos().max(1);

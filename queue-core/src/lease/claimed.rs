@@ -5,7 +5,7 @@ use std::time::Instant as LocalTime;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
+use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{AttemptError, NewState, UnsettledRow, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection};
@@ -32,8 +32,9 @@ pub(crate) struct ClaimedBatch<K> {
     pub(crate) leased: Vec<LeasedMessage<K>>,
     /// Rows that the claim has settled: they cannot be decoded, or their last attempt never ended and was the last one.
     pub(crate) settled: Vec<(RowKey<K>, NewState)>,
-    /// Such rows, if the claim had written the lease on them before it could know. Their handlers are not to run.
-    pub(crate) decided: Vec<DecidedRow<K>>,
+    /// Such rows on which the claim had written the lease before it saw what they are. The workers settle them without their
+    /// handlers.
+    pub(crate) decided: Vec<DecidedLease<K>>,
     /// How many rows have failed because their keys cannot be decoded.
     pub(crate) set_aside: u64,
     /// The rows that cannot be written, each with the error if there is one: a trigger may keep a row as it is without
@@ -57,7 +58,12 @@ impl<K> ClaimedBatch<K> {
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
-    pub(super) fn decide(&self, fence: Fence, message: Message, details: &Details) -> Result<OwnedMessage, NewState> {
+    pub(super) fn decide(
+        &self,
+        fence: Fence,
+        message: DecodedLease,
+        details: &Details,
+    ) -> Result<OwnedMessage, NewState> {
         let (rules, before) = (&self.served.rules, tries_before(fence));
         match message {
             _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
@@ -158,9 +164,9 @@ pub(super) fn expect<K: Clone, C: QueueConnection>(
     }
 }
 
-pub(super) type Message = Result<OwnedMessage, Box<dyn std::error::Error + Send + Sync>>;
+pub(super) type DecodedLease = Result<OwnedMessage, Box<dyn std::error::Error + Send + Sync>>;
 
-pub(super) type PanicSafeRow<K> = (RowKey<K>, Fence, Message, Details);
+pub(super) type PanicSafeRow<K> = (RowKey<K>, Fence, DecodedLease, Details);
 
 pub(super) fn panic_safe<K>(rows: Vec<Claimed<K>>) -> Vec<PanicSafeRow<K>> {
     let safe = |(entity, state)| PanicSafeDrop::new((entity, state));
@@ -168,7 +174,7 @@ pub(super) fn panic_safe<K>(rows: Vec<Claimed<K>>) -> Vec<PanicSafeRow<K>> {
 }
 
 /// Returns when a row was due, if that can be read.
-pub(super) fn due(message: &Message) -> Option<Instant> {
+pub(super) fn due(message: &DecodedLease) -> Option<Instant> {
     message.as_ref().ok().and_then(|message| message.1.next_attempt_time).map(Into::into)
 }
 

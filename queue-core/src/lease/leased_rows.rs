@@ -19,7 +19,7 @@ pub(crate) struct LeasedRow<K> {
     pub(crate) before: Fence,
     /// When it was due, if that is known.
     pub(crate) due: Option<crate::row::Instant>,
-    /// The same state in the form by which a later claim recognises it. `None`: the claim found the row by the lease
+    /// The state in which it was claimed, in the form by which a later claim recognizes it. `None`: the claim found the row by the lease
     /// that it had written.
     pub(crate) claimed_as: Option<ClaimedAs>,
     /// The state in which the row is now: the fence of every write.
@@ -37,7 +37,7 @@ pub(crate) struct LeasedMessage<K> {
 }
 
 /// A leased row, and the new state that is decided for it.
-pub(crate) struct DecidedRow<K> {
+pub(crate) struct DecidedLease<K> {
     pub(crate) held: Arc<LeasedRow<K>>,
     pub(crate) new: NewState,
 }

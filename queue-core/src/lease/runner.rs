@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::calls::Calls;
 use super::claim_size::ClaimSize;
-use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
+use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
 use crate::attempt::{AttemptBody, RunnerSettings, ServedQueue};
 use crate::backend::{LockSql, QueueConnection};
 use crate::claim::{HeldPlaces, LeaseStatements, Places, Standing};
@@ -153,7 +153,7 @@ pub(crate) fn leave<K: Key, C: QueueConnection>(
 pub(crate) enum Ready<K> {
     LeasedMessage(LeasedMessage<K>),
     /// The row is under its lease, and a worker settles it without its handler.
-    DecidedRow(DecidedRow<K>),
+    DecidedLease(DecidedLease<K>),
     /// The claim has settled the row already, so the worker only counts it.
     Settled(Settlement),
 }

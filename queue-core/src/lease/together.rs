@@ -11,7 +11,7 @@ use diesel::connection::TransactionManager;
 
 use super::answers::{Batch, InHand, LateBatch, Uncommitted};
 use super::calls::{Calls, EndedCall};
-use super::leased_rows::{DecidedRow, LeasedRow, WatchedRow};
+use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{InDoubt, Tally, Turn, WorkerTurn};
 use crate::backend::{QueueConnection, SessionHolder};
@@ -76,7 +76,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let why = match end {
             Ok(()) => {
                 calls.sizes.lock().note_success();
-                for (EndedCall { row, .. }, DecidedRow { new, .. }) in applied.iter().zip(&decided) {
+                for (EndedCall { row, .. }, DecidedLease { new, .. }) in applied.iter().zip(&decided) {
                     self.served.rules.teller.tell_settled(&row.key, new, &row.watch);
                     tally.count(self.note_settled(row, new.settled));
                 }
@@ -171,12 +171,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         holder: &mut SessionHolder<C>,
         applied: Vec<EndedCall<K, C>>,
-        decided: Vec<DecidedRow<K>>,
+        decided: Vec<DecidedLease<K>>,
         cause: &str,
         tally: &mut Tally,
     ) -> Vec<EndedCall<K, C>> {
         let (mut others, since) = (Vec::new(), Instant::now());
-        for (ended, DecidedRow { new, .. }) in applied.into_iter().zip(decided) {
+        for (ended, DecidedLease { new, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;
             let (reached, cause) = (new.change.reached(row.fence, self.served.queue.sql.options), cause.to_owned());
             let in_doubt = InDoubt { new, reached, cause, since, is_told_by_caller: false };

@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::answers::LateBatch;
 use super::claimed::{ClaimedBatch, LeaseClaim};
-use super::leased_rows::{DecidedRow, LeasedMessage, LeasedRow};
+use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
 use crate::attempt::{
     AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, KEPT, Runner, Slot, Turn,
@@ -37,7 +37,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             |(claimed, ready): &(Instant, Ready<K>)| !matches!(ready, Ready::Settled(_)) && claimed.elapsed() >= since;
         let place = ready.iter().position(is_old)?;
         match ready.remove(place)?.1 {
-            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => Some(held),
+            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedLease(DecidedLease { held, .. }) => {
+                Some(held)
+            }
             Ready::Settled(_) => None,
         }
     }
@@ -164,7 +166,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         for decided in batch.decided {
             self.leased_rows.add(decided.held.clone());
-            ready.push_back((now, Ready::DecidedRow(decided)));
+            ready.push_back((now, Ready::DecidedLease(decided)));
         }
         for leased in batch.leased {
             self.leased_rows.add(leased.held.clone());
@@ -205,10 +207,10 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
                 let _at_work = self.size.begin();
                 self.work(worker, leased)
             }
-            Ready::DecidedRow(decided) if worker.calls.goes_on() && self.may_begin(&decided.held) => {
+            Ready::DecidedLease(decided) if worker.calls.goes_on() && self.may_begin(&decided.held) => {
                 self.settle_decided(worker.holder, &decided)
             }
-            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedRow(DecidedRow { held, .. }) => {
+            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedLease(DecidedLease { held, .. }) => {
                 // The heartbeat may have passed already, or may have ended.
                 self.give_back(worker.holder, &held);
                 self.give_back_unstarted(worker.holder, Duration::ZERO);

@@ -142,7 +142,7 @@ impl<C: QueueConnection> Worker<C> {
     }
 }
 
-/// The calls of a turn to its worker.
+/// What a turn asks of its worker, and tells it.
 struct CallsOfTurn<'a, C: QueueConnection> {
     shared: &'a PollerShared<C>,
     slot: &'a Slot,
