@@ -6,12 +6,14 @@
 //! not count. A method is called without an import, so these tests do not see it: methods that several files of a room call
 //! lie with their struct.
 //!
-//! [`public_api`] lists what users can name, and [`sizes`] holds how much there is to read.
+//! [`public_api`] lists what users can name, [`sizes`] holds how much there is to read, and [`walk`]
+//! through which files a message walks.
 
 mod circle;
 mod public_api;
 mod sizes;
 mod sources;
+mod walk;
 
 use std::path::Path;
 

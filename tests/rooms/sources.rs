@@ -68,6 +68,11 @@ impl Sources {
         self.arrows(room_of, |_, _| true)
     }
 
+    /// The imports from one file into another, by both files' names.
+    pub(crate) fn between_files(&self) -> BTreeMap<(String, String), Vec<Import>> {
+        self.arrows(|file| Some(file.to_owned()), |_, _| true)
+    }
+
     /// The imports from one file of a room into another, by both files' names.
     pub(crate) fn within(&self, room: &str) -> BTreeMap<(String, String), Vec<Import>> {
         let shown = |file: &str| Some(file.strip_prefix(&format!("{room}/")).unwrap_or(file).to_owned());
