@@ -138,8 +138,8 @@ pub mod bounds {
     };
     #[doc(hidden)]
     pub use queue_core::{
-        AsQueueConnection, Chosen, ComparesSchema, ConnectionFor, EnqueueByVersion, Explains, LoadOn, QueueBackend,
-        ReadOn, RowCondition, SelectedIn, Selection, StoredIn, TableIn,
+        AsQueueConnection, ChangesRows, Chosen, ComparesSchema, ConnectionFor, EnqueueByVersion, Explains, LoadsRows,
+        MovesRows, QueueBackend, ReadsRows, RowCondition, SelectedIn, Selection, StoredIn, TableIn,
     };
 }
 

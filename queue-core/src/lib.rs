@@ -72,9 +72,9 @@ pub use self::poller::{
 #[doc(hidden)]
 pub use self::queue::Tabular;
 pub use self::queue::{
-    AllFilters, Backlog, By, Chosen, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup, ErrorReport, EveryRow,
-    Explains, Explanation, Filtered, Interval, LoadOn, NoFilter, OddTimes, Part, PeriodCounts, Preview, PreviewedRow,
-    Progress, QueueRows, ReadOn, Redriven, Selection, Statistics, StatusCounts,
+    AllFilters, Backlog, By, ChangesRows, Chosen, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup, ErrorReport,
+    EveryRow, Explains, Explanation, Filtered, Interval, LoadsRows, MovesRows, NoFilter, OddTimes, Part, PeriodCounts,
+    Preview, PreviewedRow, Progress, QueueRows, ReadsRows, Redriven, Selection, Statistics, StatusCounts,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;

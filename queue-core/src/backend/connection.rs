@@ -110,14 +110,13 @@ pub trait QueueConnection:
 /// A [`QueueConnection`], or a pooled one.
 ///
 /// ```
-/// use queueable::bounds::{AllFilters, AsQueueConnection, ReadOn};
-/// use queueable::{Error, QueueRows, Queueable};
+/// use queueable::bounds::{AllFilters, ReadsRows};
+/// use queueable::{Error, Queueable};
 ///
 /// fn due<Q, C>(connection: &mut C) -> Result<i64, Error>
 /// where
 ///     Q: Queueable + 'static,
-///     C: AsQueueConnection,
-///     QueueRows<Q, AllFilters>: ReadOn<C::Connection>,
+///     C: ReadsRows<Q, AllFilters>,
 /// {
 ///     Q::queue().due().count(connection)
 /// }

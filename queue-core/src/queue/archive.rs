@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::dry_run::{DryRun, Preview, preview_of};
 use super::operation;
-use super::queue::{Chosen, QueueRows, Selection};
-use super::read::{LoadOn, ReadOn};
+use super::queue::{QueueRows, Selection};
+use super::read::{LoadsRows, MovesRows};
 use super::sweep::{Moment, Sweep, execute_on_each, is_refusal, no_columns};
-use crate::backend::{AsQueueConnection, QueueConnection, Schema, TableName};
+use crate::backend::{Schema, TableName};
 use crate::entity::{Entity, HasArchive, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
@@ -59,14 +59,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// As [`retry_now`](QueueRows::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
     /// that cannot be moved, because the archive already has their key or others refer to them, stay. When all others
     /// are moved, [`Error::Refused`] says how many stay, inside [`Error::Interrupted`] if other rows were moved.
-    pub fn archive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
+    pub fn archive<C: MovesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error>
     where
-        F: Chosen,
         Q::Queue: HasArchive,
-        Self: LoadOn<C::Connection>,
     {
-        let connection = connection.as_queue_connection();
-        let queue = self.condition(&[]).queue;
+        let queue = C::condition(self, &[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
         let columns = &|connection: &mut C::Connection| connection.copied_columns(&live);
         let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal), columns };
@@ -108,13 +105,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// As [`retry_now`](QueueRows::retry_now); [`Error::Interrupted`] if batches were committed before the error;
     /// [`Error::Archive`] if the entity names no archive for failures, or its `table!` names a schema.
-    pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
+    pub fn redrive<C: MovesRows<Q, F>>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
-        F: Chosen,
         Q::Queue: HasArchive,
-        Self: LoadOn<C::Connection>,
     {
-        self.redrive_from(connection.as_queue_connection(), Side::Failed)
+        self.redrive_from(connection, Side::Failed)
     }
 
     /// Does the same from the archive for successes: the work is done once more, as a new occasion if the entity counts
@@ -123,13 +118,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`redrive`](QueueRows::redrive).
-    pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Redriven, Error>
+    pub fn redrive_succeeded<C: MovesRows<Q, F>>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
-        F: Chosen,
         Q::Queue: HasArchive,
-        Self: LoadOn<C::Connection>,
     {
-        self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
+        self.redrive_from(connection, Side::Succeeded)
     }
 
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
@@ -164,29 +157,21 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// As [`retry_now`](QueueRows::retry_now), and [`Error::Interrupted`] if batches were committed before the error. Rows
     /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
-    pub fn purge<C: AsQueueConnection>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: LoadOn<C::Connection>,
-    {
+    pub fn purge<C: MovesRows<Q, F>>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error> {
         let batch = self.batch;
         let sweep = Sweep { archive: None, batch, once: false, is_refusal: Some(is_refusal), columns: &no_columns };
-        let queue = self.condition(&[]).queue;
+        let queue = C::condition(self, &[]).queue;
         let remove = |connection: &mut C::Connection, keys: &[_], _: &[String], _: &_| {
             execute_on_each(connection, keys, &remove_all(Condition::of_keys(queue, keys)))
         };
-        let connection = connection.as_queue_connection();
         self.sweep(connection, &operation::purge(older_than), &sweep, remove, |_| {})?.unless_refused()
     }
 
-    fn redrive_from<C: QueueConnection>(&self, connection: &mut C, side: Side) -> Result<Redriven, Error>
-    where
-        Self: LoadOn<C>,
-    {
-        let queue = self.condition(&[]).queue;
+    fn redrive_from<C: LoadsRows<Q, F>>(&self, connection: &mut C, side: Side) -> Result<Redriven, Error> {
+        let queue = C::condition(self, &[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
         let archive = side.archive::<Q>(&live)?;
-        let columns = &|connection: &mut C| {
+        let columns = &|connection: &mut C::Connection| {
             let archived = connection.copied_columns(archive.table())?;
             let mut columns = connection.copied_columns(&live)?;
             columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
@@ -195,7 +180,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let batch = self.batch;
         // Once, because a second pass would try the conflicting rows in vain.
         let sweep = Sweep { archive: Some(&archive), batch, once: true, is_refusal: Some(is_conflict), columns };
-        let move_back = |connection: &mut C, keys: &[_], columns: &[String], change: &_| {
+        let move_back = |connection: &mut C::Connection, keys: &[_], columns: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
             let archived_rows = condition.within(Some(&archive));
             execute_on_each(connection, keys, &copy_rows(archived_rows, None, columns))?;
@@ -218,12 +203,11 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     /// # Errors
     ///
     /// As [`QueueRows::redrive`].
-    pub fn redrive<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
+    pub fn redrive<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
-        self.redrive_from(connection.as_queue_connection(), Side::Failed)
+        self.redrive_from(connection, Side::Failed)
     }
 
     /// Reads what [`QueueRows::redrive_succeeded`] would do. Rows that would conflict count too.
@@ -231,23 +215,19 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     /// # Errors
     ///
     /// As [`QueueRows::redrive`].
-    pub fn redrive_succeeded<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
+    pub fn redrive_succeeded<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
     where
         Q::Queue: HasArchive,
-        QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
     {
-        self.redrive_from(connection.as_queue_connection(), Side::Succeeded)
+        self.redrive_from(connection, Side::Succeeded)
     }
 
-    fn redrive_from<C: QueueConnection>(&self, connection: &mut C, side: Side) -> Result<Preview<Q>, Error>
-    where
-        QueueRows<Q, F>: LoadOn<C, Entity = Q>,
-    {
-        let live = TableName::of(self.0.condition(&[]).queue.table, &Default::default())?;
+    fn redrive_from<C: LoadsRows<Q, F>>(&self, connection: &mut C, side: Side) -> Result<Preview<Q>, Error> {
+        let live = TableName::of(C::condition(&self.0, &[]).queue.table, &Default::default())?;
         let archive = side.archive::<Q>(&live)?;
         let kinds = operation::redrive(false).kinds();
-        let condition = self.0.condition(&self.0.states).of_kinds(&kinds).within(Some(&archive));
-        Ok(preview_of::<QueueRows<Q, F>, _>(connection, condition)?)
+        let condition = C::condition(&self.0, &self.0.states).of_kinds(&kinds).within(Some(&archive));
+        Ok(preview_of(connection, condition)?)
     }
 }
 

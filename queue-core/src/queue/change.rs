@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 
 use super::operation::{self, Operation};
-use super::queue::{Chosen, QueueRows, Selection};
-use super::read::ReadOn;
-use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, execute};
+use super::queue::{QueueRows, Selection};
+use super::read::{BackendOf, ChangesRows, ReadsRows};
+use crate::backend::{ErrorClass, QueueConnection, execute};
 use crate::entity::{Entity, HasPriority, QueueTable, jittered};
 use crate::error::Error;
 use crate::poller::wake;
@@ -22,11 +22,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// [`Error::Held`] and [`Error::Database`], as all changing calls. Nothing is changed then.
-    pub fn retry_now<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn retry_now<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         self.change(connection, &operation::retry_now())
     }
 
@@ -36,11 +32,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn postpone_until<C: AsQueueConnection>(&self, connection: &mut C, time: DateTime<Utc>) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn postpone_until<C: ChangesRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        time: DateTime<Utc>,
+    ) -> Result<usize, Error> {
         self.change(connection, &operation::postpone_until(time.into()))
     }
 
@@ -53,11 +49,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn stop<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn stop<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         self.change(connection, &operation::stop(&Q::Queue::OPTIONS))
     }
 
@@ -68,11 +60,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn restart<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn restart<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         self.change(connection, &operation::restart(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
     }
 
@@ -86,11 +74,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn rerun<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn rerun<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         self.change(connection, &operation::rerun(&Q::Queue::OPTIONS))
     }
 
@@ -102,11 +86,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn skip<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn skip<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         self.change(connection, &operation::skip(&Q::Queue::OPTIONS))
     }
 
@@ -116,13 +96,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn delete<C: AsQueueConnection>(&self, connection: &mut C) -> Result<usize, Error>
-    where
-        F: Chosen,
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn delete<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         let operation = operation::delete(&Q::Queue::OPTIONS);
-        self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, _, _| {
+        self.each_kind(connection, &operation, |connection, condition, _, _| {
             execute(connection, &remove_all(condition))
         })
     }
@@ -155,45 +131,36 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now).
-    pub fn set_priority<C: AsQueueConnection>(&self, connection: &mut C, priority: i32) -> Result<usize, Error>
+    pub fn set_priority<C: ChangesRows<Q, F>>(&self, connection: &mut C, priority: i32) -> Result<usize, Error>
     where
-        F: Chosen,
         Q::Queue: HasPriority,
-        Self: ReadOn<C::Connection>,
     {
         let operation = operation::set_priority(priority);
-        self.each_kind(connection.as_queue_connection(), &operation, |connection, condition, priority, alone| {
+        self.each_kind(connection, &operation, |connection, condition, priority, alone| {
             execute(connection, &set_priority(condition, *priority, alone))
         })
     }
 
-    fn change<C: AsQueueConnection>(&self, connection: &mut C, operation: &Operation<Change>) -> Result<usize, Error>
-    where
-        Self: ReadOn<C::Connection>,
-    {
-        let rows =
-            self.each_kind(connection.as_queue_connection(), operation, |connection, condition, change, alone| {
-                execute(connection, &change_all(condition, change, alone))
-            })?;
+    fn change<C: ReadsRows<Q, F>>(&self, connection: &mut C, operation: &Operation<Change>) -> Result<usize, Error> {
+        let rows = self.each_kind(connection, operation, |connection, condition, change, alone| {
+            execute(connection, &change_all(condition, change, alone))
+        })?;
         wake::announce::<Q::Queue>();
         Ok(rows)
     }
 
     /// Runs a statement for each kind of rows, all of them in one transaction, and returns how many rows they changed.
     /// `run` gets the condition that picks the rows, the kind's effect, and whether the transaction is its own.
-    pub(super) fn each_kind<C: QueueConnection, E>(
+    pub(super) fn each_kind<C: ReadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
         operation: &Operation<E>,
-        run: impl Fn(&mut C, Condition<'_, C::Backend>, &E, bool) -> QueryResult<usize>,
-    ) -> Result<usize, Error>
-    where
-        Self: ReadOn<C>,
-    {
-        in_transaction(connection, self.wait, |connection, alone| {
+        run: impl Fn(&mut C::Connection, Condition<'_, BackendOf<C>>, &E, bool) -> QueryResult<usize>,
+    ) -> Result<usize, Error> {
+        in_transaction(connection.as_queue_connection(), self.wait, |connection, alone| {
             operation.0.iter().try_fold(0, |rows, (states, effect)| {
                 let states = self.states_and(states);
-                Ok(rows + run(connection, self.condition(&states), effect, alone)?)
+                Ok(rows + run(connection, C::condition(self, &states), effect, alone)?)
             })
         })
     }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::operation::{self, Operation};
 use super::queue::{Chosen, QueueRows, Selection};
-use super::read::{EntityOf, LoadOn, ReadOn};
-use crate::backend::{AsQueueConnection, QueueConnection, load};
+use super::read::{BackendOf, LoadsRows};
+use crate::backend::load;
 use crate::entity::{Entity, HasArchive, HasPriority, QueueTable};
 use crate::error::Error;
-use crate::statement::{Claim, Condition, SampleRow, count, sample};
+use crate::statement::{Condition, SampleRow, count};
 
 /// How many rows a preview shows.
 const SHOWN: usize = 5;
@@ -103,14 +103,12 @@ macro_rules! dry_runs {
             /// # Errors
             ///
             /// [`Error::Database`].
-            pub fn $name<C: AsQueueConnection>(
+            pub fn $name<C: LoadsRows<Q, F>>(
                 &self,
                 connection: &mut C,
                 $($argument: $type),*
             ) -> Result<Preview<Q>, Error>
-            where
-                $(Q::Queue: $has,)?
-                QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
+            $(where Q::Queue: $has,)?
             {
                 self.0.preview(connection, &$operation)
             }
@@ -133,30 +131,26 @@ dry_runs! {
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
-    pub(crate) fn preview<C: AsQueueConnection, E>(
+    pub(crate) fn preview<C: LoadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
         operation: &Operation<E>,
-    ) -> Result<Preview<Q>, Error>
-    where
-        Self: LoadOn<C::Connection, Entity = Q>,
-    {
+    ) -> Result<Preview<Q>, Error> {
         let kinds = operation.kinds();
         if kinds.is_empty() {
             return Ok(Preview::default());
         }
-        let condition = self.condition(&self.states).of_kinds(&kinds);
-        Ok(preview_of::<Self, _>(connection.as_queue_connection(), condition)?)
+        Ok(preview_of(connection, C::condition(self, &self.states).of_kinds(&kinds))?)
     }
 }
 
 /// Reads how many rows a condition picks, and the first of them.
-pub(super) fn preview_of<S: LoadOn<C>, C: QueueConnection>(
+pub(super) fn preview_of<Q: Entity, F, C: LoadsRows<Q, F>>(
     connection: &mut C,
-    condition: Condition<'_, C::Backend>,
-) -> QueryResult<Preview<EntityOf<S, C>>> {
-    let counts = load::<BigInt, i64, _>(connection, &count(condition))?;
-    let rows = S::load_samples(connection, &sample(Claim::new::<EntityOf<S, C>>(), condition, SHOWN))?;
+    condition: Condition<'_, BackendOf<C>>,
+) -> QueryResult<Preview<Q>> {
+    let counts = load::<BigInt, i64, _>(connection.as_queue_connection(), &count(condition))?;
+    let rows = connection.load_samples(condition, SHOWN)?;
     let rows_in_all = usize::try_from(counts.into_iter().sum::<i64>()).unwrap_or(0);
     Ok(Preview { rows: rows_in_all, some: rows.into_iter().map(PreviewedRow::from).collect() })
 }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::operation;
 use super::queue::{Chosen, QueueRows, Selection};
-use super::read::{LoadOn, ReadOn};
+use super::read::LoadsRows;
 use super::sweep::{Moment, Sweep, execute_on_each, no_columns};
-use crate::backend::{AsQueueConnection, QueueConnection, execute};
+use crate::backend::{QueueConnection, execute};
 use crate::entity::{Entity, HasVersion, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
@@ -106,15 +106,11 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
     /// # Errors
     ///
     /// As [`QueueRows::retry_now`], and [`Error::Interrupted`] if batches were committed before the error: run it again.
-    pub fn run<C: AsQueueConnection>(
+    pub fn run<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
         mut progress: impl FnMut(Progress),
-    ) -> Result<usize, Error>
-    where
-        QueueRows<Q, F>: LoadOn<C::Connection>,
-    {
-        let connection = connection.as_queue_connection();
+    ) -> Result<usize, Error> {
         let operation = operation::enqueue_existing();
         let kinds = operation.kinds();
         let total = kinds.iter().map(|states| self.queue.read_count(connection, states)).sum::<Result<i64, _>>()?;
@@ -123,7 +119,7 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         let sweep = Sweep { archive: None, batch, once: false, is_refusal: None, columns: &no_columns };
         let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
         let mut done = 0;
-        let queue = self.queue.condition(&[]).queue;
+        let queue = C::condition(&self.queue, &[]).queue;
         let enqueue = |connection: &mut C::Connection, keys: &[_], _: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
             execute_on_each(connection, keys, &change_all(condition, change, false))

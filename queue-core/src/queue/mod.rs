@@ -16,7 +16,7 @@ pub use self::archive::Redriven;
 pub use self::dry_run::{DryRun, Preview, PreviewedRow};
 pub use self::existing::{EnqueueByVersion, EnqueueExisting, Progress};
 pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, QueueRows, Selection};
-pub use self::read::{LoadOn, ReadOn, StatusCounts};
+pub use self::read::{ChangesRows, LoadsRows, MovesRows, ReadsRows, StatusCounts};
 pub use self::report::{
     Backlog, By, ErrorGroup, ErrorReport, Explains, Explanation, Interval, OddTimes, Part, PeriodCounts, Statistics,
     Tabular,

@@ -10,15 +10,15 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use serde::{Deserialize, Serialize};
 
-use super::queue::{QueueRows, Selection};
-use crate::backend::{AsQueueConnection, Loads, QueueConnection, Statement, load};
-use crate::entity::{Entity, SelectedIn, StoredIn};
+use super::queue::{Chosen, QueueRows, Selection};
+use crate::backend::{AsQueueConnection, Loads, Statement, load};
+use crate::entity::{Entity, IsKey, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{
-    Condition, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType, KeyRow,
+    Claim, Condition, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType, KeyRow,
     KeyRowType, LoadedRowType, PendingRow, PendingRowType, SampleRow, SampleRowType, StateCondition, count,
-    count_by_status, load_rows,
+    count_by_status, load_rows, sample,
 };
 
 /// The number of rows of each status.
@@ -72,11 +72,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`], as all reading calls.
-    pub fn count<C: AsQueueConnection>(&self, connection: &mut C) -> Result<i64, Error>
-    where
-        Self: ReadOn<C::Connection>,
-    {
-        Ok(self.read_count(connection.as_queue_connection(), &[])?)
+    pub fn count<C: ReadsRows<Q, F>>(&self, connection: &mut C) -> Result<i64, Error> {
+        Ok(self.read_count(connection, &[])?)
     }
 
     /// Counts the rows of each status.
@@ -84,12 +81,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`].
-    pub fn counts_by_status<C: AsQueueConnection>(&self, connection: &mut C) -> Result<StatusCounts, Error>
-    where
-        Self: ReadOn<C::Connection>,
-    {
+    pub fn counts_by_status<C: ReadsRows<Q, F>>(&self, connection: &mut C) -> Result<StatusCounts, Error> {
         let mut counts = StatusCounts::default();
-        let statement = count_by_status(self.condition(&self.states));
+        let statement = count_by_status(C::condition(self, &self.states));
         for (status, rows) in load::<(Text, BigInt), (String, i64), _>(connection.as_queue_connection(), &statement)? {
             match status.parse() {
                 Ok(status) => _ = counts.known.insert(status, rows),
@@ -104,11 +98,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`], also if one of the rows cannot be decoded.
-    pub fn load<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error>
-    where
-        Self: LoadOn<C::Connection, Entity = Q>,
-    {
-        self.read_rows(connection.as_queue_connection(), None)
+    pub fn load<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error> {
+        Ok(connection.load_rows(C::condition(self, &self.states), None)?)
     }
 
     /// Loads at most `limit` of the rows.
@@ -116,150 +107,127 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// [`Error::Database`], also if one of the rows cannot be decoded.
-    pub fn load_some<C: AsQueueConnection>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
+    pub fn load_some<C>(&self, connection: &mut C, limit: u32) -> Result<Vec<(Q, QueueState)>, Error>
     where
-        Self: LoadOn<C::Connection, Entity = Q>,
+        C: LoadsRows<Q, F>,
     {
-        self.read_rows(connection.as_queue_connection(), Some(limit.into()))
+        Ok(connection.load_rows(C::condition(self, &self.states), Some(limit.into()))?)
     }
 
-    pub(super) fn read_count<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        states: &[StateCondition],
-    ) -> QueryResult<i64>
+    pub(super) fn read_count<C>(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>
     where
-        Self: ReadOn<C>,
+        C: ReadsRows<Q, F>,
     {
         let states = self.states_and(states);
-        Ok(load::<BigInt, i64, _>(connection, &count(self.condition(&states)))?.into_iter().sum())
-    }
-
-    fn read_rows<C: QueueConnection>(
-        &self,
-        connection: &mut C,
-        limit: Option<i64>,
-    ) -> Result<Vec<LoadedOf<Self, C>>, Error>
-    where
-        Self: LoadOn<C>,
-    {
-        let statement = load_rows::<EntityOf<Self, C>, _>(self.condition(&self.states), limit);
-        Ok(Self::load_rows(connection, &statement)?)
+        let counts = load::<BigInt, i64, _>(connection.as_queue_connection(), &count(C::condition(self, &states)))?;
+        Ok(counts.into_iter().sum())
     }
 }
 
-/// Counts and changes a selection's rows on one kind of connection. It is implemented wherever Diesel can run the
-/// statements.
+/// A connection on which the rows of the entity `Q` that a filter picks can be counted. It is implemented wherever Diesel
+/// can run the statements. `F` is the filter's type, as in [`QueueRows`].
+///
+/// The connection implements it, and not the rows: at a call, the compiler does not know the connection's type at first,
+/// and leaves a bound on the connection alone until it does.
 #[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be read or changed on `{C}`",
+    message = "these rows of the queue cannot be read or changed on `{Self}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
             stored there",
-    note = "generic code names this bound: `QueueRows<Q, F>: ReadOn<C>`"
+    note = "generic code names this bound: `C: ReadsRows<Q, F>`"
 )]
-pub trait ReadOn<C: QueueConnection> {
+pub trait ReadsRows<Q, F>:
+    AsQueueConnection<
+    Connection: Loads<PendingRowType, PendingRow> + Loads<CountRowType, CountRow> + Loads<FinishedRowType, FinishedRow>,
+>
+{
     /// Returns the condition that picks the selection's rows in these states.
     #[doc(hidden)]
-    fn condition<'a>(&'a self, states: &'a [StateCondition]) -> Condition<'a, C::Backend>;
-    #[doc(hidden)]
-    fn load_pending(connection: &mut C, pending: &dyn Statement<C::Backend>) -> QueryResult<Vec<PendingRow>>;
-    #[doc(hidden)]
-    fn load_counts(connection: &mut C, counts: &dyn Statement<C::Backend>) -> QueryResult<Vec<CountRow>>;
-    #[doc(hidden)]
-    fn load_finished(connection: &mut C, finished: &dyn Statement<C::Backend>) -> QueryResult<Vec<FinishedRow>>;
+    fn condition<'a>(rows: &'a QueueRows<Q, F>, states: &'a [StateCondition]) -> Condition<'a, BackendOf<Self>>;
 }
 
-/// Loads a selection's rows on one kind of connection, or processes them in batches. It is implemented wherever Diesel
-/// can run the statements.
+/// A connection that can change such rows, if the caller has chosen them.
+pub trait ChangesRows<Q, F>: ReadsRows<Q, F> {}
+
+/// A connection that can also load such rows, and process them in batches.
 #[diagnostic::on_unimplemented(
-    message = "these rows of the queue cannot be loaded on `{C}`",
+    message = "these rows of the queue cannot be loaded on `{Self}`",
     note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
             stored there, and every field can be read from it",
-    note = "generic code names this bound: `QueueRows<Q, F>: LoadOn<C, Entity = Q>`"
+    note = "generic code names this bound: `C: LoadsRows<Q, F>`"
 )]
-pub trait LoadOn<C: QueueConnection>: ReadOn<C> {
-    /// The entity.
-    type Entity: SelectedIn<C::Backend>;
+pub trait LoadsRows<Q: Entity, F>: ReadsRows<Q, F> {
     #[doc(hidden)]
-    fn load_rows(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<(Self::Entity, QueueState)>>;
+    fn load_rows(&mut self, rows: ConditionOn<'_, Self>, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>>;
     #[doc(hidden)]
-    fn load_samples(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<SampleRow<Self::Entity>>>;
+    fn load_samples(&mut self, rows: ConditionOn<'_, Self>, limit: usize) -> QueryResult<Vec<SampleRow<Q>>>;
     #[doc(hidden)]
-    fn load_keys(connection: &mut C, keys: &dyn Statement<C::Backend>) -> QueryResult<Vec<KeyRow<KeyOf<Self, C>>>>;
+    fn load_keys(connection: &mut Self::Connection, keys: &StatementOn<'_, Self>) -> QueryResult<Vec<KeyRow<Q::Key>>>;
     #[doc(hidden)]
-    fn load_error_texts(
-        connection: &mut C,
-        texts: &dyn Statement<C::Backend>,
-    ) -> QueryResult<Vec<ErrorTextRow<KeyOf<Self, C>>>>;
+    fn load_error_texts(&mut self, texts: &StatementOn<'_, Self>) -> QueryResult<Vec<ErrorTextRow<Q::Key>>>;
+    /// Returns the conditions that pick the rows with these keys.
+    #[doc(hidden)]
+    fn are_keys(keys: &[Q::Key]) -> Vec<IsKey<BackendOf<Self>>>;
 }
+
+/// A connection that can change such rows in batches, if the caller has chosen them.
+pub trait MovesRows<Q: Entity, F>: LoadsRows<Q, F> {}
 
 /// The database of a connection.
 pub(super) type BackendOf<C> = <<C as AsQueueConnection>::Connection as Connection>::Backend;
 
-/// The entity of a selection, as one whose rows can be loaded on `C`.
-pub(super) type EntityOf<S, C> = <S as LoadOn<C>>::Entity;
+type ConditionOn<'a, C> = Condition<'a, BackendOf<C>>;
 
-/// A row that the selection loads.
-type LoadedOf<S, C> = (EntityOf<S, C>, QueueState);
-
-/// The primary key of a selection's entity.
-pub(super) type KeyOf<S, C> = <EntityOf<S, C> as Entity>::Key;
+type StatementOn<'a, C> = dyn Statement<BackendOf<C>> + 'a;
 
 #[diagnostic::do_not_recommend]
-impl<Q, F, C> ReadOn<C> for QueueRows<Q, F>
+impl<Q, F, C> ReadsRows<Q, F> for C
 where
-    Q: StoredIn<C::Backend>,
-    F: Selection<Filter: QueryFragment<C::Backend>>,
-    C: QueueConnection
-        + Loads<PendingRowType, PendingRow>
-        + Loads<CountRowType, CountRow>
-        + Loads<FinishedRowType, FinishedRow>,
+    Q: StoredIn<BackendOf<C>>,
+    F: Selection<Filter: QueryFragment<BackendOf<C>>>,
+    C: AsQueueConnection<
+        Connection: Loads<PendingRowType, PendingRow>
+                        + Loads<CountRowType, CountRow>
+                        + Loads<FinishedRowType, FinishedRow>,
+    >,
 {
-    fn condition<'a>(&'a self, states: &'a [StateCondition]) -> Condition<'a, C::Backend> {
-        Condition::new(Q::SQL, self.selection.filter().map(|filter| filter as _), states)
-    }
-
-    fn load_pending(connection: &mut C, pending: &dyn Statement<C::Backend>) -> QueryResult<Vec<PendingRow>> {
-        load::<PendingRowType, _, _>(connection, pending)
-    }
-
-    fn load_counts(connection: &mut C, counts: &dyn Statement<C::Backend>) -> QueryResult<Vec<CountRow>> {
-        load::<CountRowType, _, _>(connection, counts)
-    }
-
-    fn load_finished(connection: &mut C, finished: &dyn Statement<C::Backend>) -> QueryResult<Vec<FinishedRow>> {
-        load::<FinishedRowType, _, _>(connection, finished)
+    fn condition<'a>(rows: &'a QueueRows<Q, F>, states: &'a [StateCondition]) -> Condition<'a, BackendOf<C>> {
+        Condition::new(Q::SQL, rows.selection.filter().map(|filter| filter as _), states)
     }
 }
 
+impl<Q, F: Chosen, C: ReadsRows<Q, F>> ChangesRows<Q, F> for C {}
+
 #[diagnostic::do_not_recommend]
-impl<Q, F, C> LoadOn<C> for QueueRows<Q, F>
+impl<Q, F, C> LoadsRows<Q, F> for C
 where
-    Q: SelectedIn<C::Backend, SelectExpression: Expression>,
-    C: QueueConnection
-        + Loads<LoadedRowType<Q, C>, (Q, QueueState)>
-        + Loads<SampleRowType<Q, C>, SampleRow<Q>>
+    Q: SelectedIn<BackendOf<C>, SelectExpression: Expression>,
+    C: ReadsRows<Q, F>,
+    C::Connection: Loads<LoadedRowType<Q, C::Connection>, (Q, QueueState)>
+        + Loads<SampleRowType<Q, C::Connection>, SampleRow<Q>>
         + Loads<KeyRowType<Q>, KeyRow<<Q as Entity>::Key>>
         + Loads<ErrorTextRowType<Q>, ErrorTextRow<<Q as Entity>::Key>>,
-    Self: ReadOn<C>,
 {
-    type Entity = Q;
-
-    fn load_rows(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<(Q, QueueState)>> {
-        load::<LoadedRowType<Q, C>, _, _>(connection, rows)
+    fn load_rows(&mut self, rows: ConditionOn<'_, C>, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
+        let rows = load_rows::<Q, _>(rows, limit);
+        load::<LoadedRowType<Q, C::Connection>, _, _>(self.as_queue_connection(), &rows)
     }
 
-    fn load_samples(connection: &mut C, rows: &dyn Statement<C::Backend>) -> QueryResult<Vec<SampleRow<Q>>> {
-        load::<SampleRowType<Q, C>, _, _>(connection, rows)
+    fn load_samples(&mut self, rows: ConditionOn<'_, C>, limit: usize) -> QueryResult<Vec<SampleRow<Q>>> {
+        let rows = sample(Claim::new::<Q>(), rows, limit);
+        load::<SampleRowType<Q, C::Connection>, _, _>(self.as_queue_connection(), &rows)
     }
 
-    fn load_keys(connection: &mut C, keys: &dyn Statement<C::Backend>) -> QueryResult<Vec<KeyRow<Q::Key>>> {
+    fn load_keys(connection: &mut C::Connection, keys: &StatementOn<'_, C>) -> QueryResult<Vec<KeyRow<Q::Key>>> {
         load::<KeyRowType<Q>, _, _>(connection, keys)
     }
 
-    fn load_error_texts(
-        connection: &mut C,
-        texts: &dyn Statement<C::Backend>,
-    ) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
-        load::<ErrorTextRowType<Q>, _, _>(connection, texts)
+    fn load_error_texts(&mut self, texts: &StatementOn<'_, C>) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
+        load::<ErrorTextRowType<Q>, _, _>(self.as_queue_connection(), texts)
+    }
+
+    fn are_keys(keys: &[Q::Key]) -> Vec<IsKey<BackendOf<C>>> {
+        Q::rows(keys)
     }
 }
+
+impl<Q: Entity, F: Chosen, C: LoadsRows<Q, F>> MovesRows<Q, F> for C {}

@@ -11,9 +11,9 @@ use diesel::sql_types::BigInt;
 use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
 use super::queue::{QueueRows, Selection};
-use super::read::{EntityOf, KeyOf, LoadOn, ReadOn};
-use crate::backend::{LockSql, QueueConnection, Statement, execute, load};
-use crate::entity::{Entity, IsKey, StoredIn};
+use super::read::{BackendOf, LoadsRows};
+use crate::backend::{LockSql, QueueConnection, SessionSetup, Statement, execute, load};
+use crate::entity::{Entity, IsKey};
 use crate::error::{Error, refused};
 use crate::statement::{Archive, Condition, KeyRow, StateCondition, count, lock_keys, read_keys};
 
@@ -70,20 +70,19 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// outside the batch's transaction.
     ///
     /// It passes over rows that others have locked, and tries them once more at the end.
-    pub(crate) fn sweep<C: QueueConnection, E>(
+    pub(crate) fn sweep<C: LoadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
         operation: &Operation<E>,
-        sweep: &Sweep<'_, C>,
-        mut work: impl FnMut(&mut C, &[IsKey<C::Backend>], &[String], &E) -> QueryResult<usize>,
+        sweep: &Sweep<'_, C::Connection>,
+        mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
-    ) -> Result<Swept, Error>
-    where
-        Self: LoadOn<C>,
-    {
+    ) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         for (states, effect) in &operation.0 {
-            let mut work = |connection: &mut C, keys: &[_], columns: &[String]| work(connection, keys, columns, effect);
+            let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
+                work(connection, keys, columns, effect)
+            };
             if let Err(error) = self.sweep_kind(connection, states, sweep, &mut swept, &mut work, &mut at) {
                 return Err(swept.interrupted_by(error));
             }
@@ -92,28 +91,26 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Processes the rows in these states, in passes until one takes nothing more.
-    fn sweep_kind<C: QueueConnection>(
+    fn sweep_kind<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
         states: &[StateCondition],
-        sweep: &Sweep<'_, C>,
+        sweep: &Sweep<'_, C::Connection>,
         swept: &mut Swept,
-        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String]) -> QueryResult<usize>,
+        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String]) -> QueryResult<usize>,
         at: &mut impl FnMut(Moment),
-    ) -> Result<(), Error>
-    where
-        Self: LoadOn<C>,
-    {
-        let passes_over = C::Backend::ONE_WRITER || held_on_conflict::<C, _>(connection.skips_locked_rows())?;
+    ) -> Result<(), Error> {
+        let passes_over = BackendOf::<C>::ONE_WRITER
+            || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
         let states = self.states_and(states);
-        let condition = self.condition(&states).within(sweep.archive);
+        let condition = C::condition(self, &states).within(sweep.archive);
         loop {
             // Each pass tries the refused rows once more.
             let (mut pass, mut left) = (Swept::default(), 0);
             loop {
                 // The rows that stay come first in the next chunk, so the next read skips as many.
-                let chunk = Self::load_keys(connection, &read_keys(condition, CHUNK, left));
-                let chunk = held_on_conflict::<C, _>(chunk)?;
+                let chunk = C::load_keys(connection.as_queue_connection(), &read_keys(condition, CHUNK, left));
+                let chunk = held_on_conflict::<C::Connection, _>(chunk)?;
                 let rows = chunk.len();
                 let keys = decoded(chunk);
                 if keys.len() < rows {
@@ -142,29 +139,27 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Processes some rows in one transaction. Returns what it has done, and how many of the rows still match.
-    fn sweep_batch<C: QueueConnection>(
+    fn sweep_batch<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        condition: Condition<'_, C::Backend>,
+        condition: Condition<'_, BackendOf<C>>,
         passes_over: bool,
-        batch: &[KeyOf<Self, C>],
-        sweep: &Sweep<'_, C>,
-        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String]) -> QueryResult<usize>,
-    ) -> Result<(Swept, usize), Error>
-    where
-        Self: LoadOn<C>,
-    {
-        let among = EntityOf::<Self, C>::rows(batch);
+        batch: &[Q::Key],
+        sweep: &Sweep<'_, C::Connection>,
+        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String]) -> QueryResult<usize>,
+    ) -> Result<(Swept, usize), Error> {
+        let connection = connection.as_queue_connection();
+        let among = C::are_keys(batch);
         let condition = condition.among(&among);
         // The result of the last try alone: one that was rolled back before has done nothing.
         let done = in_transaction(connection, self.wait, |connection, _| {
-            let locked = decoded(Self::load_keys(connection, &lock_keys(condition, passes_over))?);
-            sweep.work_on(connection, &EntityOf::<Self, C>::rows(&locked), work)
+            let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
+            sweep.work_on(connection, &C::are_keys(&locked), work)
         })?;
         if done.rows == batch.len() {
             return Ok((done, 0));
         }
-        let stay = held_on_conflict::<C, _>(load::<BigInt, i64, _>(connection, &count(condition)))?;
+        let stay = held_on_conflict::<C::Connection, _>(load::<BigInt, i64, _>(connection, &count(condition)))?;
         Ok((done, stay.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum()))
     }
 }

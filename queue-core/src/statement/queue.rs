@@ -90,14 +90,14 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 /// ```
 ///
 /// A function that serves entities of every mode takes a [`HandlerFor`](crate::HandlerFor). To migrate and to operate,
-/// it also names [`StoredIn`](crate::StoredIn) and the trait of the operation, here [`ReadOn`](crate::ReadOn):
+/// it also names [`StoredIn`](crate::StoredIn) and the trait of the operation, here [`ReadsRows`](crate::ReadsRows):
 ///
 /// ```
 /// use diesel::Connection;
 /// use diesel::r2d2::{ConnectionManager, Pool};
 /// use diesel_migrations::MigrationHarness;
-/// use queueable::bounds::{AllFilters, HandlerFor, QueueConnection, QueueOn, ReadOn, StoredIn};
-/// use queueable::{Migrations, PollerHandle, QueueRows, Queueable};
+/// use queueable::bounds::{AllFilters, HandlerFor, QueueConnection, QueueOn, ReadsRows, StoredIn};
+/// use queueable::{Migrations, PollerHandle, Queueable};
 ///
 /// fn serve<Q, C>(
 ///     pool: Pool<ConnectionManager<C>>,
@@ -105,8 +105,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 /// ) -> Result<PollerHandle, Box<dyn std::error::Error + Send + Sync>>
 /// where
 ///     Q: QueueOn<C> + StoredIn<C::Backend> + 'static,
-///     C: QueueConnection + MigrationHarness<<C as Connection>::Backend>,
-///     QueueRows<Q, AllFilters>: ReadOn<C>,
+///     C: QueueConnection + ReadsRows<Q, AllFilters> + MigrationHarness<<C as Connection>::Backend>,
 /// {
 ///     let mut connection = pool.get()?;
 ///     connection.run_pending_migrations(Migrations::new().entity::<Q>())?;

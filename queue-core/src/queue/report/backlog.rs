@@ -11,14 +11,16 @@ use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, Tabular, number, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::backend::load;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
-use crate::queue::read::{BackendOf, ReadOn};
+use crate::queue::read::{BackendOf, ReadsRows};
 use crate::row::Status;
-use crate::statement::{CountRow, PendingRow, StateCondition, count_by_value, count_pending};
+use crate::statement::{
+    CountRow, CountRowType, PendingRow, PendingRowType, StateCondition, count_by_value, count_pending,
+};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -120,13 +122,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// print!("{}", Payment::queue().backlog_by(&mut connection, payments::company_id)?);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    pub fn backlog<C: AsQueueConnection>(&self, connection: &mut C) -> Result<Backlog, Error>
-    where
-        Self: ReadOn<C::Connection>,
-    {
-        let connection = connection.as_queue_connection();
+    pub fn backlog<C: ReadsRows<Q, F>>(&self, connection: &mut C) -> Result<Backlog, Error> {
         let (pending, failed) = self.read_backlog(connection, None)?;
-        let paused = pauses_of(connection, &name_of(self.condition(&[]).queue)?)?;
+        let paused = pauses_of(connection.as_queue_connection(), &name_of(C::condition(self, &[]).queue)?)?;
         Ok(Backlog { paused, ..parts::<Q>(pending, failed).into_values().next().unwrap_or_default() })
     }
 
@@ -138,27 +136,24 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// [`Error::Database`].
     pub fn backlog_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<Backlog>, Error>
     where
-        C: AsQueueConnection,
+        C: ReadsRows<Q, F>,
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
-        Self: ReadOn<C::Connection>,
     {
-        let (pending, failed) = self.read_backlog(connection.as_queue_connection(), Some(&column))?;
+        let (pending, failed) = self.read_backlog(connection, Some(&column))?;
         let (pending, failed, left_out) = of_known(pending, failed);
         Ok(By::new(S::NAME, parts::<Q>(pending, failed), left_out))
     }
 
-    fn read_backlog<C: QueueConnection>(
+    fn read_backlog<C: ReadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        split: Option<&dyn QueryFragment<C::Backend>>,
-    ) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)>
-    where
-        Self: ReadOn<C>,
-    {
+        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+    ) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
+        let connection = connection.as_queue_connection();
         let (pending, failed) = (self.states_and(&PENDING), self.states_and(&FAILED));
-        let pending = count_pending(self.condition(&pending), split, MOST_VALUES);
-        let failed = count_by_value(self.condition(&failed), split, MOST_VALUES);
-        Ok((Self::load_pending(connection, &pending)?, Self::load_counts(connection, &failed)?))
+        let pending = count_pending(C::condition(self, &pending), split, MOST_VALUES);
+        let failed = count_by_value(C::condition(self, &failed), split, MOST_VALUES);
+        Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
     }
 }
 

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use super::fold::pattern;
 use super::table::{self, By, Heading, OddTimes, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection, execute, load};
+use crate::backend::{execute, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
-use crate::queue::queue::{Chosen, QueueRows, Selection};
-use crate::queue::read::{BackendOf, KeyOf, LoadOn, ReadOn};
+use crate::queue::queue::{QueueRows, Selection};
+use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
 use crate::row::Status;
 use crate::statement::{
     And, Condition, ErrorTextRow, IfAny, StateCondition, WithTexts, change_all, error_texts, texts_after,
@@ -175,11 +175,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// assert_eq!(company.retry_error_group(&mut connection, &report.groups[0])?, 2);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    pub fn errors<C: AsQueueConnection>(&self, connection: &mut C) -> Result<ErrorReport<Q::Key>, Error>
-    where
-        Self: LoadOn<C::Connection, Entity = Q>,
-    {
-        let (mut parts, left_out) = self.read_groups(connection.as_queue_connection(), None)?;
+    pub fn errors<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<ErrorReport<Q::Key>, Error> {
+        let (mut parts, left_out) = self.read_groups(connection, None)?;
         Ok(ErrorReport { groups: parts.remove(&None).unwrap_or_default(), left_out })
     }
 
@@ -190,27 +187,22 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// [`Error::Database`].
     pub fn errors_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<ErrorReport<Q::Key>>, Error>
     where
-        C: AsQueueConnection,
+        C: LoadsRows<Q, F>,
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
-        Self: LoadOn<C::Connection, Entity = Q>,
     {
-        let (parts, left_out) = self.read_groups(connection.as_queue_connection(), Some(&column))?;
+        let (parts, left_out) = self.read_groups(connection, Some(&column))?;
         let report = |groups| ErrorReport { groups, left_out: 0 };
         Ok(By::new(S::NAME, parts.into_iter().map(|(value, groups)| (value, report(groups))), left_out))
     }
 
     /// Reads the groups of each value of a column, or of all rows together, and how many rows were left out.
-    fn read_groups<C: QueueConnection>(
+    fn read_groups<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        split: Option<&dyn QueryFragment<C::Backend>>,
-    ) -> QueryResult<(PartsOf<KeyOf<Self, C>>, i64)>
-    where
-        Self: LoadOn<C>,
-    {
+        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+    ) -> QueryResult<(PartsOf<Q::Key>, i64)> {
         let states = self.states_and(&TROUBLED);
-        let texts = error_texts(self.condition(&states), split, MOST_TEXTS);
-        let rows = Self::load_error_texts(connection, &texts)?;
+        let rows = connection.load_error_texts(&error_texts(C::condition(self, &states), split, MOST_TEXTS))?;
         let left_out = rows.first().map_or(0, |row| row.4.0) - rows.iter().map(|row| row.1.0).sum::<i64>();
         Ok((parts(rows), left_out))
     }
@@ -228,11 +220,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// transaction.
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
     where
-        F: Chosen,
-        C: AsQueueConnection,
-        Self: ReadOn<C::Connection>,
+        C: ChangesRows<Q, F>,
     {
-        let connection = connection.as_queue_connection();
         let mut retried = 0;
         self.each_text_of(connection, group, |connection, texts| {
             let retry = operation::retry_now();
@@ -248,20 +237,17 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Reads the texts of one group in portions.
-    fn each_text_of<C: QueueConnection, K>(
+    fn each_text_of<C: ReadsRows<Q, F>, K>(
         &self,
         connection: &mut C,
         group: &ErrorGroup<K>,
         mut each: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
-    ) -> Result<(), Error>
-    where
-        Self: ReadOn<C>,
-    {
+    ) -> Result<(), Error> {
         let states = self.states_and(&TROUBLED);
         let mut last: Option<String> = None;
         loop {
-            let after = texts_after(self.condition(&states), last.as_deref(), TEXTS_AT_ONCE);
-            let texts = load::<Text, String, _>(connection, &after)?;
+            let after = texts_after(C::condition(self, &states), last.as_deref(), TEXTS_AT_ONCE);
+            let texts = load::<Text, String, _>(connection.as_queue_connection(), &after)?;
             drop(after);
             let Some(end) = texts.last().cloned() else { return Ok(()) };
             let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
@@ -279,16 +265,15 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     /// [`Error::Database`].
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
     where
-        C: AsQueueConnection,
-        QueueRows<Q, F>: LoadOn<C::Connection, Entity = Q>,
+        C: LoadsRows<Q, F>,
     {
         let kinds = operation::retry_now().kinds();
         let mut preview = Preview::default();
-        self.0.each_text_of(connection.as_queue_connection(), group, |connection, texts| {
-            let condition = self.0.condition(&self.0.states).of_kinds(&kinds);
+        self.0.each_text_of(connection, group, |connection, texts| {
+            let condition = C::condition(&self.0, &self.0.states).of_kinds(&kinds);
             let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
             let condition = Condition { filter: Some(&filter), ..condition };
-            preview.add(preview_of::<QueueRows<Q, F>, _>(connection, condition)?);
+            preview.add(preview_of(connection, condition)?);
             Ok(())
         })?;
         Ok(preview)

@@ -11,13 +11,13 @@ use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, OddTimes, Tabular, number, text, write_table};
-use crate::backend::{AsQueueConnection, QueueConnection};
+use crate::backend::load;
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
-use crate::queue::read::{BackendOf, ReadOn};
+use crate::queue::read::{BackendOf, ReadsRows};
 use crate::row::Status;
-use crate::statement::{FinishedRow, StateCondition, count_finished};
+use crate::statement::{FinishedRow, FinishedRowType, StateCondition, count_finished};
 
 /// The largest number of periods that are read, the latest first: eleven years of hours.
 const MOST_PERIODS: u32 = 100_000;
@@ -153,10 +153,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// ```
     pub fn statistics<C>(&self, connection: &mut C, interval: Interval) -> Result<Statistics, Error>
     where
-        C: AsQueueConnection,
-        Self: ReadOn<C::Connection>,
+        C: ReadsRows<Q, F>,
     {
-        let (mut parts, left_out) = self.read_periods(connection.as_queue_connection(), interval, None)?;
+        let (mut parts, left_out) = self.read_periods(connection, interval, None)?;
         let (periods, odd_times) = parts.remove(&None).unwrap_or_default();
         Ok(Statistics { interval, periods, left_out, odd_times })
     }
@@ -173,28 +172,24 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         column: S,
     ) -> Result<By<Statistics>, Error>
     where
-        C: AsQueueConnection,
+        C: ReadsRows<Q, F>,
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
-        Self: ReadOn<C::Connection>,
     {
-        let (parts, left_out) = self.read_periods(connection.as_queue_connection(), interval, Some(&column))?;
+        let (parts, left_out) = self.read_periods(connection, interval, Some(&column))?;
         let report = |(periods, odd_times)| Statistics { interval, periods, left_out: 0, odd_times };
         Ok(By::new(S::NAME, parts.into_iter().map(|(value, part)| (value, report(part))), left_out))
     }
 
     /// Reads the periods of each value of a column, or of all rows together, and how many were left out.
-    fn read_periods<C: QueueConnection>(
+    fn read_periods<C: ReadsRows<Q, F>>(
         &self,
         connection: &mut C,
         interval: Interval,
-        split: Option<&dyn QueryFragment<C::Backend>>,
-    ) -> QueryResult<(HashMap<Option<String>, PartOf>, i64)>
-    where
-        Self: ReadOn<C>,
-    {
+        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+    ) -> QueryResult<(HashMap<Option<String>, PartOf>, i64)> {
         let states = self.states_and(&[FINISHED]);
-        let (condition, seconds) = (self.condition(&states), interval.seconds());
-        let rows = Self::load_finished(connection, &count_finished(condition, split, seconds, MOST_PERIODS))?;
+        let finished = count_finished(C::condition(self, &states), split, interval.seconds(), MOST_PERIODS);
+        let rows: Vec<FinishedRow> = load::<FinishedRowType, _, _>(connection.as_queue_connection(), &finished)?;
         let left_out = rows.first().map_or(0, |row| row.3.0) - rows.len() as i64;
         Ok((parts(rows), left_out))
     }
