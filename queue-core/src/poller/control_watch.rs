@@ -1,6 +1,7 @@
 //! How a running poller learns what operators ask for in the control table: the scout reads it once a second.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::shared::PollerShared;
@@ -23,7 +24,8 @@ const CONFLICTS: u32 = 5;
 const MOST_TOLD: usize = 256;
 
 /// What is known of the control table.
-pub(super) struct ControlWatch {
+pub(super) struct ControlWatch<C: QueueConnection> {
+    shared: Arc<PollerShared<C>>,
     /// `None`: the poller takes no part in control.
     next_read: Option<Instant>,
     /// Whether the table was ever read. Before that no message is processed.
@@ -41,15 +43,11 @@ struct Known {
     ends: Option<Instant>,
 }
 
-impl ControlWatch {
-    pub(super) fn new(takes_part: bool, runners: usize) -> Self {
-        ControlWatch {
-            next_read: takes_part.then(Instant::now),
-            is_known: !takes_part,
-            pauses: vec![Vec::new(); runners],
-            failures: 0,
-            told: HashSet::new(),
-        }
+impl<C: QueueConnection> ControlWatch<C> {
+    pub(super) fn new(shared: Arc<PollerShared<C>>) -> Self {
+        let (takes_part, pauses) = (shared.settings.control, vec![Vec::new(); shared.runners.len()]);
+        let next_read = takes_part.then(Instant::now);
+        ControlWatch { shared, next_read, is_known: !takes_part, pauses, failures: 0, told: HashSet::new() }
     }
 
     /// Returns when the table is to be read next, if it ever is.
@@ -62,12 +60,7 @@ impl ControlWatch {
     ///
     /// If the table cannot be read, what was known stays: a pause that would end because a connection is lost could
     /// charge every customer.
-    pub(super) fn refresh<C: QueueConnection>(
-        &mut self,
-        holder: &mut SessionHolder<C>,
-        shared: &PollerShared<C>,
-        timers: &mut [PollTimer],
-    ) -> bool {
+    pub(super) fn refresh(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> bool {
         let begun = Instant::now();
         if self.next_read.is_none_or(|next_read| begun < next_read) {
             return self.is_known;
@@ -78,10 +71,10 @@ impl ControlWatch {
                     tracing::info!("the control table can be read again");
                 }
                 (self.failures, self.is_known, self.next_read) = (0, true, Some(begun + PERIOD));
-                self.sort(rows, shared, Instant::now())
+                self.sort(rows, Instant::now())
             }
             Err(error) => {
-                self.cannot_read(&error, holder, shared);
+                self.cannot_read(&error, holder);
                 let now = Instant::now();
                 let mut pauses = self.pauses.clone();
                 pauses.iter_mut().for_each(|known| known.retain(|known| known.ends.is_none_or(|ends| now < ends)));
@@ -89,17 +82,12 @@ impl ControlWatch {
             }
         };
         for (runner, (known, timer)) in pauses.into_iter().zip(timers).enumerate() {
-            self.change(shared, runner, known, timer);
+            self.change(runner, known, timer);
         }
         self.is_known
     }
 
-    fn cannot_read<C: QueueConnection>(
-        &mut self,
-        error: &Error,
-        holder: &mut SessionHolder<C>,
-        shared: &PollerShared<C>,
-    ) {
+    fn cannot_read(&mut self, error: &Error, holder: &mut SessionHolder<C>) {
         let class = match error {
             Error::Database(error) => C::classify(error),
             _ => ErrorClass::ConnectionLost,
@@ -117,19 +105,15 @@ impl ControlWatch {
                 false => "no message is processed until it can",
             };
             let error = failure_text(error, 500);
-            shared.log.warn("poller", &format!("the control table cannot be read, {what}: {error}"));
+            self.shared.log.warn("poller", &format!("the control table cannot be read, {what}: {error}"));
         }
         let is_soon = class == ErrorClass::Conflict && self.failures <= CONFLICTS || !self.is_known;
         self.next_read = Some(Instant::now() + if is_soon { SOON } else { PERIOD });
     }
 
     /// Sorts what was read by runners. The pauses of queues that the poller does not serve are others' business.
-    fn sort<C: QueueConnection>(
-        &mut self,
-        rows: Vec<Result<StandingPause, Nonsense>>,
-        shared: &PollerShared<C>,
-        now: Instant,
-    ) -> Vec<Vec<Known>> {
+    fn sort(&mut self, rows: Vec<Result<StandingPause, Nonsense>>, now: Instant) -> Vec<Vec<Known>> {
+        let shared = self.shared.clone();
         let mut pauses = vec![Vec::new(); shared.runners.len()];
         for row in rows {
             let queue = row.as_ref().map_or_else(|nonsense| &nonsense.queue, |standing| &standing.paused.queue);
@@ -163,13 +147,7 @@ impl ControlWatch {
     }
 
     /// Takes up the pauses of a runner.
-    fn change<C: QueueConnection>(
-        &mut self,
-        shared: &PollerShared<C>,
-        runner: usize,
-        known: Vec<Known>,
-        timer: &mut PollTimer,
-    ) {
+    fn change(&mut self, runner: usize, known: Vec<Known>, timer: &mut PollTimer) {
         let before = std::mem::replace(&mut self.pauses[runner], known);
         let after = &self.pauses[runner];
         let scopes = |pauses: &[Known]| pauses.iter().map(|known| known.paused.stage.clone()).collect::<Vec<_>>();
@@ -177,13 +155,13 @@ impl ControlWatch {
         // Before it is told: from the line in the log on, nothing begins.
         if scopes != scopes_before {
             let stages: Vec<_> = scopes.iter().flatten().cloned().collect();
-            let is_paused = !shared.runners[runner].served().leave_out_stages(&stages) || scopes.contains(&None);
-            shared.gates[runner].change(is_paused);
+            let is_paused = !self.shared.runners[runner].served().leave_out_stages(&stages) || scopes.contains(&None);
+            self.shared.gates[runner].change(is_paused);
             if !is_paused {
                 timer.probe_now(Instant::now());
             }
         }
-        let entity = shared.runners[runner].info().entity;
+        let entity = self.shared.runners[runner].info().entity;
         for Paused { stage, since, until, by, reason, .. } in new_among(after, &before) {
             tracing::info!(entity, ?stage, %since, ?until, by, reason, "paused");
         }
@@ -195,8 +173,8 @@ impl ControlWatch {
     }
 
     /// Tells which queues a poller leaves paused that ends because nothing else is due.
-    pub(super) fn tell_what_is_left<C: QueueConnection>(&self, shared: &PollerShared<C>) {
-        for (runner, pauses) in shared.runners.iter().zip(&self.pauses) {
+    pub(super) fn tell_what_is_left(&self) {
+        for (runner, pauses) in self.shared.runners.iter().zip(&self.pauses) {
             for Known { paused, .. } in pauses {
                 let entity = runner.info().entity;
                 tracing::warn!(entity, "left due rows alone: {paused}");

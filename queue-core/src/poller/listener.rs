@@ -3,6 +3,7 @@
 //! The scout listens on its own session. A notification is only a hint: it brings the next probe forward. If
 //! notifications are lost, the scout finds the rows at the poll interval.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::shared::PollerShared;
@@ -26,7 +27,8 @@ const MISSED: u32 = 3;
 const MISSED_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The channels on which the scout listens.
-pub(crate) struct Listener {
+pub(crate) struct Listener<C: QueueConnection> {
+    shared: Arc<PollerShared<C>>,
     channels: Vec<Channel>,
     last_received: Instant,
 }
@@ -45,23 +47,24 @@ struct Misses {
     count: u32,
 }
 
-impl Listener {
+impl<C: QueueConnection> Listener<C> {
     /// Makes the listener of a poller.
-    pub(crate) fn new<C: QueueConnection>(shared: &PollerShared<C>) -> Self {
+    pub(crate) fn new(shared: Arc<PollerShared<C>>) -> Self {
         let targets = shared.runners.iter().map(|runner| &runner.info().target).enumerate();
         let announced = targets.filter(|(_, target)| C::Backend::NOTIFIES && target.options.notifies);
-        let channels =
-            announced.map(|(runner, target)| Channel { runner, name: target.channel(), misses: Misses::default() });
-        Listener { channels: channels.collect(), last_received: Instant::now() }
+        let channels = announced
+            .map(|(runner, target)| Channel { runner, name: target.channel(), misses: Misses::default() })
+            .collect();
+        Listener { shared, channels, last_received: Instant::now() }
     }
 
     /// Tells whether there is a reason to listen. While workers process an entity's messages, nobody has to hear of
     /// more: the workers report when they find nothing more.
-    pub(crate) fn listens<C: QueueConnection>(&self, holder: &mut SessionHolder<C>, shared: &PollerShared<C>) -> bool {
+    pub(crate) fn listens(&self, holder: &mut SessionHolder<C>) -> bool {
         let Some(session) = holder.open_session() else { return false };
         self.channels
             .iter()
-            .any(|channel| session.subscriptions.listen(&channel.name) && !shared.board.work_of(channel.runner).0)
+            .any(|channel| session.subscriptions.listen(&channel.name) && !self.shared.board.work_of(channel.runner).0)
     }
 
     /// Returns how long to rest before the scout asks again.
@@ -71,25 +74,20 @@ impl Listener {
 
     /// Takes the notifications from the connection, which would keep them for ever, and brings the probes for their
     /// runners forward. Returns whether there are any.
-    pub(crate) fn receive<C: QueueConnection>(
-        &mut self,
-        holder: &mut SessionHolder<C>,
-        shared: &PollerShared<C>,
-        timers: &mut [PollTimer],
-    ) -> bool {
+    pub(crate) fn receive(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> bool {
         if self.channels.is_empty() {
             return false;
         }
         // The next probe opens the session, and backs off by itself from a database in trouble.
         let Some(session) = holder.open_session() else { return false };
         // Nobody knows which notifications a new channel has missed.
-        let mut received = self.listen(session, shared);
+        let mut received = self.listen(session);
         let mut is_lost = false;
         match session.notified() {
             Ok(notified) => received.extend(notified),
             Err(error) => {
                 let error = failure_text(&error, 500);
-                shared.log.warn("poller", &format!("the session that listens for new rows is lost: {error}"));
+                self.shared.log.warn("poller", &format!("the session that listens for new rows is lost: {error}"));
                 holder.close();
                 is_lost = true;
             }
@@ -104,7 +102,7 @@ impl Listener {
             if !is_received && !is_lost {
                 continue;
             }
-            if shared.board.work_of(channel.runner).0 {
+            if self.shared.board.work_of(channel.runner).0 {
                 timers[channel.runner].remember(now);
             } else {
                 timers[channel.runner].probe_at(now);
@@ -116,13 +114,13 @@ impl Listener {
 
     /// Makes the session listen on the channels on which it does not listen yet: at once, and after a failure again at
     /// the poll interval. Returns the channels on which it listens from now on.
-    fn listen<C: QueueConnection>(&self, session: &mut Session<C>, shared: &PollerShared<C>) -> Vec<String> {
+    fn listen(&self, session: &mut Session<C>) -> Vec<String> {
         let now = Instant::now();
         let mut listened = Vec::new();
         if session.subscriptions.next_try.is_some_and(|next_try| now < next_try) {
             return listened;
         }
-        session.subscriptions.next_try = now.checked_add(shared.settings.poll_interval);
+        session.subscriptions.next_try = now.checked_add(self.shared.settings.poll_interval);
         for Channel { runner, name, .. } in &self.channels {
             if session.subscriptions.listen(name) {
                 continue;
@@ -135,7 +133,7 @@ impl Listener {
                 Err(error) => {
                     let error = failure_text(&error, 500);
                     let text = format!("cannot listen for new rows, which are polled for: {error}");
-                    shared.warn(*runner, &text);
+                    self.shared.warn(*runner, &text);
                 }
             }
         }
@@ -143,18 +141,13 @@ impl Listener {
     }
 
     /// Notes that a probe for this runner has found rows without a notification.
-    pub(crate) fn note_missed<C: QueueConnection>(
-        &mut self,
-        runner: usize,
-        holder: &mut SessionHolder<C>,
-        shared: &PollerShared<C>,
-    ) {
+    pub(crate) fn note_missed(&mut self, runner: usize, holder: &mut SessionHolder<C>) {
         let Some(session) = holder.open_session() else { return };
         let Some(channel) = self.channels.iter_mut().find(|channel| channel.runner == runner) else { return };
         if session.subscriptions.listen(&channel.name) && channel.misses.add(Instant::now()) {
             let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
                          between, or a trigger switched off?";
-            shared.warn(runner, cause);
+            self.shared.warn(runner, cause);
         }
     }
 }

@@ -50,72 +50,82 @@ enum Seen {
 /// The scout before it starts.
 pub(crate) struct Scout<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
-    listener: Listener,
-    control: ControlWatch,
+    holder: SessionHolder<C>,
+    listener: Listener<C>,
+    control: ControlWatch<C>,
     until_idle: bool,
+    next_survey: Instant,
+    /// The identity of the database's file, as the last survey has found it.
+    file: Option<(u64, u64)>,
 }
 
 impl<C: QueueConnection> Scout<C> {
-    pub(crate) fn new(shared: Arc<PollerShared<C>>, listener: Listener, until_idle: bool) -> Self {
-        let control = ControlWatch::new(shared.settings.control, shared.runners.len());
-        Scout { shared, listener, control, until_idle }
+    pub(crate) fn new(shared: Arc<PollerShared<C>>, until_idle: bool) -> Self {
+        let (listener, control) = (Listener::new(shared.clone()), ControlWatch::new(shared.clone()));
+        let (holder, next_survey) = (shared.sessions.of_scout(), Instant::now());
+        Scout { shared, holder, listener, control, until_idle, next_survey, file: None }
     }
 
     /// Probes until the poller stops, or, if `until_idle` is set, until nothing is due. `has_tried` is dropped when the
     /// scout has tried to open its session.
     pub(crate) fn run(mut self, has_tried: Sender<()>) {
-        let shared = self.shared.clone();
         // A panic is ours or the driver's. Without a scout, no worker would process the rows that become due.
         let mut has_tried = Some(has_tried);
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&shared, &mut has_tried))) {
-            shared.log.warn("poller", &format!("the scout panicked, and begins anew: {}", panic_text(panic)));
-            shared.board.pause(RESTART);
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&mut has_tried))) {
+            let text = format!("the scout panicked, and begins anew: {}", panic_text(panic));
+            self.shared.log.warn("poller", &text);
+            self.shared.board.pause(RESTART);
         }
     }
 
-    fn watch(&mut self, shared: &Arc<PollerShared<C>>, has_tried: &mut Option<Sender<()>>) {
+    fn watch(&mut self, has_tried: &mut Option<Sender<()>>) {
         let now = Instant::now();
-        let mut timers: Vec<_> = shared.runners.iter().map(|_| PollTimer::new(now)).collect();
-        let mut holder = shared.sessions.of_scout();
-        // If it cannot be opened, the first probe logs why.
+        let mut timers: Vec<_> = self.shared.runners.iter().map(|_| PollTimer::new(now)).collect();
+        // Anew after a panic. If its session cannot be opened, the first probe logs why.
+        (self.holder, self.next_survey, self.file) = (self.shared.sessions.of_scout(), now, None);
         let has_tried = has_tried.take();
-        let _ = holder.session();
-        self.read_clock(&mut holder);
+        let _ = self.holder.session();
+        self.read_clock();
         drop(has_tried);
-        let (mut next_survey, mut file) = (now, None);
-        while !shared.board.is_stopping() {
-            if next_survey <= Instant::now() {
-                shared.crashes.adopt();
-                shared.follow_file(&mut holder, &mut file);
-                self.read_clock(&mut holder);
-                next_survey = Instant::now() + shared.settings.poll_interval.max(SHORTEST_SURVEY);
-            }
-            if !self.control.refresh(&mut holder, shared, &mut timers) {
+        while !self.shared.board.is_stopping() {
+            self.survey();
+            if !self.control.refresh(&mut self.holder, &mut timers) {
                 // A row that is paused must not begin because nobody knows of it yet.
-                shared.board.pause(UNTIL_KNOWN);
+                self.shared.board.pause(UNTIL_KNOWN);
                 continue;
             }
-            self.probe_runners(&mut holder, &mut timers);
-            self.read_oldest_due(&mut holder);
-            enforce_timeouts(shared, &mut holder);
-            if self.until_idle && shared.board.is_quiet() {
+            self.probe_runners(&mut timers);
+            self.read_oldest_due();
+            enforce_timeouts(&self.shared, &mut self.holder);
+            if self.until_idle && self.shared.board.is_quiet() {
                 if self.probe_after_turns(&mut timers) {
                     continue;
                 }
                 if self.is_nothing_left(&timers) {
-                    return self.control.tell_what_is_left(shared);
+                    return self.control.tell_what_is_left();
                 }
             }
-            let reasons = self.wait(&mut holder, &mut timers);
+            let reasons = self.wait(&mut timers);
             self.answer(reasons, &mut timers);
         }
     }
 
+    /// Looks for the records of dead processes and for another file of the database, and reads the clock, if it is time
+    /// for that.
+    fn survey(&mut self) {
+        if self.next_survey <= Instant::now() {
+            self.shared.crashes.adopt();
+            self.shared.follow_file(&mut self.holder, &mut self.file);
+            self.read_clock();
+            self.next_survey = Instant::now() + self.shared.settings.poll_interval.max(SHORTEST_SURVEY);
+        }
+    }
+
     /// Probes for the runners whose time it is.
-    fn probe_runners(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) {
+    fn probe_runners(&mut self, timers: &mut [PollTimer]) {
         for (runner, timer) in timers.iter_mut().enumerate() {
             if timer.next_probe <= Instant::now() {
-                timer.nothing_due = self.probe_safely(holder, runner, timer);
+                timer.nothing_due = self.probe_safely(runner, timer);
             }
         }
     }
@@ -138,49 +148,51 @@ impl<C: QueueConnection> Scout<C> {
     }
 
     /// Reads the database's clock for the listeners, if there are any and it was not read lately.
-    fn read_clock(&self, holder: &mut SessionHolder<C>) {
+    fn read_clock(&mut self) {
         let Some(clock) = self.shared.events.clock().filter(|clock| clock.has_to_be_read()) else { return };
         let (queue, asked) = (self.shared.runners[0].served(), Instant::now());
         // The next probe logs trouble with the session.
-        if let Ok(Ok(now)) = holder.session().map(|session| queue.present(session)) {
+        if let Ok(Ok(now)) = self.holder.session().map(|session| queue.present(session)) {
             clock.tell(now, asked);
         }
     }
 
     /// Reads how long rows have been due, for those who ask how the poller is. A busy poller does not probe for due rows.
-    fn read_oldest_due(&self, holder: &mut SessionHolder<C>) {
+    fn read_oldest_due(&mut self) {
         for (number, runner) in self.shared.runners.iter().enumerate() {
             if !self.shared.health.wants(number) {
                 continue;
             }
             let asked = Instant::now();
             // The next probe logs trouble with the session.
-            let Ok(Ok(oldest)) = holder.session().map(|session| runner.served().oldest_due(session)) else { return };
+            let Ok(Ok(oldest)) = self.holder.session().map(|session| runner.served().oldest_due(session)) else {
+                return;
+            };
             self.shared.health.note_oldest_due(number, oldest, asked);
         }
     }
 
     /// Probes for one runner as [`probe`](Self::probe) does. A user's condition that panics must not keep the scout from the
     /// other runners.
-    fn probe_safely(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
-        catch_unwind(AssertUnwindSafe(|| self.probe(holder, runner, timer))).unwrap_or_else(|panic| {
-            self.back_off(holder, runner, timer, &format!("looking for due rows panicked: {}", panic_text(panic)));
+    fn probe_safely(&mut self, runner: usize, timer: &mut PollTimer) -> bool {
+        catch_unwind(AssertUnwindSafe(|| self.probe(runner, timer))).unwrap_or_else(|panic| {
+            self.back_off(runner, timer, &format!("looking for due rows panicked: {}", panic_text(panic)));
             false
         })
     }
 
     /// Probes for one runner and decides when to probe again. Returns whether nothing is due.
-    fn probe(&mut self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer) -> bool {
-        let shared = &*self.shared;
+    fn probe(&mut self, runner: usize, timer: &mut PollTimer) -> bool {
+        let shared = self.shared.clone();
         // Before the probe: it may not see rows that are announced from here on.
         shared.wake_signal.begin_probe(shared.runners[runner].info().queue);
         let is_routine = timer.begin_probe(Instant::now());
         let interval = jittered(shared.settings.poll_interval, 0.1, fastrand::f64()).min(HORIZON);
         let (has_work, empty_turns) = shared.board.work_of(runner);
-        let seen = match self.see(holder, runner, timer, has_work) {
+        let seen = match self.see(runner, timer, has_work) {
             Ok(seen) => seen,
             Err(trouble) => {
-                self.back_off(holder, runner, timer, &trouble);
+                self.back_off(runner, timer, &trouble);
                 return false;
             }
         };
@@ -195,7 +207,7 @@ impl<C: QueueConnection> Scout<C> {
                 shared.board.signal_work(runner);
                 timer.note_found(Instant::now());
                 if is_routine && empty_turns <= 1 {
-                    self.listener.note_missed(runner, holder, shared);
+                    self.listener.note_missed(runner, &mut self.holder);
                 }
                 // If nobody can claim the due rows, others hold them: the next probe comes after a pause, whatever news
                 // of rows there is.
@@ -215,25 +227,19 @@ impl<C: QueueConnection> Scout<C> {
     }
 
     /// Finds out what there is to do for a runner.
-    fn see(
-        &self,
-        holder: &mut SessionHolder<C>,
-        runner: usize,
-        timer: &mut PollTimer,
-        has_work: bool,
-    ) -> Result<Seen, String> {
-        let shared = &*self.shared;
+    fn see(&mut self, runner: usize, timer: &mut PollTimer, has_work: bool) -> Result<Seen, String> {
+        let shared = self.shared.clone();
         if has_work {
-            let probed = self.probe_low_water(holder, runner, timer);
+            let probed = self.probe_low_water(runner, timer);
             return probed.map(|()| Seen::Busy).map_err(|error| format!("the scout's probe failed: {error}"));
         }
         timer.turns_seen = shared.board.turns();
         if shared.gates[runner].is_paused() {
             return Ok(Seen::Paused);
         }
-        let probed = self.ask_whether_open(holder, runner).and_then(|closed_for| match closed_for {
+        let probed = self.ask_whether_open(runner).and_then(|closed_for| match closed_for {
             Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
-            None => Ok(Seen::Due(shared.runners[runner].served().probe_due(holder.session()?, self.until_idle)?)),
+            None => Ok(Seen::Due(shared.runners[runner].served().probe_due(self.holder.session()?, self.until_idle)?)),
         });
         let seen = probed.map_err(|error| format!("cannot look for due rows: {}", failure_text(&error, 500)))?;
         timer.troubles = 0;
@@ -242,27 +248,23 @@ impl<C: QueueConnection> Scout<C> {
     }
 
     /// Probes beside the workers, if it is time for that.
-    fn probe_low_water(
-        &self,
-        holder: &mut SessionHolder<C>,
-        runner: usize,
-        timer: &mut PollTimer,
-    ) -> Result<(), String> {
+    fn probe_low_water(&mut self, runner: usize, timer: &mut PollTimer) -> Result<(), String> {
         let now = Instant::now();
         if now < timer.next_low_water_probe {
             return Ok(());
         }
-        let asked = self.ask_whether_open(holder, runner);
-        let probed = asked.and_then(|_| Ok(self.shared.runners[runner].served().probe_low_water(holder.session()?)?));
+        let asked = self.ask_whether_open(runner);
+        let probed =
+            asked.and_then(|_| Ok(self.shared.runners[runner].served().probe_low_water(self.holder.session()?)?));
         probed.map_err(|error| failure_text(&error, 500))?;
         (timer.troubles, timer.next_low_water_probe) = (0, now + PROBE_INTERVAL);
         Ok(())
     }
 
     /// Leaves a database in trouble alone for a while.
-    fn back_off(&self, holder: &mut SessionHolder<C>, runner: usize, timer: &mut PollTimer, trouble: &str) {
+    fn back_off(&mut self, runner: usize, timer: &mut PollTimer, trouble: &str) {
         self.shared.warn(runner, trouble);
-        holder.close();
+        self.holder.close();
         timer.troubles += 1;
         let pause = BACKOFF.delay(timer.troubles).unwrap_or(self.shared.settings.poll_interval);
         timer.back_off(jittered(pause, 1.0, fastrand::f64()));
@@ -270,13 +272,13 @@ impl<C: QueueConnection> Scout<C> {
 
     /// Sleeps until there is something to do or a thread wakes the scout. If it listens for notifications, it receives
     /// them meanwhile.
-    fn wait(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> WakeReasons {
+    fn wait(&mut self, timers: &mut [PollTimer]) -> WakeReasons {
         let next_event = self.next_event(timers);
         loop {
-            if self.listener.receive(holder, &self.shared, timers) {
+            if self.listener.receive(&mut self.holder, timers) {
                 return WakeReasons::default();
             }
-            let listens = self.listener.listens(holder, &self.shared);
+            let listens = self.listener.listens(&mut self.holder);
             let pause = listens.then(|| Instant::now() + self.listener.pause());
             let reasons = self.shared.wake_signal.wait(pause.map_or(next_event, |pause| pause.min(next_event)));
             if reasons.is_any() || next_event <= Instant::now() {
@@ -286,13 +288,13 @@ impl<C: QueueConnection> Scout<C> {
     }
 
     /// Tells a runner's gate the database's time. Returns how long the window stays closed, if it is.
-    fn ask_whether_open(&self, holder: &mut SessionHolder<C>, runner: usize) -> Result<Option<Duration>, Error> {
+    fn ask_whether_open(&mut self, runner: usize) -> Result<Option<Duration>, Error> {
         let gate = &self.shared.gates[runner];
         if !gate.has_window() {
             return Ok(None);
         }
         let asked = Instant::now();
-        let now = self.shared.runners[runner].served().present(holder.session()?)?;
+        let now = self.shared.runners[runner].served().present(self.holder.session()?)?;
         Ok(gate.tell(now, asked))
     }
 

@@ -10,7 +10,6 @@ use super::columns_in_use::ColumnsInUse;
 use super::gate::Gate;
 use super::handle::PollerHandle;
 use super::heartbeat::Heartbeat;
-use super::listener::Listener;
 use super::poller::Poller;
 use super::scout::Scout;
 use super::serve::ServeLater;
@@ -171,7 +170,7 @@ fn start_threads<C: QueueConnection>(
     until_idle: bool,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<(), Error> {
-    let scout = Scout::new(shared.clone(), Listener::new(shared), until_idle);
+    let scout = Scout::new(shared.clone(), until_idle);
     until_tried(|has_tried| {
         let scouts = has_tried.clone();
         threads.push(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
