@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::columns_in_use::ColumnsInUse;
 use super::health::Health;
 use super::shared::PollerShared;
+use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
@@ -46,6 +47,9 @@ pub struct PollerHandle {
     /// The scout comes first.
     pub(super) threads: Vec<JoinHandle<()>>,
     pub(super) control: Arc<dyn Controls>,
+    pub(super) board: Arc<WorkBoard>,
+    pub(super) wake_signal: Arc<WakeSignal>,
+    pub(super) events: Events,
     /// The columns that the poller's entities use while it runs.
     pub(super) _columns: ColumnsInUse,
     /// Comes last: the listeners hear of the end.
@@ -62,12 +66,12 @@ impl PollerHandle {
     /// Probes for due rows now. The poller notices rows that are enqueued with [`due_now`](crate::Queueable::due_now)
     /// in this process by itself. Call this after an enqueue by other means.
     pub fn wake(&self) {
-        self.control.wake();
+        self.wake_signal.notify(None);
     }
 
     /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
-        self.control.board().tally()
+        self.board.tally()
     }
 
     /// Returns how the poller is: whether it serves, when it last saw the database, how long rows have been due, which
@@ -110,8 +114,7 @@ impl PollerHandle {
     }
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
-        let Stopped { rolled_back, all_left } = self.control.stop(grace);
-        let replacements = self.control.take_replacements();
+        let Stopped { rolled_back, all_left, replacements } = self.control.stop(grace);
         for thread in std::mem::take(&mut self.threads).into_iter().chain(replacements) {
             // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
             // for a database that does not answer.
@@ -128,7 +131,7 @@ impl PollerHandle {
             left_running = !all_left,
             "the poller has stopped"
         );
-        self.control.events().tell_last(|| Event::PollerStopped { rolled_back, has_left_behind: !all_left });
+        self.events.tell_last(|| Event::PollerStopped { rolled_back, has_left_behind: !all_left });
         Shutdown { tally, rolled_back }
     }
 }
@@ -149,13 +152,9 @@ impl fmt::Debug for PollerHandle {
 
 /// The threads' shared state, with the connection's type erased, so that a handle has no type parameter.
 pub(super) trait Controls: Send + Sync {
-    fn wake(&self);
-    fn board(&self) -> &WorkBoard;
-    fn events(&self) -> &Events;
     fn health(&self) -> Health;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
-    fn take_replacements(&self) -> Vec<JoinHandle<()>>;
 }
 
 /// How long a shutdown waits before it checks whether the async calls for which it waits can end.
@@ -183,21 +182,11 @@ pub(super) struct Stopped {
     rolled_back: usize,
     /// Whether no thread runs any more.
     all_left: bool,
+    /// The threads that have replaced stuck ones.
+    replacements: Vec<JoinHandle<()>>,
 }
 
 impl<C: QueueConnection> Controls for PollerShared<C> {
-    fn wake(&self) {
-        self.wake_signal.notify(None);
-    }
-
-    fn board(&self) -> &WorkBoard {
-        &self.board
-    }
-
-    fn events(&self) -> &Events {
-        &self.events
-    }
-
     fn health(&self) -> Health {
         if self.health.note_question() {
             // The scout reads now what nobody has asked for so far.
@@ -244,14 +233,11 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
             // return.
             self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         }
-        Stopped { rolled_back, all_left: self.board.is_empty() }
+        let replacements = std::mem::take(&mut *self.replacements.lock());
+        Stopped { rolled_back, all_left: self.board.is_empty(), replacements }
     }
 
     fn default_grace(&self) -> Duration {
         self.settings.shutdown_grace
-    }
-
-    fn take_replacements(&self) -> Vec<JoinHandle<()>> {
-        PollerShared::take_replacements(self)
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::handle::{Controls, PollerHandle, Shutdown};
 use super::poller::Poller;
 use super::start::start;
+use super::work_board::WorkBoard;
 use super::worker::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
@@ -111,7 +112,7 @@ impl<C: QueueConnection> Poller<C> {
             start(self, true)
         })
         .await?;
-        let _stop = StopOnDrop(handle.control.clone());
+        let _stop = StopOnDrop(handle.control.clone(), handle.board.clone());
         Ok(on_thread(move || handle.wait_until_idle()).await)
     }
 }
@@ -153,12 +154,12 @@ impl Drop for Running {
 }
 
 /// Tells a poller to stop. One that has stopped already does not mind.
-struct StopOnDrop(Arc<dyn Controls>);
+struct StopOnDrop(Arc<dyn Controls>, Arc<WorkBoard>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         let control = self.0.clone();
-        if !control.board().is_empty() {
+        if !self.1.is_empty() {
             thread::spawn(move || control.stop(control.default_grace()));
         }
     }
@@ -170,25 +171,20 @@ struct OnThread<T: Send + 'static>(Arc<Mutex<Awaited<T>>>);
 struct Awaited<T> {
     answer: Option<thread::Result<T>>,
     waker: Option<Waker>,
-    /// Whether no task waits any more.
-    is_abandoned: bool,
 }
 
 /// Runs `work` on a thread of its own.
 fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> OnThread<T> {
-    let awaited = Arc::new(Mutex::new(Awaited { answer: None, waker: None, is_abandoned: false }));
-    let here = OnThread(awaited.clone());
+    let here = OnThread(Arc::new(Mutex::new(Awaited { answer: None, waker: None })));
+    let awaited = Arc::downgrade(&here.0);
     thread::spawn(move || {
         let answer = catch_unwind(AssertUnwindSafe(work));
-        let mut awaited = awaited.lock();
-        if awaited.is_abandoned {
-            // A poller in the answer shuts down when it is dropped, which takes a while.
-            drop(awaited);
-            drop(answer);
-            return;
-        }
-        awaited.answer = Some(answer);
-        if let Some(waker) = awaited.waker.take() {
+        // If no task waits any more, the answer is dropped on this thread. A poller in it shuts down then, which takes a
+        // while.
+        let Some(awaited) = awaited.upgrade() else { return };
+        let mut state = awaited.lock();
+        state.answer = Some(answer);
+        if let Some(waker) = state.waker.take() {
             waker.wake();
         }
     });
@@ -213,9 +209,7 @@ impl<T: Send + 'static> Future for OnThread<T> {
 
 impl<T: Send + 'static> Drop for OnThread<T> {
     fn drop(&mut self) {
-        let mut awaited = self.0.lock();
-        awaited.is_abandoned = true;
-        if let Some(answer) = awaited.answer.take() {
+        if let Some(answer) = self.0.lock().answer.take() {
             thread::spawn(move || drop(answer));
         }
     }

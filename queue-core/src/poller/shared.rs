@@ -11,7 +11,7 @@ use super::health::HealthBoard;
 use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
-use crate::attempt::{Runner, RunnerSettings, Slot};
+use crate::attempt::{Runner, Slot};
 use crate::backend::{Connections, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
@@ -29,44 +29,17 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) gates: Vec<Gate>,
     pub(crate) board: Arc<WorkBoard>,
     pub(crate) wake_signal: Arc<WakeSignal>,
-    slots: Mutex<Vec<Arc<Slot>>>,
+    pub(super) slots: Mutex<Vec<Arc<Slot>>>,
     /// The threads that have replaced stuck ones.
-    replacements: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) replacements: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) crashes: Arc<Crashes>,
     pub(crate) log: RateLimitedLog,
     pub(crate) events: Events,
     pub(crate) health: HealthBoard,
-    writer: Arc<Mutex<()>>,
+    pub(super) writer: Arc<Mutex<()>>,
 }
 
 impl<C: QueueConnection> PollerShared<C> {
-    /// `shares`: how many workers may work for each runner at the same time.
-    pub(crate) fn new(
-        sessions: PollerSessions<C>,
-        settings: PollerSettings,
-        runners: Vec<Box<dyn Runner<C>>>,
-        shares: Vec<usize>,
-        gates: Vec<Gate>,
-        crashes: Crashes,
-        RunnerSettings { events, writer, .. }: RunnerSettings,
-    ) -> Self {
-        PollerShared {
-            board: board_for(&runners, shares),
-            wake_signal: WakeSignal::new(),
-            slots: Mutex::default(),
-            replacements: Mutex::default(),
-            crashes: Arc::new(crashes),
-            log: RateLimitedLog::new(settings.redact.clone()),
-            events,
-            health: HealthBoard::new(runners.len()),
-            writer,
-            sessions,
-            settings,
-            runners,
-            gates,
-        }
-    }
-
     /// Makes a slot in which one more worker registers its attempts.
     pub(crate) fn new_slot(&self) -> Arc<Slot> {
         let slot = Arc::new(Slot::new(Recorder::new(self.crashes.clone())));
@@ -89,11 +62,6 @@ impl<C: QueueConnection> PollerShared<C> {
         let mut replacements = self.replacements.lock();
         replacements.retain(|thread| !thread.is_finished());
         replacements.push(thread);
-    }
-
-    /// Takes the threads that have replaced stuck ones.
-    pub(crate) fn take_replacements(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.replacements.lock())
     }
 
     /// Waits for the process's turn to write, if the database has one writer.
@@ -160,7 +128,7 @@ impl<C: QueueConnection> PollerShared<C> {
 }
 
 /// Makes the board of a poller. `shares`: how many workers may work for each runner at the same time.
-fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shares: Vec<usize>) -> Arc<WorkBoard> {
+pub(super) fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shares: Vec<usize>) -> Arc<WorkBoard> {
     let counts = |runner: &dyn Runner<C>| runner.calls().map(|calls| calls.counts().clone());
     let work = runners
         .iter()
@@ -210,31 +178,14 @@ pub(crate) struct PollerSessions<C: QueueConnection> {
     pub(crate) database: Arc<str>,
     pub(crate) limits: SessionLimits,
     /// How long a thread waits for a connection.
-    pool_timeout: Duration,
+    pub(super) pool_timeout: Duration,
     /// How often another file has replaced the database's.
-    files: AtomicU64,
+    pub(super) files: AtomicU64,
     /// Which of the threads have connections.
     pub(crate) connectivity: Arc<Connectivity>,
 }
 
 impl<C: QueueConnection> PollerSessions<C> {
-    pub(crate) fn new(
-        connections: Connections<C>,
-        database: String,
-        limits: SessionLimits,
-        pool_timeout: Duration,
-        events: Events,
-    ) -> Self {
-        PollerSessions {
-            connections,
-            database: database.into(),
-            limits,
-            pool_timeout,
-            files: AtomicU64::new(0),
-            connectivity: Arc::new(Connectivity::new(events)),
-        }
-    }
-
     /// Opens a session at once.
     pub(crate) fn open(&self) -> Result<Session<C>, Error> {
         Session::open(&self.connections, self.pool_timeout, self.limits)

@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -9,12 +10,14 @@ use std::time::{Duration, Instant};
 use super::columns_in_use::ColumnsInUse;
 use super::gate::Gate;
 use super::handle::PollerHandle;
+use super::health::HealthBoard;
 use super::heartbeat::Heartbeat;
 use super::poller::Poller;
 use super::scout::Scout;
 use super::serve::ServeLater;
 use super::settings::PollerSettings;
-use super::shared::{PollerSessions, PollerShared, spawn};
+use super::shared::{PollerSessions, PollerShared, board_for, spawn};
+use super::wake::WakeSignal;
 use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
 use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits};
@@ -22,8 +25,9 @@ use crate::control::check_control;
 use crate::crash::Crashes;
 use crate::entity::jittered;
 use crate::error::Error;
-use crate::event::{Event, Events};
+use crate::event::{Connectivity, Event, Events};
 use crate::log::RateLimitedLog;
+use crate::sync::Mutex;
 
 /// The shortest statement timeout. A claim and a probe may have to walk over all that an old snapshot keeps, however
 /// short a handler's timeout is. A handler's own statement ends with its session, which the scout ends when the
@@ -75,8 +79,15 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
     let listeners = std::mem::take(&mut poller.listeners);
     let (events, listeners) = listeners.start(poller.settings.redact.clone())?;
     let (shared, columns) = prepare(poller, until_idle, events)?;
-    let mut handle =
-        PollerHandle { threads: Vec::new(), control: shared.clone(), _columns: columns, _listeners: listeners };
+    let mut handle = PollerHandle {
+        threads: Vec::new(),
+        control: shared.clone(),
+        board: shared.board.clone(),
+        wake_signal: shared.wake_signal.clone(),
+        events: shared.events.clone(),
+        _columns: columns,
+        _listeners: listeners,
+    };
     let workers = shared.settings.workers;
     shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
     start_threads(&shared, until_idle, &mut handle.threads)?;
@@ -109,8 +120,29 @@ fn prepare<C: QueueConnection>(
     }
     // Before the first claim, because this process may have started in place of a crashed one.
     let crashes = open_crashes(&runners, &settings, &database)?;
-    let sessions = PollerSessions::new(connections, database, limits, settings.pool_timeout, events);
-    let shared = PollerShared::new(sessions, settings, runners, shares, gates, crashes, for_runners);
+    let sessions = PollerSessions {
+        connections,
+        database: database.into(),
+        limits,
+        pool_timeout: settings.pool_timeout,
+        files: AtomicU64::new(0),
+        connectivity: Arc::new(Connectivity::new(events)),
+    };
+    let shared = PollerShared {
+        board: board_for(&runners, shares),
+        wake_signal: WakeSignal::new(),
+        slots: Mutex::default(),
+        replacements: Mutex::default(),
+        crashes: Arc::new(crashes),
+        log: RateLimitedLog::new(settings.redact.clone()),
+        events: for_runners.events,
+        health: HealthBoard::new(runners.len()),
+        writer: for_runners.writer,
+        sessions,
+        settings,
+        runners,
+        gates,
+    };
     Ok((Arc::new(shared), columns))
 }
 
