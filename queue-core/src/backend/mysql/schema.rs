@@ -43,8 +43,6 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
   CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 
-    const DROP_CONTROL: &'static str = "DROP TABLE IF EXISTS `queueable_control`";
-
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         vec![add_together(target, columns, &comment())]
     }

@@ -40,8 +40,6 @@ impl<C: PgSession> Ddl<Pg> for C {
   CHECK ("paused_at" IS NOT NULL OR "paused_until" IS NULL)
 )"#;
 
-    const DROP_CONTROL: &'static str = r#"DROP TABLE IF EXISTS "queueable_control""#;
-
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         // One text is one transaction: no column is ever seen without its comment.
         let add = add_together(target, columns, "");

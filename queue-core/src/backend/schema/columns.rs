@@ -36,9 +36,6 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
     /// The statement that creates the control table, unless it exists. Its checks refuse what no pause can be.
     const CREATE_CONTROL: &'static str;
 
-    /// The statement that drops the control table.
-    const DROP_CONTROL: &'static str;
-
     /// Writes the statements that add the columns.
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String>;
 

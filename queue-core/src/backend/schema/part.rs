@@ -82,7 +82,7 @@ impl<D: Ddl> Schema for D {
     }
 
     fn control_step() -> Step {
-        D::step("control", vec![D::CREATE_CONTROL.to_owned()], vec![D::DROP_CONTROL.to_owned()])
+        D::step("control", vec![D::CREATE_CONTROL.to_owned()], vec![drop_control::<D>()])
     }
 
     fn add_control(&mut self) -> QueryResult<()> {
@@ -102,7 +102,7 @@ impl<D: Ddl> Schema for D {
 
     fn remove_control(&mut self) -> QueryResult<()> {
         // Otherwise it is not the queue's.
-        if self.has_control()? { self.run_ddl(D::DROP_CONTROL) } else { Ok(()) }
+        if self.has_control()? { self.run_ddl(&drop_control::<D>()) } else { Ok(()) }
     }
 
     fn has_control(&mut self) -> QueryResult<bool> {
@@ -112,10 +112,17 @@ impl<D: Ddl> Schema for D {
 
 /// Returns the names of the columns that the control table lacks; `None` if there is no such table.
 fn control_lacks<D: Ddl>(connection: &mut D) -> QueryResult<Option<Vec<&'static str>>> {
-    let table = TableName::of(&Named(CONTROL_TABLE), &D::Backend::default())?;
-    let live = connection.columns(&table)?;
+    let live = connection.columns(&control_table::<D>())?;
     let is_there = |name: &&str| live.iter().any(|column| column.name.eq_ignore_ascii_case(name));
     Ok((!live.is_empty()).then(|| CONTROL_COLUMNS.into_iter().filter(|name| !is_there(name)).collect()))
+}
+
+fn control_table<D: Ddl>() -> TableName {
+    TableName::of(&Named(CONTROL_TABLE), &D::Backend::default()).expect("an identifier can be written")
+}
+
+fn drop_control<D: Ddl>() -> String {
+    format!("DROP TABLE IF EXISTS {}", control_table::<D>())
 }
 
 struct Named(&'static str);

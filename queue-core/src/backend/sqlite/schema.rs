@@ -88,8 +88,6 @@ impl Ddl for SqliteConnection {
   CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL)
 )";
 
-    const DROP_CONTROL: &'static str = "DROP TABLE IF EXISTS `queueable_control`";
-
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         columns.iter().map(|column| add_column(target, column, true)).collect()
     }
