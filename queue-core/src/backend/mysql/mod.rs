@@ -3,7 +3,6 @@
 mod clients;
 mod dialect;
 mod errors;
-mod live_table;
 mod schema;
 mod session;
 mod settings;
