@@ -260,16 +260,9 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
 
 /// `queueable_<table>_<hash of all names>`, in at most 50 characters.
 fn version_of(target: &Target) -> String {
-    let names = target.columns;
     let table = target.table.to_string();
-    let mut shape = vec![
-        table.as_str(),
-        names.status,
-        names.next_attempt_time,
-        names.try_count,
-        names.last_attempt_time,
-        names.last_attempt_error_message,
-    ];
+    let mut shape = vec![table.as_str()];
+    shape.extend(target.columns.all());
     shape.extend(target.options.shape());
     let hash = format!("_{:016x}", fingerprint(&shape.join("\n")));
     let mut version = "queueable_".to_owned();

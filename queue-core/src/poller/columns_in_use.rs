@@ -19,14 +19,7 @@ struct Columns {
 
 impl Columns {
     fn of(database: &str, RunnerInfo { target, queue, entity, .. }: &RunnerInfo) -> Self {
-        let names = target.columns;
-        let columns = [
-            names.status,
-            names.next_attempt_time,
-            names.try_count,
-            names.last_attempt_time,
-            names.last_attempt_error_message,
-        ];
+        let columns = target.columns.all();
         Columns { database: database.to_owned(), table: target.table.clone(), columns, entity, queue: *queue }
     }
 

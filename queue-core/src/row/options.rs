@@ -265,3 +265,11 @@ pub struct ColumnNames {
     /// The column of the last failure's text.
     pub last_attempt_error_message: &'static str,
 }
+
+impl ColumnNames {
+    /// Returns the names in the order of the columns.
+    pub(crate) const fn all(self) -> [&'static str; 5] {
+        let ColumnNames { status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message } = self;
+        [status, next_attempt_time, try_count, last_attempt_time, last_attempt_error_message]
+    }
+}

@@ -126,10 +126,9 @@ fn read_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
 /// Returns the queue's columns that a poller writes. A trigger that writes others needs no right of the poller's for
 /// that.
 fn written_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<> {
-    let (names, options) = (target.columns, target.options);
-    let timestamps = options.timestamps;
-    [names.status, names.next_attempt_time, names.try_count, names.last_attempt_time, names.last_attempt_error_message]
-        .into_iter()
+    let (options, timestamps) = (target.options, target.options.timestamps);
+    let names = target.columns.all().into_iter();
+    names
         .chain(options.stages.map(|stages| stages.column))
         .chain(options.periodic.map(|periodic| periodic.scheduled_time))
         .chain([timestamps.begin, timestamps.end, timestamps.updated].into_iter().flatten())
