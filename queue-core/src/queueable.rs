@@ -187,11 +187,8 @@ pub trait Queueable: Entity {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    fn explain<C: AsQueueConnection>(connection: &mut C, key: &Self::Key) -> Result<Explanation, Error>
-    where
-        C::Connection: Explains<Self>,
-    {
-        Ok(Explains::<Self>::explain_row_of(connection.as_queue_connection(), key)?)
+    fn explain<C: Explains<Self>>(connection: &mut C, key: &Self::Key) -> Result<Explanation, Error> {
+        Ok(connection.explain_row_of(key)?)
     }
 
     /// Pauses the queue, or one of its stages, in all processes whose pollers take part in

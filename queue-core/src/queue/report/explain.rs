@@ -10,7 +10,9 @@ use diesel::sql_types::BigInt;
 
 use super::explanation::Explanation;
 use crate::attempt::{is_refusal, nowhere};
-use crate::backend::{DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
+use crate::backend::{
+    AsQueueConnection, DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first,
+};
 use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
@@ -28,7 +30,7 @@ use crate::statement::{Change, InspectedRow, InspectedRowType, Next, QueueOn, in
             from it",
     note = "generic code names this bound: `C: Explains<Q>`"
 )]
-pub trait Explains<Q: Entity> {
+pub trait Explains<Q: Entity>: AsQueueConnection {
     #[doc(hidden)]
     fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation>;
 }
@@ -36,13 +38,14 @@ pub trait Explains<Q: Entity> {
 #[diagnostic::do_not_recommend]
 impl<Q, C> Explains<Q> for C
 where
-    C: QueueConnection + Loads<InspectedRowType, InspectedRow>,
-    Q: QueueOn<C>,
+    C: AsQueueConnection<Connection: Loads<InspectedRowType, InspectedRow>>,
+    Q: QueueOn<C::Connection>,
 {
     fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
+        let connection = self.as_queue_connection();
         let inspect = inspect(Q::row(key));
-        let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(self, &inspect)? else {
-            return Ok(match archive_of::<Q, C>(self, key)? {
+        let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(connection, &inspect)? else {
+            return Ok(match archive_of::<Q, _>(connection, key)? {
                 Some(table) => Explanation::Archived { table: table.to_owned() },
                 None => Explanation::NoSuchRow,
             });
@@ -51,19 +54,19 @@ where
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return Ok(reason);
         }
-        if let Some(pause) = pause_of::<Q, C>(self, stage.as_deref())? {
+        if let Some(pause) = pause_of::<Q, _>(connection, stage.as_deref())? {
             return Ok(Explanation::Paused { pause });
         }
-        if is_behind_head::<Q, C>(self, key)? {
+        if is_behind_head::<Q, _>(connection, key)? {
             return Ok(Explanation::BehindHead);
         }
-        let found = hindrance::<Q, C>(self, key)?;
+        let found = hindrance::<Q, _>(connection, key)?;
         if found == Explanation::Due
-            && let Some(behind) = behind_retry::<Q, C>(self, key)?.or(full_lane::<Q, C>(self, key)?)
+            && let Some(behind) = behind_retry::<Q, _>(connection, key)?.or(full_lane::<Q, _>(connection, key)?)
         {
             return Ok(behind);
         }
-        let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(self)? } else { None };
+        let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(connection)? } else { None };
         Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
     }
 }
