@@ -66,7 +66,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let queue = C::condition(self, &[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
         let columns = &|connection: &mut C::Connection| connection.copied_columns(&live);
-        let sweep = Sweep { archive: None, batch: self.batch, once: false, is_refusal: Some(is_refusal), columns };
+        let sweep =
+            Sweep { archive: None, batch: self.terms.batch, once: false, is_refusal: Some(is_refusal), columns };
         let move_away = |connection: &mut C::Connection, keys: &[_], columns: &[String], archive: &&str| {
             let (archive, condition) = (live.beside(archive), Condition::of_keys(queue, keys));
             execute_on_each(connection, keys, &copy_rows(condition, Some(&archive), columns))?;
@@ -158,7 +159,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: MovesRows<Q, F>>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error> {
-        let batch = self.batch;
+        let batch = self.terms.batch;
         let sweep = Sweep { archive: None, batch, once: false, is_refusal: Some(is_refusal), columns: &no_columns };
         let queue = C::condition(self, &[]).queue;
         let remove = |connection: &mut C::Connection, keys: &[_], _: &[String], _: &_| {
@@ -177,7 +178,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
             Ok(columns)
         };
-        let batch = self.batch;
+        let batch = self.terms.batch;
         // Once, because a second pass would try the conflicting rows in vain.
         let sweep = Sweep { archive: Some(&archive), batch, once: true, is_refusal: Some(is_conflict), columns };
         let move_back = |connection: &mut C::Connection, keys: &[_], columns: &[String], change: &_| {
@@ -226,7 +227,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
         let live = TableName::of(C::condition(&self.0, &[]).queue.table, &Default::default())?;
         let archive = side.archive::<Q>(&live)?;
         let kinds = operation::redrive(false).kinds();
-        let condition = C::condition(&self.0, &self.0.states).of_kinds(&kinds).within(Some(&archive));
+        let condition = C::condition(&self.0, &self.0.terms.states).of_kinds(&kinds).within(Some(&archive));
         Ok(preview_of(connection, condition)?)
     }
 }

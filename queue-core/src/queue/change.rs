@@ -157,7 +157,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         operation: &Operation<E>,
         run: impl Fn(&mut C::Connection, Condition<'_, BackendOf<C>>, &E, bool) -> QueryResult<usize>,
     ) -> Result<usize, Error> {
-        in_transaction(connection.as_queue_connection(), self.wait, |connection, alone| {
+        in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, alone| {
             operation.0.iter().try_fold(0, |rows, (states, effect)| {
                 let states = self.states_and(states);
                 Ok(rows + run(connection, C::condition(self, &states), effect, alone)?)

@@ -140,7 +140,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         if kinds.is_empty() {
             return Ok(Preview::default());
         }
-        Ok(preview_of(connection, C::condition(self, &self.states).of_kinds(&kinds))?)
+        Ok(preview_of(connection, C::condition(self, &self.terms.states).of_kinds(&kinds))?)
     }
 }
 

@@ -56,39 +56,35 @@ const DEFAULT_BATCH: u32 = 1_000;
 #[must_use = "nothing happens before an operation is called"]
 pub struct QueueRows<Q, F> {
     pub(crate) selection: F,
+    pub(crate) terms: Terms,
+    pub(crate) entity: PhantomData<fn() -> Q>,
+}
+
+/// The states of the rows that an operation takes, and how it takes them.
+#[derive(Clone)]
+pub(crate) struct Terms {
     pub(crate) states: Vec<StateCondition>,
     pub(crate) wait: Duration,
     pub(crate) batch: u32,
-    pub(crate) entity: PhantomData<fn() -> Q>,
 }
 
 impl<Q, F: Clone> Clone for QueueRows<Q, F> {
     fn clone(&self) -> Self {
-        QueueRows {
-            selection: self.selection.clone(),
-            states: self.states.clone(),
-            wait: self.wait,
-            batch: self.batch,
-            entity: PhantomData,
-        }
+        QueueRows { selection: self.selection.clone(), terms: self.terms.clone(), entity: PhantomData }
     }
 }
 
 impl<Q, F> fmt::Debug for QueueRows<Q, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueRows").field("states", &self.states).field("wait", &self.wait).finish_non_exhaustive()
+        let Terms { states, wait, .. } = &self.terms;
+        f.debug_struct("QueueRows").field("states", states).field("wait", wait).finish_non_exhaustive()
     }
 }
 
 impl<Q: Entity> QueueRows<Q, AllFilters> {
     pub(crate) fn new() -> Self {
-        QueueRows {
-            selection: AllFilters,
-            states: Vec::new(),
-            wait: DEFAULT_WAIT,
-            batch: DEFAULT_BATCH,
-            entity: PhantomData,
-        }
+        let terms = Terms { states: Vec::new(), wait: DEFAULT_WAIT, batch: DEFAULT_BATCH };
+        QueueRows { selection: AllFilters, terms, entity: PhantomData }
     }
 
     /// Picks the rows for which a condition holds: any Diesel expression on the table, boxed or not, over domain and
@@ -146,34 +142,28 @@ impl<Q: Entity, F> QueueRows<Q, F> {
     /// Sets how long a changing call waits for rows that others have locked. The default is 5 seconds. MySQL counts
     /// whole seconds.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.terms.wait = wait;
         self
     }
 
     /// Sets how many rows a call that works in batches takes in one transaction, 1 to 5,000. The default is 1,000.
     pub fn batch(mut self, rows: u32) -> Self {
-        self.batch = rows;
+        self.terms.batch = rows;
         self
     }
 
     fn and(mut self, state: StateCondition) -> Self {
-        self.states.push(state);
+        self.terms.states.push(state);
         self
     }
 
     /// Returns the conditions on the rows' state, together with more of them.
     pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
-        self.states.iter().chain(states).copied().collect()
+        self.terms.states.iter().chain(states).copied().collect()
     }
 
     fn with<G>(self, select: impl FnOnce(F) -> G) -> QueueRows<Q, G> {
-        QueueRows {
-            selection: select(self.selection),
-            states: self.states,
-            wait: self.wait,
-            batch: self.batch,
-            entity: PhantomData,
-        }
+        QueueRows { selection: select(self.selection), terms: self.terms, entity: PhantomData }
     }
 }
 
@@ -183,7 +173,9 @@ pub trait Selection {
     type Filter;
 
     /// Returns the filter, if there is one.
-    fn filter(&self) -> Option<&Self::Filter>;
+    fn filter(&self) -> Option<&Self::Filter> {
+        None
+    }
 }
 
 /// A selection that the caller has chosen explicitly: a filter, or all rows.
@@ -211,18 +203,10 @@ pub type NoFilter = And<(), ()>;
 
 impl Selection for AllFilters {
     type Filter = NoFilter;
-
-    fn filter(&self) -> Option<&NoFilter> {
-        None
-    }
 }
 
 impl Selection for EveryRow {
     type Filter = NoFilter;
-
-    fn filter(&self) -> Option<&NoFilter> {
-        None
-    }
 }
 
 impl<E> Selection for Filtered<E> {

@@ -83,7 +83,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// [`Error::Database`].
     pub fn counts_by_status<C: ReadsRows<Q, F>>(&self, connection: &mut C) -> Result<StatusCounts, Error> {
         let mut counts = StatusCounts::default();
-        let statement = count_by_status(C::condition(self, &self.states));
+        let statement = count_by_status(C::condition(self, &self.terms.states));
         for (status, rows) in load::<(Text, BigInt), (String, i64), _>(connection.as_queue_connection(), &statement)? {
             match status.parse() {
                 Ok(status) => _ = counts.known.insert(status, rows),
@@ -99,7 +99,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// [`Error::Database`], also if one of the rows cannot be decoded.
     pub fn load<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Vec<(Q, QueueState)>, Error> {
-        Ok(connection.load_rows(C::condition(self, &self.states), None)?)
+        Ok(connection.load_rows(C::condition(self, &self.terms.states), None)?)
     }
 
     /// Loads at most `limit` of the rows.
@@ -111,7 +111,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         C: LoadsRows<Q, F>,
     {
-        Ok(connection.load_rows(C::condition(self, &self.states), Some(limit.into()))?)
+        Ok(connection.load_rows(C::condition(self, &self.terms.states), Some(limit.into()))?)
     }
 
     pub(super) fn read_count<C>(&self, connection: &mut C, states: &[StateCondition]) -> QueryResult<i64>

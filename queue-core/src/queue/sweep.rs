@@ -152,7 +152,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let among = C::are_keys(batch);
         let condition = condition.among(&among);
         // The result of the last try alone: one that was rolled back before has done nothing.
-        let done = in_transaction(connection, self.wait, |connection, _| {
+        let done = in_transaction(connection, self.terms.wait, |connection, _| {
             let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
             sweep.work_on(connection, &C::are_keys(&locked), work)
         })?;

@@ -270,7 +270,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
         let kinds = operation::retry_now().kinds();
         let mut preview = Preview::default();
         self.0.each_text_of(connection, group, |connection, texts| {
-            let condition = C::condition(&self.0, &self.0.states).of_kinds(&kinds);
+            let condition = C::condition(&self.0, &self.0.terms.states).of_kinds(&kinds);
             let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
             let condition = Condition { filter: Some(&filter), ..condition };
             preview.add(preview_of(connection, condition)?);
