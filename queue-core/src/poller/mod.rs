@@ -22,7 +22,6 @@ mod serve;
 mod settings;
 mod shared;
 mod start;
-mod timeouts;
 pub(crate) mod wake;
 mod work_board;
 mod worker;
