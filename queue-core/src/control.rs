@@ -65,7 +65,7 @@ impl fmt::Display for Paused {
     }
 }
 
-/// A row of the control table that can be no pause, although it was written as one.
+/// A row of the control table that is not a valid pause, although it was written as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense {
     pub(crate) queue: String,
@@ -89,10 +89,10 @@ fn read((queue, scope, by, reason, has_end, (since, until, now)): PauseRow) -> R
         _ => Err("its scope is neither empty nor a stage"),
     };
     let checked = (|| {
-        let (stage, since) = (stage?, time(since).ok_or("its paused_at is no time")?);
+        let (stage, since) = (stage?, time(since).ok_or("its paused_at is not a time")?);
         let until = time(until);
         if has_end != 0 && until.is_none() {
-            return Err("its paused_until is no time");
+            return Err("its paused_until is not a time");
         }
         let is_given = |text: &String| !text.trim().is_empty();
         let by = by.filter(is_given).ok_or("its paused_by is empty")?;
@@ -114,7 +114,7 @@ fn scope_of(stage: Option<&str>) -> String {
     stage.map_or_else(String::new, |stage| STAGE.to_owned() + stage)
 }
 
-/// Reads the pauses of all queues, as far as their end has not come, and the rows that can be no pause.
+/// Reads the pauses of all queues whose end has not come, and the rows that are not valid pauses.
 pub(crate) fn standing_pauses<C: QueueConnection>(
     connection: &mut C,
 ) -> QueryResult<Vec<Result<StandingPause, Nonsense>>> {
@@ -135,8 +135,8 @@ pub(crate) fn pauses_of<C: QueueConnection>(connection: &mut C, queue: &str) -> 
     paused_now(connection, Some(queue))
 }
 
-/// Lists the pauses of all queues in the database, in the order of the queues' names. A row of the control table that
-/// can be no pause is left out, as the pollers ignore it.
+/// Lists the pauses of all queues in the database, in the order of the queues' names. Rows of the control
+/// table that are not valid pauses are left out; the pollers ignore them too.
 ///
 /// # Errors
 ///
@@ -377,8 +377,8 @@ mod tests {
         let refused = |row: PauseRow| read(row).unwrap_err().problem;
         assert!(refused(row("stages")).contains("neither empty nor a stage"));
         assert!(refused(row("stage ")).contains("neither empty nor a stage"));
-        assert!(refused((1, (Some(0), None, Some(5))).of(row(""))).contains("paused_until is no time"));
-        assert!(refused((0, (None, None, Some(5))).of(row(""))).contains("paused_at is no time"));
+        assert!(refused((1, (Some(0), None, Some(5))).of(row(""))).contains("paused_until is not a time"));
+        assert!(refused((0, (None, None, Some(5))).of(row(""))).contains("paused_at is not a time"));
         let (queue, scope, _, reason, has_end, times) = row("");
         assert!(refused((queue, scope, Some(" ".to_owned()), reason, has_end, times)).contains("paused_by is empty"));
     }

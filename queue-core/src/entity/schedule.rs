@@ -45,7 +45,7 @@ enum Kind {
     Cron(Box<Cron>, Tz),
 }
 
-/// Why a period or an expression is no schedule. The text says what was found and what is accepted.
+/// Why a period or an expression does not make a schedule. The text says what was found and what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSchedule {

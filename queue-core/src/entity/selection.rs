@@ -3,7 +3,7 @@
 //!
 //! Diesel asks each expression of a `SELECT` whether the `GROUP BY` contains it. `table!` answers for each pair of its
 //! own columns. A queue column cannot: the domain's columns belong to another crate. So it looks through the list
-//! itself, and knows a column of the domain by [`EqAll`], which `table!` writes for its columns and nobody else does.
+//! itself, and knows a column of the domain by [`EqAll`], which only `table!` implements, for its columns.
 
 use std::marker::PhantomData;
 

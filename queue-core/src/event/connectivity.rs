@@ -37,7 +37,7 @@ impl Connectivity {
         lost.threads += 1;
         if lost.since.is_none() {
             lost.since = Some(Instant::now());
-            // Under the lock, so that nobody tells the opposite before this is told.
+            // Under the lock, so that no thread sends the opposite event first.
             self.events.tell(|| Event::ConnectionLost { error: self.events.redacted(&error()) });
         }
     }

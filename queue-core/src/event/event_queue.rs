@@ -24,7 +24,7 @@ pub(super) type Listener = Box<dyn FnMut(&Event) + Send>;
 #[derive(Default)]
 pub(crate) struct EventQueue {
     waiting: Mutex<Waiting>,
-    /// The listeners' thread waits for it while nothing else does, and whoever waits for its end.
+    /// The listeners' thread waits for it, and so does the thread that waits for its end.
     changed: Condvar,
 }
 
@@ -144,7 +144,7 @@ pub(super) fn call_safely(has_panicked: &AtomicBool, call: impl FnOnce()) {
     }
 }
 
-/// The thread of the listeners. When it is dropped, the listeners hear the last events, as far as they are fast enough.
+/// The thread of the listeners. When it is dropped, the listeners receive the last events, if they are fast enough.
 pub(crate) struct ListenerThread(pub(super) Option<Arc<EventQueue>>);
 
 impl Drop for ListenerThread {

@@ -1,4 +1,4 @@
-//! How the events of a poller reach its listeners, and one attempt as they hear of it.
+//! How the events of a poller reach its listeners, and the events of one attempt.
 
 use std::fmt;
 use std::mem;

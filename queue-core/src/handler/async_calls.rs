@@ -271,7 +271,7 @@ where
     }
 }
 
-/// A call on the runtime. Whatever becomes of it, `done` hears of that once, after the future is dropped.
+/// A call on the runtime. However it ends, `done` is called once, after the future is dropped.
 struct Task<F, C> {
     call: Option<Pin<Box<F>>>,
     done: Option<Done<C>>,

@@ -171,7 +171,7 @@ fn on_connection<C: AsyncClient>(
         let mut message = Message { connection, state, details, try_number, idempotency_key, stop };
         unless_stopped(stop, work(&mut message)).await
     });
-    // Nobody reads this: the transaction was taken away, and whoever has done that says why.
+    // This text is not recorded: the thread that took the transaction away records why.
     answer.unwrap_or_else(|| Err(Failure::retry("the handler was stopped")))
 }
 

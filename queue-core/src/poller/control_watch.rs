@@ -17,10 +17,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The pause after a read that met a conflict, or before which nothing was known.
 const SOON: Duration = Duration::from_millis(100);
 
-/// How many conflicts in a row are met in silence. On SQLite another writer may be one.
+/// How many conflicts in a row are not logged. On SQLite another writer may be the cause.
 const CONFLICTS: u32 = 5;
 
-/// How many rows of nonsense are remembered as told.
+/// How many invalid rows are remembered, so that each is logged once.
 const MOST_TOLD: usize = 256;
 
 /// What is known of the control table.
@@ -96,12 +96,12 @@ impl<C: QueueConnection> ControlWatch<C> {
             holder.close();
         }
         let before = self.failures;
-        // Anything else than a conflict is told at once.
+        // Any error other than a conflict is logged at once.
         let counts = if class == ErrorClass::Conflict { 1 } else { CONFLICTS + 1 };
         self.failures = before.saturating_add(counts);
         if before <= CONFLICTS && self.failures > CONFLICTS {
             let what = match self.is_known {
-                true => "what was paused stays paused, and nothing else",
+                true => "paused queues stay paused, and no others are",
                 false => "no message is processed until it can",
             };
             let error = failure_text(error, 500);
@@ -111,7 +111,7 @@ impl<C: QueueConnection> ControlWatch<C> {
         self.next_read = Some(Instant::now() + if is_soon { SOON } else { PERIOD });
     }
 
-    /// Sorts what was read by runners. The pauses of queues that the poller does not serve are others' business.
+    /// Sorts what was read by runners. Pauses of queues that this poller does not serve are left out.
     fn sort(&mut self, rows: Vec<Result<StandingPause, Nonsense>>, now: Instant) -> Vec<Vec<Known>> {
         let shared = self.shared.clone();
         let mut pauses = vec![Vec::new(); shared.runners.len()];
@@ -152,7 +152,7 @@ impl<C: QueueConnection> ControlWatch<C> {
         let after = &self.pauses[runner];
         let scopes = |pauses: &[Known]| pauses.iter().map(|known| known.paused.stage.clone()).collect::<Vec<_>>();
         let (scopes_before, scopes) = (scopes(&before), scopes(after));
-        // Before it is told: from the line in the log on, nothing begins.
+        // Before the line in the log: after it, no paused message begins.
         if scopes != scopes_before {
             let stages: Vec<_> = scopes.iter().flatten().cloned().collect();
             let is_paused = !self.shared.runners[runner].served().leave_out_stages(&stages) || scopes.contains(&None);

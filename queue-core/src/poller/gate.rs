@@ -59,7 +59,7 @@ impl Gate {
         self.state.lock().is_open()
     }
 
-    /// Tells whether messages may be processed, and the pauses have not changed since there were so many changes.
+    /// Tells whether messages may be processed, and the pauses are those after so many `changes`.
     pub(crate) fn is_open_since(&self, changes: u64) -> bool {
         let state = self.state.lock();
         state.is_open() && state.changes == changes

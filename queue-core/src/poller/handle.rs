@@ -52,7 +52,7 @@ pub struct PollerHandle {
     pub(super) events: Events,
     /// The columns that the poller's entities use while it runs.
     pub(super) _columns: ColumnsInUse,
-    /// Comes last: the listeners hear of the end.
+    /// Comes last, so that the listeners receive the event of the end.
     pub(super) _listeners: ListenerThread,
 }
 
@@ -189,7 +189,7 @@ pub(super) struct Stopped {
 impl<C: QueueConnection> Controls for PollerShared<C> {
     fn health(&self) -> Health {
         if self.health.note_question() {
-            // The scout reads now what nobody has asked for so far.
+            // The scout begins to read how long rows have been due.
             self.wake_signal.notify(None);
         }
         let (workers, stuck_workers) = (self.slots(), self.board.stuck());

@@ -131,7 +131,7 @@ impl HealthBoard {
         self.0.lock().last_probe.map(|at| at.elapsed())
     }
 
-    /// Returns the health of a runner's entity, of whose messages so many are running.
+    /// Returns the health of a runner's entity. `running`: how many of its messages are being processed.
     pub(crate) fn entity(&self, runner: usize, entity: &str, running: usize) -> EntityHealth {
         let reading = self.0.lock().oldest[runner];
         EntityHealth {

@@ -45,8 +45,8 @@ impl<C: QueueConnection> Heartbeat<C> {
                 return for_all_leases(shared, &mut holder, |runner, holder| runner.give_back_revoked(holder));
             }
             if is_stopping && shared.board.is_last() {
-                // Once more, for the rows that the last of them has claimed. If the grace is over, the rows of calls that
-                // nobody waits for were revoked, and the board may be about to say so.
+                // Once more, for the rows that the last worker has claimed. If the grace is over, the poller has revoked the
+                // rows of calls for which it no longer waits, and the board may be about to say so.
                 return for_all_leases(shared, &mut holder, |runner, holder| {
                     runner.heartbeat(holder, true);
                     runner.give_back_revoked(holder);

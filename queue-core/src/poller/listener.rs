@@ -58,8 +58,8 @@ impl<C: QueueConnection> Listener<C> {
         Listener { shared, channels, last_received: Instant::now() }
     }
 
-    /// Tells whether there is a reason to listen. While workers process an entity's messages, nobody has to hear of
-    /// more: the workers report when they find nothing more.
+    /// Tells whether there is a reason to listen. While workers process an entity's messages, no notification is
+    /// needed: the workers report when they find nothing more.
     pub(crate) fn listens(&self, holder: &mut SessionHolder<C>) -> bool {
         let Some(session) = holder.open_session() else { return false };
         self.channels
@@ -80,7 +80,7 @@ impl<C: QueueConnection> Listener<C> {
         }
         // The next probe opens the session, and backs off by itself from a database in trouble.
         let Some(session) = holder.open_session() else { return false };
-        // Nobody knows which notifications a new channel has missed.
+        // A channel that was not open may have missed notifications, so it counts as notified.
         let mut received = self.listen(session);
         let mut is_lost = false;
         match session.notified() {
@@ -132,7 +132,7 @@ impl<C: QueueConnection> Listener<C> {
                 }
                 Err(error) => {
                     let error = failure_text(&error, 500);
-                    let text = format!("cannot listen for new rows, which are polled for: {error}");
+                    let text = format!("cannot listen for new rows, and polls for them instead: {error}");
                     self.shared.warn(*runner, &text);
                 }
             }
@@ -145,8 +145,8 @@ impl<C: QueueConnection> Listener<C> {
         let Some(session) = holder.open_session() else { return };
         let Some(channel) = self.channels.iter_mut().find(|channel| channel.runner == runner) else { return };
         if session.subscriptions.listen(&channel.name) && channel.misses.add(Instant::now()) {
-            let cause = "rows become due without a notification, and are polled for: is there a pooler in transaction mode \
-                         between, or a trigger switched off?";
+            let cause = "rows become due without a notification, and only polling finds them: is there a pooler in \
+                         transaction mode in between, or is a trigger disabled?";
             self.shared.warn(runner, cause);
         }
     }

@@ -74,7 +74,7 @@ impl<C: QueueConnection> Scout<C> {
         // A panic is ours or the driver's. Without a scout, no worker would process the rows that become due.
         let mut has_tried = Some(has_tried);
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&mut has_tried))) {
-            let text = format!("the scout panicked, and begins anew: {}", panic_text(panic));
+            let text = format!("the scout panicked and starts again: {}", panic_text(panic));
             self.shared.log.warn("poller", &text);
             self.shared.board.pause(RESTART);
         }
@@ -92,7 +92,7 @@ impl<C: QueueConnection> Scout<C> {
         while !self.shared.board.is_stopping() {
             self.survey();
             if !self.control.refresh(&mut self.holder, &mut timers) {
-                // A row that is paused must not begin because nobody knows of it yet.
+                // A paused row must not begin because the poller has not read of its pause yet.
                 self.shared.board.pause(UNTIL_KNOWN);
                 continue;
             }
@@ -211,8 +211,8 @@ impl<C: QueueConnection> Scout<C> {
                 if is_routine && empty_turns <= 1 {
                     self.listener.note_missed(runner, &mut self.holder);
                 }
-                // If nobody can claim the due rows, others hold them: the next probe comes after a pause, whatever news
-                // of rows there is.
+                // If no worker can claim the due rows, other sessions hold them. The next probe then comes after a pause,
+                // even if new rows are announced.
                 let wait = HELD_PAUSE.saturating_mul(1 << empty_turns.min(10)).min(interval);
                 // Work always ends with one turn that finds nothing more.
                 let is_held = empty_turns > 1;
@@ -249,7 +249,7 @@ impl<C: QueueConnection> Scout<C> {
         Ok(seen)
     }
 
-    /// Probes beside the workers, if it is time for that.
+    /// Probes for rows below the low-water mark while the workers are busy, if it is time for that.
     fn probe_low_water(&mut self, runner: usize, timer: &mut PollTimer) -> Result<(), String> {
         let now = Instant::now();
         if now < timer.next_low_water_probe {
@@ -352,8 +352,9 @@ fn enforce_timeouts<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &
 fn next_timeout<C: QueueConnection>(shared: &PollerShared<C>) -> Instant {
     let deadlines = shared.slots().into_iter().filter_map(|slot| slot.deadline());
     let calls = shared.runners.iter().filter_map(|runner| runner.calls()?.next_deadline());
-    // A worker that takes a row wakes nobody. While one may do so, the scout sleeps no longer than the shortest timeout, so
-    // that it is late by one timeout at most. In a quiet poller nothing begins before the scout signals work.
+    // A worker that takes a row does not wake the scout. While a worker may do so, the scout sleeps no longer than the
+    // shortest timeout, so that it is late by one timeout at most. In a quiet poller nothing begins before the scout
+    // signals work.
     let timeouts = shared.runners.iter().map(|runner| runner.info().timeout);
     let interval = shared.settings.poll_interval;
     let longest = if shared.board.is_quiet() { interval } else { timeouts.fold(interval, Duration::min) };
@@ -366,7 +367,7 @@ fn next_timeout<C: QueueConnection>(shared: &PollerShared<C>) -> Instant {
 /// This happens at once, and not when the handler returns. If its row stayed due and its handler never returned, the
 /// row would take every worker, one after the other.
 fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut SessionHolder<C>, slot: &Arc<Slot>) {
-    // If no session can be ended from outside, the handler keeps the only write lock, and nobody can do anything.
+    // If no session can be ended from outside, the handler keeps the only write lock, and another worker could not write.
     if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.board.is_stopping() {
         return;
     }

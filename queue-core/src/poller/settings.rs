@@ -159,7 +159,7 @@ impl PollerSettings {
         if self.pool_timeout < Duration::from_millis(1) || self.pool_timeout > Duration::from_secs(3600) {
             return wrong("pool_timeout", format!("{:?}", self.pool_timeout), "1 millisecond to 1 hour");
         }
-        // MEDIUMTEXT ends at 16 MiB; a megabyte of text per failed row is no use to anybody.
+        // MEDIUMTEXT ends at 16 MiB; nobody reads a megabyte of text per failed row.
         if self.error_text_limit > 1 << 20 {
             return wrong("error_text_limit", self.error_text_limit.to_string(), "at most 1 MiB");
         }

@@ -78,7 +78,7 @@ impl<C: QueueConnection> PollerShared<C> {
         self.board.revoke();
         let slots = self.slots();
         let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
-        // Nobody waits for their ends any more, and neither do the other pollers of the process.
+        // Neither this poller nor the others of the process wait for their ends any more.
         slots.iter().for_each(|slot| GATE.note_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(runner, session)| Some((*runner, (*session)?))).collect();
         if !sessions.is_empty() {
@@ -105,8 +105,8 @@ impl<C: QueueConnection> PollerShared<C> {
         // The next probe logs trouble with the session.
         let Ok(Ok(Some(found))) = holder.session().map(|session| session.file_identity()) else { return };
         if file.replace(found).is_some_and(|before| before != found) {
-            let text = "another file is in the place of the database's: all sessions go on in that one; if it was put there \
-                        while the queue ran, what was committed to the old one since its copy was made is lost";
+            let text = "another file has replaced the database's file: all sessions move to it; if this happened while the \
+                        queue was running, commits that the old file has received since the copy was made are lost";
             self.log.warn("poller", text);
             self.sessions.connections.close_idle();
             let files = self.sessions.note_moved_file();

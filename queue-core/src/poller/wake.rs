@@ -127,7 +127,7 @@ const BURST: Duration = Duration::from_millis(128);
 pub(crate) struct PollTimer {
     pub(crate) next_probe: Instant,
     pub(crate) troubles: u32,
-    /// The earliest time of the next low-water probe beside the workers.
+    /// The earliest time of the next low-water probe, which the scout makes while the workers are busy.
     pub(crate) next_low_water_probe: Instant,
     /// The earliest time at which news of rows brings a probe: the last probe has found that an earlier one would be in
     /// vain.

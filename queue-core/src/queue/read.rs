@@ -1,4 +1,4 @@
-//! Reads the rows of a selection: counts and loads them. The traits for what Diesel has to read on a connection.
+//! Counts and loads the rows of a selection; and the bounds that say on which connections Diesel can do so.
 
 use std::collections::BTreeMap;
 use std::fmt;

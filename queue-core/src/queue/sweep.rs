@@ -32,7 +32,7 @@ pub(crate) struct Sweep<'a, C> {
     pub(crate) batch: u32,
     /// Whether the sweep ends after one pass, without another try at rows that it passed over.
     pub(crate) once: bool,
-    /// Which errors are about single rows, if any are: the other rows of their batch are processed all the same.
+    /// Which errors concern single rows, if any do: the sweep still processes the other rows of their batch.
     pub(crate) is_refusal: Option<fn(&DieselError) -> bool>,
     /// Reads the columns to copy, if rows are copied: once for a batch and under its rows' locks, so that the application
     /// cannot add a column in between.
@@ -115,7 +115,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 let keys = decoded(chunk);
                 if keys.len() < rows {
                     let rows = rows - keys.len();
-                    tracing::warn!(entity = Q::ENTITY, rows, "left rows alone whose keys cannot be decoded");
+                    tracing::warn!(entity = Q::ENTITY, rows, "passed over rows whose keys cannot be decoded");
                     left += rows;
                 }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
@@ -269,7 +269,7 @@ pub(super) fn execute_on_each<C: QueueConnection>(
     match execute(connection, statement)? {
         written if written == locked => Ok(written),
         written => Err(refused(format!(
-            "{locked} rows were locked and {written} of them written: a trigger or a rule keeps them, nothing was changed"
+            "{locked} rows were locked and {written} of them written: a trigger or a rule keeps the others, nothing was changed"
         ))),
     }
 }

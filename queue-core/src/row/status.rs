@@ -16,7 +16,7 @@ use super::time::Instant;
 
 /// The state of a row's work so far.
 ///
-/// It is stored as text (`NOT_ATTEMPTED`, `ERROR`, ...), so that a person who reads the table needs no legend. The
+/// It is stored as text (`NOT_ATTEMPTED`, `ERROR`, ...), so that somebody who reads the table understands it. The
 /// status never decides whether a row is processed: `next_attempt_time` alone does.
 ///
 /// ```

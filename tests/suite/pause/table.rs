@@ -20,7 +20,7 @@ fn what_is_paused_stays_paused_when_the_table_is_gone() {
     pause(&bank, "before the table goes");
     await_warning(&["INFO", "paused", "before the table goes"]);
     bank.connect().batch_execute("ALTER TABLE queueable_control RENAME TO taken_away").unwrap();
-    await_warning(&["WARN", "the control table cannot be read, what was paused stays paused"]);
+    await_warning(&["WARN", "the control table cannot be read, paused queues stay paused"]);
     bank.enqueue([1]);
     await_company(&bank, &handled);
     assert_eq!(note.begun(), Vec::<i64>::new());

@@ -71,7 +71,7 @@ impl<C: MysqlSession> Triggers<Mysql> for C {
             || text.starts_with("Access denied; you need ")
         {
             "SET GLOBAL log_bin_trust_function_creators = 1, or run the migration as a user who may: the server keeps a binary \
-             log, and lets nobody else create triggers"
+             log, and other users may not create triggers"
                 .to_owned()
         } else if text.starts_with("TRIGGER command denied to user ") {
             grant(target)

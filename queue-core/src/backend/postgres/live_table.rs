@@ -134,7 +134,7 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
     }
 }
 
-/// Checks the server and the role beside the table: row security, a standby, the language of messages.
+/// Checks the server and the role: row security, a standby, the language of messages.
 pub(super) fn check_server(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
     let mut findings = check_row_security(connection, target)?;
     tell_of_overridden(connection, target)?;

@@ -228,7 +228,7 @@ fn not_taken_over(target: &Target) -> String {
     format!("{OTHER_NAMES}, or, if you made it for the queue, say Migrations::adopt::<{}>()", target.entity)
 }
 
-/// Warns of columns that the queue writes although no migration of it has added them, beside columns that one has.
+/// Warns of columns that the queue writes although none of its migrations has added them, if one has added others.
 pub(crate) fn tell_of_unmarked(target: &Target, needed: &[NeededColumn], live: &[LiveColumn]) {
     let (marked, unmarked): (Vec<_>, Vec<_>) =
         needed.iter().filter_map(|column| find_column(live, column.name)).partition(|live| live.marked);

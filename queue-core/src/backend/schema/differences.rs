@@ -12,8 +12,8 @@ use super::trigger;
 use crate::error::Finding;
 use crate::row::ColumnNames;
 
-/// Compares the live table with `table!` and with all that the queue needs. What is no table at all is left to the check
-/// of a start.
+/// Compares the live table with `table!` and with all that the queue needs. The check of a start reports a name that does
+/// not stand for a table.
 pub(crate) fn differences<D: Ddl>(
     connection: &mut D,
     target: &Target,
@@ -134,7 +134,7 @@ pub(crate) fn unknown_columns<D: Ddl>(
     let keys = keys.into_iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(" and ");
     let problem = format!(
         "the table {} has columns that a migration has added for {keys}, and this struct does not ask for them: {}; a \
-         poller that does not know {keys} would end rows for good that have to go on",
+         poller that does not know {keys} would finish rows that have to go on",
         target.table,
         names.join(", ")
     );

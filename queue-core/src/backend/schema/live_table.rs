@@ -64,7 +64,7 @@ pub(crate) fn find_column<'a>(live: &'a [LiveColumn], name: &str) -> Option<&'a 
     live.iter().find(|column| column.name.eq_ignore_ascii_case(name))
 }
 
-/// A thing that can be read like a table, but cannot have a queue.
+/// Something that can be read like a table, but cannot have a queue.
 #[derive(Debug, Clone, Copy)]
 #[allow(dead_code, reason = "no database has them all")]
 pub(crate) enum OtherKind {
@@ -104,7 +104,7 @@ pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backe
     /// The default that gives an inserted row its time. `None`: the database cannot add one to an existing column.
     const INSERT_TIME: Option<&'static str>;
 
-    /// Says what stands under the table's name, if it is no table that can have a queue.
+    /// Says what the table's name stands for, if that is not a table that can have a queue.
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>>;
 
     /// Returns the columns of a table in their order; none if there is no such table.

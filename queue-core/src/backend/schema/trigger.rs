@@ -228,8 +228,8 @@ fn alter_default(target: &Target, created: &str, action: &str) -> String {
     format!("ALTER TABLE {} ALTER COLUMN {} {action}", target.table, target.table.quoted(created))
 }
 
-/// Returns the findings about the live triggers. An additional one is no finding, because programs from before a
-/// migration still run beside it. If another version or another list of columns has made a trigger in place of the
+/// Returns the findings about the live triggers. An additional trigger is not reported, because programs from
+/// before a migration may still need it. If another version or another list of columns has made a trigger in place of the
 /// missing one, the finding names it.
 fn compare<T: Triggers>(target: &Target, live: &[String]) -> Vec<Finding> {
     let table = &target.table;

@@ -73,7 +73,7 @@ impl Ddl for SqliteConnection {
         count: ColumnType("BIGINT", &["bigint", "integer"]),
     };
 
-    // A column takes values of any type, so each is checked. A time that is no time has no Julian day.
+    // A column takes values of any type, so each is checked. A text that is not a time has no Julian day.
     const CREATE_CONTROL: &'static str = "CREATE TABLE IF NOT EXISTS `queueable_control` (
   `queue` TEXT NOT NULL CHECK (typeof(`queue`) = 'text' AND `queue` <> ''),
   `scope` TEXT NOT NULL DEFAULT '' CHECK (typeof(`scope`) = 'text'),

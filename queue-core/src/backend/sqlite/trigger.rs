@@ -50,7 +50,7 @@ impl Triggers for SqliteConnection {
         let is_generated = |column: &&&str| find_column(&live, column).is_some_and(|found| found.computed);
         Ok(rerun.columns.iter().find(is_generated).map(|column| {
             let problem = format!(
-                "the column {column} of the table {table} is generated, and SQLite tells nobody of its changes"
+                "the column {column} of the table {table} is generated, and SQLite runs no trigger when it changes"
             );
             (problem, "name the columns that it is made of in `rerun_on_change`".to_owned())
         }))

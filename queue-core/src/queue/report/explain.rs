@@ -113,8 +113,8 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
 }
 
-/// Returns the pause of the whole queue, or else of this stage. Without a control table it reads nothing but whether
-/// there is one.
+/// Returns the pause of the whole queue, or else of this stage. If there is no control table, that is all
+/// it finds out.
 fn pause_of<Q, C>(connection: &mut C, stage: Option<&str>) -> QueryResult<Option<Paused>>
 where
     C: QueueConnection,
