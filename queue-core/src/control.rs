@@ -235,7 +235,7 @@ pub struct Pause<Q> {
 
 impl<Q> Pause<Q> {
     /// A pause of the whole queue, until somebody ends it. `reason` says why, in up to 1,000 characters; `by` says
-    /// who asks for it, in up to 255. Everybody who asks why nothing runs reads both.
+    /// who asks for it, in up to 255. Reports and logs show both.
     pub fn new(reason: impl Into<String>, by: impl Into<String>) -> Self {
         Pause { reason: reason.into(), by: by.into(), end: PauseEnd::Never, stage: None, entity: PhantomData }
     }

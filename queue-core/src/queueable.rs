@@ -192,16 +192,16 @@ pub trait Queueable: Entity {
     }
 
     /// Pauses the queue, or one of its stages, in all processes whose pollers take part in
-    /// [control](crate::Poller::control): no attempt begins from two seconds after the commit on, also none of rows that
-    /// are enqueued later. Attempts that run go on to their end. Nothing is written on the rows; but rows that a worker
-    /// in lease mode has claimed ahead, and not begun, are given back as they were.
+    /// [control](crate::Poller::control): no attempt begins later than two seconds after the commit, not even of rows that
+    /// are enqueued later. Running attempts finish. The pause writes nothing on the rows; only rows that a worker in lease
+    /// mode has claimed ahead, and not begun, are given back as they were.
     ///
     /// The pause ends at its end, if it has one, or by [`unpause`](Queueable::unpause); then work begins again within
-    /// about two seconds. A second pause of the same queue or stage takes the place of the first. [`pauses`](crate::pauses),
+    /// about two seconds. A second pause of the same queue or stage replaces the first. [`pauses`](crate::pauses),
     /// [`explain`](Queueable::explain), the [backlog](crate::QueueRows::backlog) and the pollers' logs say who has paused it,
     /// when and why.
     ///
-    /// In a transaction of the caller's, the pause is a part of that.
+    /// In the caller's transaction, the pause is a part of that transaction.
     ///
     /// ```
     /// # use diesel::prelude::*;

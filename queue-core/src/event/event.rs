@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// A thing that has happened in a poller, see [`Poller::on_event`](crate::Poller::on_event).
+/// Something that happened in a poller, see [`Poller::on_event`](crate::Poller::on_event).
 ///
 /// The poller sends each event once, after the database has confirmed it: an attempt whose commit was refused, or whose
 /// result is not known, is never [`Succeeded`](Event::Succeeded).
@@ -68,12 +68,13 @@ pub enum Event {
     /// The database refuses to write the end of the attempt on its row, because of a constraint or a trigger. The row is
     /// tried again after pauses that grow to an hour.
     Refused(AttemptEvent),
-    /// In lease mode: the row was changed, taken over or removed meanwhile, and the attempt has written nothing.
+    /// In lease mode: another session has changed, taken over or removed the row, and the attempt has written nothing.
     LeaseLost(AttemptEvent),
     /// A handler is past its timeout, and loses its transaction or its lease. The end of the attempt follows as another
     /// event.
     TimedOut(AttemptEvent),
-    /// A handler has not returned after its timeout. Its failure is recorded without it, but it still has its thread.
+    /// A handler has not returned after its timeout. The poller has recorded its failure, but the handler still keeps its
+    /// thread.
     #[non_exhaustive]
     WorkerStuck {
         /// The attempt whose handler has not returned.
@@ -98,7 +99,7 @@ pub enum Event {
         /// How long at least one of them had none.
         after: Duration,
     },
-    /// The listeners were too slow, and so many events were dropped. They happened after the last event and before the next
+    /// The listeners were too slow, and the poller dropped events. They happened after the last event and before the next
     /// one.
     #[non_exhaustive]
     EventsDropped {

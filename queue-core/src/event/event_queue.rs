@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 /// How many events wait at most: those of some hundred milliseconds at ten thousand messages a second.
 const MOST_WAITING: usize = 4096;
 
-/// How long the end of a poller waits for its listeners to hear the last events.
+/// How long a poller that ends waits until its listeners have received the last events.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) type Listener = Box<dyn FnMut(&Event) + Send>;
@@ -66,7 +66,7 @@ impl EventQueue {
         }
     }
 
-    /// Adds the last event, after which the queue is closed. A thread that was left behind may still have something to tell.
+    /// Adds the last event, after which the queue is closed. Events of a thread that was left behind are dropped.
     pub(crate) fn push_last(&self, event: Event) {
         let mut waiting = self.waiting.lock();
         if !waiting.is_closed {

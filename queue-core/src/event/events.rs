@@ -45,7 +45,7 @@ impl Listeners {
     }
 }
 
-/// The way of a poller's events to its listeners. Without a listener it costs nothing.
+/// Sends a poller's events to its listeners. Without a listener it costs nothing.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Option<Arc<Heard>>);
 
@@ -248,7 +248,7 @@ impl fmt::Debug for Watch {
 /// How long a reading is used. In this time two clocks drift apart by less than a millisecond.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
-/// The last reading of the database's clock. It serves reports alone: what is due, the database decides.
+/// The last reading of the database's clock. Only events use it: the database decides which rows are due.
 #[derive(Debug, Default)]
 pub(crate) struct DatabaseClock(Mutex<Option<Reading>>);
 

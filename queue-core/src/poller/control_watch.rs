@@ -14,7 +14,7 @@ use crate::row::failure_text;
 /// How often the table is read. A pause is known after this time and that of a read.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The pause after a read that met a conflict, or before which nothing was known.
+/// The pause after a read that met a conflict, and until the first read has succeeded.
 const SOON: Duration = Duration::from_millis(100);
 
 /// How many conflicts in a row are not logged. On SQLite another writer may be the cause.
@@ -58,8 +58,8 @@ impl<C: QueueConnection> ControlWatch<C> {
     /// Reads the table, if it is time to, and opens and closes the gates of the runners. Returns whether it is known
     /// what is paused.
     ///
-    /// If the table cannot be read, what was known stays: a pause that would end because a connection is lost could
-    /// charge every customer.
+    /// If the table cannot be read, what was known stays: if a lost connection ended a pause, the queue could charge
+    /// every customer.
     pub(super) fn refresh(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> bool {
         let begun = Instant::now();
         if self.next_read.is_none_or(|next_read| begun < next_read) {
@@ -172,7 +172,7 @@ impl<C: QueueConnection> ControlWatch<C> {
         }
     }
 
-    /// Tells which queues a poller leaves paused that ends because nothing else is due.
+    /// Logs which paused queues a poller leaves alone when it ends because nothing else is due.
     pub(super) fn tell_what_is_left(&self) {
         for (runner, pauses) in self.shared.runners.iter().zip(&self.pauses) {
             for Known { paused, .. } in pauses {

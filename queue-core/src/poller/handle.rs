@@ -96,8 +96,8 @@ impl PollerHandle {
     /// }
     /// ```
     ///
-    /// An old due row is no fault of this process, and a restart does not help: raise an alarm about `oldest_due` instead of
-    /// answering 503.
+    /// An old due row is not a fault of this process, and a restart does not help: raise an alarm about `oldest_due`
+    /// instead of answering 503.
     pub fn health(&self) -> Health {
         let mut health = self.control.health();
         health.alive &= self.threads.first().is_some_and(|scout| !scout.is_finished());

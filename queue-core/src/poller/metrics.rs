@@ -25,7 +25,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// The workers record by themselves, so that no event is missed; a recorder that waits holds them up. If the recorder
     /// panics, the panic is logged once, and the work goes on.
     ///
-    /// What stands in the table is no metric of a poller: export
+    /// The state of the table is not a metric of one poller: export
     /// [`PollerHandle::health`](crate::PollerHandle::health), or [`QueueRows::backlog`](crate::QueueRows::backlog) in an interval of
     /// your choice.
     ///

@@ -298,12 +298,12 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// [`start`](Poller::start) refuses a table that is missing or cannot be read, with
     /// [`Error::Unsafe`](crate::Error::Unsafe). If a running poller cannot read it for a while, because the connection is
-    /// lost or the table dropped, it says so once at WARN, and what was paused stays paused: a pause never ends because of
-    /// trouble. A pause with an end ends at it all the same. Begin with the migration, then start the pollers with this
-    /// call, and pause from then on: a poller without it knows of no pause.
+    /// lost or the table dropped, it logs one line at WARN, and paused queues stay paused: a pause never ends because of
+    /// trouble. A pause with an end still ends then. Begin with the migration, then start the pollers with this call, and
+    /// pause from then on: a poller without it ignores pauses.
     ///
     /// [`run_until_idle`](Poller::run_until_idle) leaves the rows of a paused queue alone, and returns when nothing else
-    /// is due. It says at WARN which pauses it has met.
+    /// is due. It logs at WARN which pauses it has met.
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -364,7 +364,7 @@ impl<C: QueueConnection> Poller<C> {
     }
 
     /// Calls `listener` for each [`Event`]: a message begins, succeeds, fails, is given up; a handler is past its timeout;
-    /// a connection is lost and regained; the poller starts and stops. Several listeners hear every event, each.
+    /// a connection is lost and regained; the poller starts and stops. Each of several listeners receives every event.
     ///
     /// The poller sends an event after the database has confirmed it. The events of one row come in their order; those
     /// of several workers are mixed.

@@ -1,8 +1,8 @@
 //! When the scout probes for a queue: at the poll interval, when a row is known to become due, and in quick succession after
 //! a row is enqueued in this process.
 //!
-//! An enqueue is an ordinary insert in the application's own transaction. Nobody can see its commit from outside,
-//! unless the entity asks the database for notifications (`listener.rs`). But this process can see that it sends a
+//! An enqueue is an ordinary insert in the application's own transaction. A poller cannot see its commit, unless
+//! the entity asks the database for notifications (`listener.rs`). But this process can see that it sends a
 //! statement with a due time ([`due_now`](crate::Queueable::due_now) and its siblings). A poller that serves the same
 //! queue then probes several times in quick succession, and finds the row right after its commit. While its workers are
 //! busy, it does so after them. An idle process that neither enqueues nor listens costs nothing more than its poll
@@ -129,8 +129,8 @@ pub(crate) struct PollTimer {
     pub(crate) troubles: u32,
     /// The earliest time of the next low-water probe, which the scout makes while the workers are busy.
     pub(crate) next_low_water_probe: Instant,
-    /// The earliest time at which news of rows brings a probe: the last probe has found that an earlier one would be in
-    /// vain.
+    /// The earliest time at which an announcement brings a probe: the last probe has shown that an earlier one would find
+    /// nothing.
     not_before: Instant,
     /// Whether the last probe found nothing due, and how many turns had ended before it.
     pub(crate) nothing_due: bool,

@@ -1,5 +1,4 @@
-//! What an attempt knows about its row beyond the five columns, if the entity asks for more, with the stages of a
-//! pipeline; and a row of the control table.
+//! The optional columns of a row as an attempt knows them, the stages of a pipeline, and a row of the control table.
 
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Nullable, Text};

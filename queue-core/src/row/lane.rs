@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// How due rows are scheduled by the values of a column of the domain. The rows of one value are a lane: the lanes take
-/// turns, and each has so many places.
+/// turns, and each has a limited number of places.
 ///
 /// The derive writes it, from `serial_by`, `at_most` and `fair_by`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub struct Options {
     pub periodic: Option<Periodic>,
     /// The domain column by which `enqueue_if_newer` tells old from new.
     pub version: Option<&'static str>,
-    /// The columns whose change makes a row due, whoever changes them.
+    /// The columns whose change makes a row due, by any writer.
     pub rerun_on_change: Option<RerunOnChange>,
     /// The times that the queue keeps for statistics.
     pub timestamps: Timestamps,
@@ -138,7 +138,7 @@ pub struct RerunOnChange {
 /// The names of the queue's own columns for the times that statistics need, by the database's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// When the row was inserted, by anybody. Rows that are older than the column have none.
+    /// When the row was inserted, by any writer. Rows that are older than the column have no time.
     pub created: Option<&'static str>,
     /// When the queue last wrote on the row.
     pub updated: Option<&'static str>,

@@ -159,7 +159,7 @@ where
 }
 
 /// The state in which a row was claimed. Every write of an attempt names it, so that it never overwrites what another
-/// session else has changed meanwhile.
+/// session has changed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     /// The status.

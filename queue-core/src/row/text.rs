@@ -132,7 +132,7 @@ pub(crate) fn ascii_only(text: &str) -> String {
     text.chars().map(|c| if c == '\n' || c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
-/// A text that takes no more at its limit.
+/// A text that stops growing at its limit.
 struct Bounded {
     text: String,
     limit: usize,
