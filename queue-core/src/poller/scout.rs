@@ -76,6 +76,7 @@ impl<C: QueueConnection> Scout<C> {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&mut has_tried))) {
             let text = format!("the scout panicked and starts again: {}", panic_text(panic));
             self.shared.log.warn("poller", &text);
+            (self.holder, self.next_survey, self.file) = (self.shared.sessions.of_scout(), Instant::now(), None);
             self.shared.board.pause(RESTART);
         }
     }
@@ -83,8 +84,7 @@ impl<C: QueueConnection> Scout<C> {
     fn watch(&mut self, has_tried: &mut Option<Sender<()>>) {
         let now = Instant::now();
         let mut timers: Vec<_> = self.shared.runners.iter().map(|_| PollTimer::new(now)).collect();
-        // Anew after a panic. If its session cannot be opened, the first probe logs why.
-        (self.holder, self.next_survey, self.file) = (self.shared.sessions.of_scout(), now, None);
+        // If it cannot be opened, the first probe logs why.
         let has_tried = has_tried.take();
         let _ = self.holder.session();
         self.read_clock();
