@@ -104,7 +104,7 @@ pub(crate) fn skip(options: &Options) -> Operation<Change> {
     Operation(kinds)
 }
 
-/// Skipped rows are left as they are, as in every other change.
+/// Skipped rows keep their priority, as they keep everything in the other changes.
 pub(crate) fn set_priority(priority: i32) -> Operation<i32> {
     Operation(vec![(vec![StateCondition::NotIn(&[Status::Skipped])], priority)])
 }

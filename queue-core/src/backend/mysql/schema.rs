@@ -135,7 +135,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         }
     }
 
-    /// The flag has a step of its own, because another order takes the same flag.
+    /// The flag has a step of its own, because another order uses the same flag.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
         let step = |name, up, down| Self::step(name, vec![up], vec![down]);
         let flag = index.pending_flag.as_deref();

@@ -170,7 +170,7 @@ fn compare<A: ArchiveSchema>(
 }
 
 /// Returns the unique indexes that may refuse a row although its key is new: values that are unique among the live rows
-/// need not be so among all rows that ever were. Only an index that contains the key's columns cannot refuse.
+/// need not be unique among all rows that ever existed. Only an index that contains the key's columns cannot refuse.
 fn refusing_indexes<A: ArchiveSchema>(
     connection: &mut A,
     target: &Target,
@@ -185,8 +185,8 @@ fn refusing_indexes<A: ArchiveSchema>(
             findings.push(finding(
                 target,
                 format!(
-                    "the unique index {} of the archive {archive} may refuse a row: what is unique among live rows need not \
-                     be so among all that ever were",
+                    "the unique index {} of the archive {archive} may refuse a row: values that are unique among live rows \
+                     need not be unique among all rows that ever existed",
                     index[0].index_name
                 ),
                 A::drop_unique(archive, &index[0]),

@@ -9,8 +9,8 @@ use super::columns::{Ddl, needed_columns};
 use super::target::{Target, TriggerMigration};
 use super::trigger::{PREFIX, Triggers};
 
-/// Tells which of the application's triggers and columns each write of the queue sets off, so that no user is surprised
-/// by the times in `updated_at`. Triggers that name columns or compare them have been written with that in mind.
+/// Logs which of the application's triggers and columns each write of the queue sets off, so that no user is surprised
+/// by the times in `updated_at`. It leaves out triggers that name or compare columns: their authors chose when they run.
 pub(crate) fn tell<T: Triggers>(connection: &mut T, target: &Target) -> QueryResult<()> {
     let live = connection.live_triggers(target)?.into_iter().filter(|trigger| !trigger.name.starts_with(PREFIX));
     let updates: Vec<_> = live.filter_map(|trigger| Some((trigger.name, trigger.at_update?))).collect();

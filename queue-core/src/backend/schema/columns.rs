@@ -290,8 +290,8 @@ pub(crate) fn compare<D: Ddl>(target: &Target, needed: &[NeededColumn], live: &[
 
 /// Returns a column of the application's own that has the name of one of the queue's, in a table that has no queue yet.
 ///
-/// Without a status of the queue's there is none, unless all its columns were made by hand. To add the others would hand
-/// the application's column over to it.
+/// Without a status column of the queue's there is none, unless all its columns were made by hand. Adding the others
+/// would hand the application's column over to the queue.
 pub(crate) fn foreign<'a, D: Ddl>(
     target: &Target,
     needed: &'a [NeededColumn],

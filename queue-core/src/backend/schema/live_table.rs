@@ -73,7 +73,7 @@ pub(crate) enum OtherKind {
     Foreign,
     /// Only the session that has made it sees it.
     Temporary,
-    /// A program stands for the table.
+    /// A module of SQLite answers in place of a table.
     Virtual,
 }
 

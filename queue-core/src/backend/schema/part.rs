@@ -134,7 +134,7 @@ impl<DB: Backend> QueryFragment<DB> for Named {
 }
 
 /// Returns the steps of a migration that add the columns: one for those that every queue has, and one for each that an
-/// option asks for. So an option that is added later makes a further step, beside the existing ones.
+/// option asks for. So an option that is added later makes one more step.
 fn column_steps(needed: &[NeededColumn]) -> impl Iterator<Item = (&'static str, &[NeededColumn])> {
     let (own, asked_for) = needed.split_at(OWN);
     iter::once(("columns", own)).chain(asked_for.iter().map(|column| (column.name, slice::from_ref(column))))

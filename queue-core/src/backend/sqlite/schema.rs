@@ -36,7 +36,7 @@ impl LiveTable for SqliteConnection {
     }
 
     fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>> {
-        // Of a table, SQLite keeps the statements themselves, with their comments. A renamed column is in other quotes.
+        // Of a table, SQLite keeps the statements themselves, with their comments. SQLite quotes a renamed column differently.
         diesel::sql_query(format!(
             "SELECT c.name, c.type AS data_type, c.type AS whole_type, c.\"notnull\" = 0 AS nullable, \
              c.dflt_value AS default_value, c.dflt_value IS NOT NULL AS has_default, c.hidden <> 0 AS computed, NULL AS length, COALESCE(instr(m.sql, '`' || replace(c.name, '`', '``') || '` ' || ?3) > 0 \
