@@ -181,7 +181,7 @@ pub trait Selection {
 /// A selection that the caller has chosen explicitly: a filter, or all rows.
 #[diagnostic::on_unimplemented(
     message = "this call changes rows, and nothing says which",
-    label = "needs a filter, or `.all_rows()`",
+    label = "this call needs a filter, or `.all_rows()`",
     note = "add `.filter(..)` with a condition on the table, or say `.all_rows()`"
 )]
 pub trait Chosen: Selection {}

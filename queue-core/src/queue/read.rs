@@ -146,6 +146,12 @@ pub trait ReadsRows<Q, F>:
 }
 
 /// A connection that can change such rows, if the caller has chosen them.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be read or changed on `{Self}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, and the filter's values can be \
+            stored there",
+    note = "generic code names this bound: `C: ChangesRows<Q, F>`"
+)]
 pub trait ChangesRows<Q, F>: ReadsRows<Q, F> {}
 
 /// A connection that can also load such rows, and process them in batches.
@@ -170,6 +176,12 @@ pub trait LoadsRows<Q: Entity, F>: ReadsRows<Q, F> {
 }
 
 /// A connection that can change such rows in batches, if the caller has chosen them.
+#[diagnostic::on_unimplemented(
+    message = "these rows of the queue cannot be loaded on `{Self}`",
+    note = "a queue works on `PgConnection`, `MysqlConnection` and `SqliteConnection`, alone or from a pool, the filter's values can be \
+            stored there, and every field can be read from it",
+    note = "generic code names this bound: `C: MovesRows<Q, F>`"
+)]
 pub trait MovesRows<Q: Entity, F>: LoadsRows<Q, F> {}
 
 /// The database of a connection.
