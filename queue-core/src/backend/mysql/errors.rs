@@ -18,7 +18,10 @@ impl<C: MysqlSession> ErrorClasses<Mysql> for C {
     fn refuses_writes(error: &Error) -> bool {
         message_of(error).is_some_and(|message| {
             message.ends_with("read-only option so it cannot execute this statement")
-                || message == "Cannot execute statement in a READ ONLY transaction"
+                || ["Cannot execute statement in a READ ONLY transaction", "Running in read-only mode"]
+                    .contains(&message.trim_end_matches('.'))
+                // ALTER DATABASE .. READ ONLY (3989).
+                || message.starts_with("Schema '") && message.ends_with("' is in read only mode.")
         })
     }
 
@@ -51,8 +54,8 @@ pub(super) const OTHER_SETTINGS: &str = "queueable: the settings of the session 
 const DEADLOCK: &str = "Deadlock found when trying to get lock; try restarting transaction";
 
 /// The messages of the servers, libmysqlclient, libmariadb and mysql_async when a session is lost (1053, 1927, 2006, 2013,
-/// 4031), or no new one can be had (1040), each as a whole.
-const LOST: [&str; 11] = [
+/// 4031), or no new one can be had (1040, 3032), each as a whole.
+const LOST: [&str; 12] = [
     "MySQL server has gone away",
     "Server has gone away",
     "Lost connection to MySQL server during query",
@@ -62,6 +65,7 @@ const LOST: [&str; 11] = [
     "The client was disconnected by the server because of inactivity. See wait_timeout and interactive_timeout for \
      configuring this behavior.",
     "Too many connections",
+    "The server is currently in offline mode",
     "Driver error: `Connection to the server is closed.'",
     "Driver error: `Packet out of order.'",
     "Driver error: `Unexpected packet.'",
@@ -97,14 +101,21 @@ const CONFLICTS: [&str; 6] = [
     "Prepared statement needs to be re-prepared",
 ];
 
-/// The same by their beginnings (1020, 1047).
-const CONFLICTS_FROM: [&str; 3] =
-    ["Record has changed since last read in table '", "WSREP has not yet prepared node", "WSREP detected deadlock"];
+/// The same by their beginnings (1020, 1047, and 3100 and 3101 of MySQL's group replication).
+const CONFLICTS_FROM: [&str; 5] = [
+    "Record has changed since last read in table '",
+    "WSREP has not yet prepared node",
+    "WSREP detected deadlock",
+    "Error on observer while running replication hook '",
+    "Plugin instructed the server to rollback the current transaction",
+];
 
-/// The messages when the disk is full (1021, 1026, 1030, 1114).
-const FULL_BETWEEN: [(&str, &str); 4] = [
+/// The messages when the disk is full (1021, 1026, 1030, 1114), where MySQL and MariaDB quote the system's words differently.
+const FULL_BETWEEN: [(&str, &str); 6] = [
     ("Disk full (", ""),
     ("Error writing file '", "\"No space left on device\")"),
+    ("Error writing file '", " - No space left on device)"),
+    ("Can't create/write to file '", " - No space left on device)"),
     ("Got error 28 ", ""),
     ("The table '", "' is full"),
 ];
