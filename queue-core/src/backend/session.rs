@@ -34,6 +34,10 @@ pub(crate) struct Session<C: QueueConnection> {
     pub(crate) subscriptions: Subscriptions,
     /// Its prepared statements that end messages.
     pub(crate) prepared: Prepared,
+    /// How long the session may be idle while its worker works.
+    timeout: Duration,
+    /// Whether its worker waits for work.
+    rests: bool,
 }
 
 /// The settings that handlers may change.
@@ -88,7 +92,11 @@ impl<C: QueueConnection> Session<C> {
         let mut connection = connections.open(wait)?;
         connection.prepare_session(limits)?;
         let id = connection.session_id()?;
-        let own = if limits.attempts { connection.read_settings()? } else { C::Settings::default() };
+        let mut own = C::Settings::default();
+        if limits.attempts {
+            own = connection.read_settings()?;
+            connection.limit_idleness(&own, Some(limits.timeout))?;
+        }
         Ok(Session {
             connection,
             id,
@@ -98,7 +106,18 @@ impl<C: QueueConnection> Session<C> {
             is_impatient: false,
             subscriptions: Subscriptions::default(),
             prepared: Prepared::default(),
+            timeout: limits.timeout,
+            rests: false,
         })
+    }
+
+    /// Notes whether the session's worker waits for work, in no transaction, for as long as there is none.
+    pub(crate) fn rest(&mut self, rests: bool) -> QueryResult<()> {
+        if self.rests != rests {
+            self.connection.limit_idleness(&self.handler_settings.own, (!rests).then_some(self.timeout))?;
+            self.rests = rests;
+        }
+        Ok(())
     }
 
     /// Lends the connection to a handler, which may change any setting.

@@ -46,6 +46,13 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
     }
 
+    /// Notes whether the worker waits for work, in no transaction.
+    pub(crate) fn rest(&mut self, rests: bool) {
+        if self.session.as_mut().is_some_and(|session| session.rest(rests).is_err()) {
+            self.close();
+        }
+    }
+
     /// Returns the session, and opens one now if there is none. The transaction of the next message may have begun.
     pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
         if self.session.as_mut().is_some_and(|session| !session.is_fit()) {

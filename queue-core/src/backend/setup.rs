@@ -87,6 +87,12 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     /// Tells whether any setting has changed.
     fn has_other_settings(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
 
+    /// Lets the server close the session, and end its transaction, once it has been idle for a second longer than this; never if
+    /// `None`. It is for servers that know no shorter limit inside a transaction.
+    fn limit_idleness(&mut self, _settings: &Self::Settings, _timeout: Option<Duration>) -> QueryResult<()> {
+        Ok(())
+    }
+
     /// Runs the statement that ends a handler's savepoint, restores the settings before or after it, and runs the
     /// statement that may follow. `false`: some of the settings could not be restored.
     fn end_handler(

@@ -88,7 +88,10 @@ impl<C: QueueConnection> Worker<C> {
             return at_once;
         }
         holder.roll_back_idle();
-        self.shared.board.wait_for_work()
+        holder.rest(true);
+        let turn = self.shared.board.wait_for_work();
+        holder.rest(false);
+        turn
     }
 
     /// Tells whether there is anything to do in a turn for a runner.

@@ -7,6 +7,7 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
+use super::settings::Variable;
 use crate::backend::schema::{
     ArchiveSchema, ColumnType, Ddl, Index, KeyOrder, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step,
     TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column, finding, indexes, patiently,
@@ -264,12 +265,16 @@ fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index)
 
 /// Finds a binary log of statements: InnoDB refuses every write in READ COMMITTED if the server keeps one (1665).
 fn binary_log(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
-    let is_of_statements = "CAST(@@GLOBAL.log_bin = 1 AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
-    let is_of_statements: i64 = diesel::select(diesel::dsl::sql::<BigInt>(is_of_statements)).get_result(connection)?;
+    // A server that keeps no other log any more has no such variable.
+    let found: Vec<Variable> = diesel::sql_query(
+        "SHOW SESSION VARIABLES WHERE (Variable_name = 'log_bin' AND Value = 'ON') \
+         OR (Variable_name = 'binlog_format' AND Value = 'STATEMENT')",
+    )
+    .load(connection)?;
     let problem =
         "the server's binlog_format is STATEMENT, with which it refuses every write of a transaction in READ COMMITTED";
     let mend = "SET GLOBAL binlog_format = 'ROW'";
-    Ok((is_of_statements != 0).then(|| finding(target, problem.to_owned(), mend.to_owned())))
+    Ok((found.len() == 2).then(|| finding(target, problem.to_owned(), mend.to_owned())))
 }
 
 /// Finds an index under another name on the same columns, as a copy of a table has it.

@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
 use super::errors::{NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS};
-use super::settings::{MysqlSettings, Variable};
+use super::settings::{LONGEST_WAIT, MysqlSettings, Variable, whole_seconds};
 use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
 use crate::backend::schema::{Target, fingerprint};
 use crate::backend::setup::{Exclusion, SessionLimits, SessionSetup};
@@ -29,7 +29,10 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             "SET SESSION TRANSACTION READ WRITE".to_owned(),
             "SET SESSION time_zone = '+00:00'".to_owned(),
-            "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')".to_owned(),
+            // The row may have a zero date, which only sessions in strict mode refuse.
+            "SET SESSION sql_mode = REPLACE(REPLACE(CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES'), \
+             'NO_ZERO_IN_DATE', ''), 'NO_ZERO_DATE', '')"
+                .to_owned(),
             // The classification reads the errors' messages, because Diesel passes on nothing else.
             "SET SESSION lc_messages = 'en_US'".to_owned(),
             set_lock_waits(whole_seconds(limits.lock_timeout), whole_seconds(limits.lock_timeout)),
@@ -150,13 +153,15 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
         change: impl FnOnce(&mut Self, bool) -> QueryResult<T>,
     ) -> QueryResult<T> {
         // One for rows, and one for the table as a whole, whose default is a day or more.
-        let before: (i64, i64) = diesel::select((
+        let before: (i64, i64, i64) = diesel::select((
             diesel::dsl::sql::<BigInt>("@@SESSION.innodb_lock_wait_timeout"),
             diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout"),
+            diesel::dsl::sql::<BigInt>("CAST(0 /*M!110602 + @@SESSION.innodb_snapshot_isolation */ AS SIGNED)"),
         ))
         .get_result(self)?;
         let wait = whole_seconds(wait);
-        self.batch_execute(&set_lock_waits(wait, wait))?;
+        // Under snapshot isolation, which MariaDB has by default from 11.6.2 on, an UPDATE waits for every row that it passes.
+        self.batch_execute(&format!("{}{}", set_lock_waits(wait, wait), set_snapshot_isolation(0)))?;
         let is_alone =
             matches!(C::TransactionManager::transaction_manager_status_mut(self).transaction_depth(), Ok(None));
         if is_alone {
@@ -166,7 +171,8 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
         }
         let begin = |connection: &mut C| connection.begin_with("START TRANSACTION");
         let changed = in_own_transaction(self, begin, change);
-        let put_back = self.batch_execute(&set_lock_waits(before.0, before.1));
+        let put_back =
+            self.batch_execute(&format!("{}{}", set_lock_waits(before.0, before.1), set_snapshot_isolation(before.2)));
         match is_alone {
             // The change is committed, whatever happens to the session.
             true => changed,
@@ -231,18 +237,16 @@ fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) 
     format!("SET SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
 }
 
-/// Makes the server end a transaction whose worker is frozen or disconnected, a second after the scout would have ended
-/// it. By default the server keeps the locks for eight hours. MySQL has no such setting, and reads this as a comment.
-fn end_idle_transaction(timeout: Duration) -> String {
-    format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(timeout) + 1)
+/// Continues a `SET`, on the servers that have the variable.
+fn set_snapshot_isolation(value: i64) -> String {
+    format!(" /*M!110602 , SESSION innodb_snapshot_isolation = {value} */")
 }
 
-/// The most seconds that a setting takes: a year.
-const LONGEST_WAIT: u64 = 31_536_000;
-
-/// MySQL counts lock waits in whole seconds, at least one.
-fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_millis().div_ceil(1000).clamp(1, LONGEST_WAIT.into()) as u64
+/// Makes the server end a transaction whose worker is frozen or disconnected, a second after the scout would have ended
+/// it. By default the server keeps the locks for eight hours. MySQL has no such setting, and reads this as a comment: there the
+/// session itself has a limit while it works, see [`SessionSettings::limit_idleness`](crate::backend::setup::SessionSettings).
+fn end_idle_transaction(timeout: Duration) -> String {
+    format!(" /*M!100301 , SESSION idle_transaction_timeout = {} */", whole_seconds(timeout) + 1)
 }
 
 impl<C: MysqlSession> Exclusion<Mysql> for C {
@@ -276,9 +280,10 @@ impl<C: MysqlSession> Exclusion<Mysql> for C {
     }
 }
 
-/// The name of a lock. Such names are global to the server, so it contains the database. A session's lock outlives its
-/// transactions.
-const EXCLUSION: &str = "CONCAT('queueable_', MD5(CONVERT(COALESCE(?, DATABASE()) USING utf8mb4)), '_', ?)";
+/// The name of a lock, of at most 64 characters. Such names are global to the server, so it contains the database. A session's
+/// lock outlives its transactions. MySQL has no `MD5` from 9.6 on.
+const EXCLUSION: &str =
+    "CONCAT('queueable_', LEFT(SHA2(CONVERT(COALESCE(?, DATABASE()) USING utf8mb4), 256), 32), '_', ?)";
 
 /// Returns the part of the name of an exclusive queue's lock that tells it from others in its database.
 fn exclusion_of(target: &Target) -> String {

@@ -1,12 +1,15 @@
 //! The settings that a handler may change on a session of MySQL or MariaDB, and how they are restored at the end of its
 //! message.
 
+use std::time::Duration;
+
 use diesel::deserialize::QueryableByName;
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
 use crate::backend::setup::SessionSettings;
+use crate::backend::statement::execute;
 use crate::backend::transactions::Transactions;
 
 use diesel::prelude::*;
@@ -20,12 +23,19 @@ pub(super) const FINGERPRINT: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @
      @@character_set_client, @@character_set_results, @@collation_connection, \
      COALESCE(CURRENT_ROLE(), ''), COALESCE(DATABASE(), ''))";
 
+/// The same as MySQL writes it.
+const FINGERPRINT_OF_MYSQL: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @@time_zone, @@transaction_isolation, \
+     @@transaction_read_only, @@foreign_key_checks, @@unique_checks, @@sql_select_limit, @@lock_wait_timeout, \
+     @@innodb_lock_wait_timeout <=> @queueable_lock_wait, @@max_execution_time, @@sql_safe_updates, @@sql_auto_is_null, \
+     @@group_concat_max_len, @@div_precision_increment, @@lc_time_names, @@lc_messages, @@character_set_client, \
+     @@character_set_results, @@collation_connection, CURRENT_ROLE(), COALESCE(DATABASE(), ''))";
+
 /// The variables, by their names on both servers.
 const VARIABLES: &str = "'autocommit', 'sql_mode', 'time_zone', 'tx_isolation', 'transaction_isolation', 'tx_read_only', \
      'transaction_read_only', 'foreign_key_checks', 'unique_checks', 'check_constraint_checks', 'sql_select_limit', \
      'lock_wait_timeout', 'max_statement_time', 'max_execution_time', 'sql_safe_updates', 'sql_auto_is_null', \
      'group_concat_max_len', 'div_precision_increment', 'lc_time_names', 'lc_messages', 'character_set_client', \
-     'character_set_results', 'collation_connection'";
+     'character_set_results', 'collation_connection', 'idle_transaction_timeout'";
 
 #[derive(QueryableByName)]
 pub(crate) struct Variable {
@@ -46,8 +56,10 @@ pub struct MysqlSettings {
     known: Option<Values>,
     /// Whether the server has roles.
     has_roles: bool,
-    /// Whether one statement can tell if anything has changed.
-    has_fingerprint: bool,
+    /// Whether the server ends transactions that are idle: MariaDB does.
+    ends_idle_transactions: bool,
+    /// An expression that shows whether anything has changed. `None`: the server can evaluate none.
+    fingerprint: Option<&'static str>,
 }
 
 #[derive(PartialEq)]
@@ -63,18 +75,17 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
     const SETTINGS_ROLL_BACK: bool = false;
 
     fn read_settings(&mut self) -> QueryResult<MysqlSettings> {
-        // MySQL 5.7 has no roles. MySQL of any release lacks a part of the fingerprint, and is compared by several
-        // statements.
+        // MySQL 5.7 has no roles, and no fingerprint for that.
         let has_roles = self.batch_execute("SET @queueable_role = CURRENT_ROLE()").is_ok();
-        let known = Some(read(self, has_roles)?);
-        let has_fingerprint = self
-            .batch_execute(&format!(
-                "SET @queueable_lock_wait = @@innodb_lock_wait_timeout; SET @queueable_settings = {FINGERPRINT}"
-            ))
-            .is_ok();
+        let known = read(self, has_roles)?;
+        let ends_idle_transactions = known.variables.iter().any(|(name, _)| name == "idle_transaction_timeout");
+        self.batch_execute("SET @queueable_lock_wait = @@innodb_lock_wait_timeout")?;
+        let fingerprint = [FINGERPRINT, FINGERPRINT_OF_MYSQL]
+            .into_iter()
+            .find(|fingerprint| self.batch_execute(&format!("SET @queueable_settings = {fingerprint}")).is_ok());
         // Without autocommit the queries may have opened a transaction.
         self.batch_execute("ROLLBACK")?;
-        Ok(MysqlSettings { known, has_roles, has_fingerprint })
+        Ok(MysqlSettings { known: Some(known), has_roles, ends_idle_transactions, fingerprint })
     }
 
     fn put_settings_back(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
@@ -96,8 +107,9 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
                 self.batch_execute(&format!("SET SESSION {name} = {}", literal(value)))?;
             }
         }
+        // MySQL makes a decimal number of a signed and an unsigned one, and takes none here.
         self.batch_execute(
-            "SET SESSION innodb_lock_wait_timeout = COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout)",
+            "SET SESSION innodb_lock_wait_timeout = CAST(COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout) AS UNSIGNED)",
         )?;
         // The server runs a prepared statement in the database in which it was prepared, and Diesel keeps a handler's
         // prepared statements by their texts.
@@ -106,12 +118,18 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
         let Some(known) = &settings.known else { return Ok(false) };
-        if !settings.has_fingerprint {
-            return Ok(read(self, settings.has_roles)? != *known);
-        }
+        let Some(fingerprint) = settings.fingerprint else { return Ok(read(self, settings.has_roles)? != *known) };
         // A handler may have set `sql_select_limit` to 0.
-        let same = format!("CAST({FINGERPRINT} <=> @queueable_settings AS SIGNED)");
+        let same = format!("CAST({fingerprint} <=> @queueable_settings AS SIGNED)");
         Ok(diesel::select(diesel::dsl::sql::<BigInt>(&same)).limit(1).get_result::<i64>(self)? != 1)
+    }
+
+    fn limit_idleness(&mut self, settings: &MysqlSettings, timeout: Option<Duration>) -> QueryResult<()> {
+        if settings.ends_idle_transactions {
+            return Ok(());
+        }
+        let limit = timeout.map_or(LONGEST_WAIT, |timeout| whole_seconds(timeout) + 1);
+        execute(self, &format!("SET SESSION wait_timeout = {limit}").as_str()).map(drop)
     }
 
     fn end_handler(
@@ -157,4 +175,12 @@ fn literal(value: &str) -> String {
         true => value.to_owned(),
         false => format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''")),
     }
+}
+
+/// The most seconds that a setting takes: a year.
+pub(super) const LONGEST_WAIT: u64 = 31_536_000;
+
+/// MySQL counts waits in whole seconds, at least one.
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_millis().div_ceil(1000).clamp(1, LONGEST_WAIT.into()) as u64
 }
