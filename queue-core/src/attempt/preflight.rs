@@ -58,8 +58,28 @@ pub(crate) fn check_queue<K: Key, C: QueueConnection>(
             tried => tried?,
         }
     }
+    if (queue.sql.options.exclusive || queue.sql.options.lanes.is_some() || queue.sql.options.at_most.is_some())
+        && let Err(error) = try_place(connection, &target)
+    {
+        if C::classify(&error) != ErrorClass::Other {
+            return Err(error);
+        }
+        findings.push(finding(
+            format!("the server refuses the lock with which its rows take turns: {error}"),
+            "let the account run the functions of that lock, or leave `exclusive`, `serial_by`, `at_most` and `fair_by` out",
+        ));
+    }
     findings.extend(check_stages(queue, connection, &target.table)?);
     Ok(findings)
+}
+
+/// Takes a place of a lane that no row has, and leaves it.
+fn try_place<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<()> {
+    let lane = "the lane of no row";
+    match connection.take_place(target, lane, 1)? {
+        Some(place) => connection.leave_place(target, lane, place),
+        None => Ok(()),
+    }
 }
 
 fn mend_of_claim(error: &DieselError) -> &'static str {
