@@ -7,6 +7,7 @@ mod server;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -147,7 +148,10 @@ pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
         extra: Option<String>,
     }
     let lines: Vec<Line> =
-        diesel::sql_query(format!("EXPLAIN {statement}")).load(connection).expect("the statement can be explained");
+        // MySQL explains in a tree by default.
+        diesel::sql_query(format!("EXPLAIN FORMAT=TRADITIONAL {statement}"))
+            .load(connection)
+            .expect("the statement can be explained");
     let line = |line: Line| format!("type {} key {:?} extra {:?}", line.access, line.key, line.extra);
     lines.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -245,8 +249,25 @@ fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
     connection.batch_execute(&format!("SET SESSION lock_wait_timeout = 10; DROP DATABASE {}", quote(name)))
 }
 
+/// Whether the server of the tests is MariaDB, and not MySQL.
+pub(crate) fn is_mariadb() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    *IS.get_or_init(|| {
+        let mut connection = Conn::establish(server::shared_url()).expect("the server answers");
+        let version: String = diesel::select(sql::<Text>("VERSION()")).get_result(&mut connection).expect("it has one");
+        version.contains("MariaDB")
+    })
+}
+
 /// The settings of a session, as one text.
-pub(crate) const SETTINGS: &str = "CONCAT_WS('|', COALESCE(CURRENT_ROLE(), '-'), DATABASE(), @@sql_mode, @@autocommit, \
+pub(crate) fn settings() -> String {
+    match is_mariadb() {
+        true => SETTINGS.to_owned(),
+        false => SETTINGS.replace("@@tx_", "@@transaction_").replace("max_statement_time", "max_execution_time"),
+    }
+}
+
+const SETTINGS: &str = "CONCAT_WS('|', COALESCE(CURRENT_ROLE(), '-'), DATABASE(), @@sql_mode, @@autocommit, \
      @@time_zone, @@tx_isolation, @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@lock_wait_timeout, \
      @@innodb_lock_wait_timeout > 60, @@sql_select_limit, @@max_statement_time, @@character_set_results)";
 
@@ -274,7 +295,9 @@ pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
         "SET SESSION TRANSACTION READ ONLY",
         "SET SESSION foreign_key_checks = 0, SESSION unique_checks = 0",
         "SET SESSION lock_wait_timeout = 77, SESSION innodb_lock_wait_timeout = 77",
-        "SET SESSION sql_select_limit = 1, SESSION max_statement_time = 100",
+        // Each server reads the other's variable as a comment.
+        "SET SESSION sql_select_limit = 1 /*M! , SESSION max_statement_time = 100 */ \
+         /*!80000 , SESSION max_execution_time = 100000 */",
         "SET NAMES latin1",
     ];
     settings.into_iter().map(str::to_owned).chain(set_locally(elsewhere)).collect()

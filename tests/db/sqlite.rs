@@ -199,7 +199,11 @@ impl CustomizeConnection<Conn, r2d2::Error> for Patient {
 }
 
 /// The settings of a connection, as one text.
-pub(crate) const SETTINGS: &str = "(SELECT query_only FROM pragma_query_only) || (SELECT timeout FROM pragma_busy_timeout) \
+pub(crate) fn settings() -> String {
+    SETTINGS.to_owned()
+}
+
+const SETTINGS: &str = "(SELECT query_only FROM pragma_query_only) || (SELECT timeout FROM pragma_busy_timeout) \
      || (SELECT ignore_check_constraints FROM pragma_ignore_check_constraints) \
      || (SELECT recursive_triggers FROM pragma_recursive_triggers) || (SELECT foreign_keys FROM pragma_foreign_keys)";
 

@@ -120,7 +120,9 @@ fn a_deadlock_in_a_nested_async_transaction_leaves_nothing_and_is_tried_again() 
             other
                 .batch_execute(
                     "BEGIN; UPDATE companies SET balance_cents = 2 WHERE id = 2; \
-                     INSERT INTO ledger (payment_id, amount_cents) SELECT 0, seq FROM seq_1_to_500",
+                     INSERT INTO ledger (payment_id, amount_cents) \
+                     WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 500) \
+                     SELECT 0, n FROM numbers",
                 )
                 .await?;
             let nested = connection.transaction(async move |connection| {

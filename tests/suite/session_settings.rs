@@ -32,7 +32,7 @@ impl Guest {
     }
 
     fn handle(&self, id: i64, connection: &mut Conn) -> Result<Outcome, Failure> {
-        let found: String = diesel::select(sql::<Text>(db::SETTINGS)).get_result(connection)?;
+        let found: String = diesel::select(sql::<Text>(&db::settings())).get_result(connection)?;
         self.found.lock().unwrap().push((id, found));
         diesel::insert_into(ledger::table)
             .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(1)))
