@@ -133,8 +133,8 @@ pub mod columns {
 pub mod bounds {
     // Bounds that stand for what Diesel asks. They have no methods to call, and the compiler names the one that is missing.
     pub use queue_core::{
-        AllFilters, EveryRow, Filtered, GroupMode, HandlerFor, LeaseMode, NoFilter, QueueConnection, QueueOn,
-        TransactionMode,
+        AllFilters, ConnectionsFrom, EveryRow, Filtered, GroupMode, HandlerFor, LeaseMode, NoFilter, QueueConnection,
+        QueueOn, TransactionMode,
     };
     #[doc(hidden)]
     pub use queue_core::{

@@ -36,7 +36,7 @@ pub use self::backend::DieselAsyncSession;
 #[doc(hidden)]
 pub use self::backend::backends;
 pub use self::backend::{
-    AsQueueConnection, ConnectionSource, Now, NowPlus, QueueBackend, QueueConnection, TriggerMigration,
+    AsQueueConnection, ConnectionSource, ConnectionsFrom, Now, NowPlus, QueueBackend, QueueConnection, TriggerMigration,
 };
 pub use self::claim::ClaimStyle;
 pub use self::control::{Pause, Paused, pauses};
@@ -98,10 +98,10 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, DeclaredColumn, DeclaredTypes, ErrorClass, ErrorClasses,
-            Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, Place, QueueBackend,
-            QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
-            TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
+            AfterFinish, AsQueueConnection, Binds, ChangeSql, Connections, DeclaredColumn, DeclaredTypes, ErrorClass,
+            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, Place,
+            QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
+            Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
 use diesel::expression::AsExpression;
-use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+use diesel::r2d2::R2D2Connection;
 use diesel::sql_types::Nullable;
 
 use crate::attempt::ComparesSchema;
-use crate::backend::{AsQueueConnection, Now, NowPlus, TriggerMigration, Waking};
+use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
 use crate::control::{self, Pause};
 use crate::entity::{
     Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn, TryCount,
@@ -114,17 +114,18 @@ pub trait Queueable: Entity {
         Ok(changed > 0)
     }
 
-    /// Returns a poller that serves this entity with a handler of the entity's mode: a [`Handler`](crate::Handler) or a
+    /// Returns a poller that serves this entity, on connections from the database's URL or from a pool, see
+    /// [`Poller::new`]. The handler is one of the entity's mode: a [`Handler`](crate::Handler) or a
     /// closure, in lease mode a [`LeaseHandler`](crate::LeaseHandler) or two closures. The arguments of a closure need their
     /// types here, and none with [`poller_with`](Queueable::poller_with).
     ///
     /// [`Poller::serve`] adds further entities.
-    fn poller<C>(pool: Pool<ConnectionManager<C>>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
+    fn poller<C>(connections: impl ConnectionsFrom<C>, handler: impl HandlerFor<Self, C> + 'static) -> Poller<C>
     where
         C: R2D2Connection + 'static,
         Self: 'static,
     {
-        Poller::new(pool).serve::<Self>(handler)
+        Poller::new(connections).serve::<Self>(handler)
     }
 
     /// Returns a poller that serves this entity with a closure, whose arguments need no types.
@@ -145,14 +146,14 @@ pub trait Queueable: Entity {
     ///
     /// In lease mode, see [`Poller::serve_lease_with`].
     fn poller_with<C>(
-        pool: Pool<ConnectionManager<C>>,
+        connections: impl ConnectionsFrom<C>,
         handle: impl Fn(&Self, &mut Message<'_, C>) -> HandlerResult + HandlerFor<Self, C> + 'static,
     ) -> Poller<C>
     where
         C: R2D2Connection + 'static,
         Self: 'static,
     {
-        Poller::new(pool).serve_with::<Self>(handle)
+        Poller::new(connections).serve_with::<Self>(handle)
     }
 
     /// Explains why the row with this key does not run now: that it is not queued, scheduled for later, held by another

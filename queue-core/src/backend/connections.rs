@@ -3,10 +3,11 @@
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
-use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection, R2D2Connection};
+use diesel::r2d2::{ConnectionManager, ManageConnection, Pool, PooledConnection, R2D2Connection, State};
 
 use super::connection::QueueConnection;
 use crate::error::{ConnectFailure, Error};
@@ -69,8 +70,60 @@ where
     }
 }
 
+/// What a poller takes its connections from: the database's URL, with connections of the poller's own, or an r2d2 pool of the
+/// application's.
+///
+/// With a URL the poller connects by itself whenever it has to. After an outage it works again within a second. A pool may take
+/// longer, because it tries to connect after pauses that grow to half its `connection_timeout`: to 15 seconds with r2d2's
+/// default of 30. Another way to connect is [`Poller::with_own_connections`](crate::Poller::with_own_connections).
+///
+/// ```no_run
+/// # use diesel::prelude::*;
+/// # use queueable::{HandlerResult, Message, Outcome, Queueable};
+/// # diesel::table! { payments (id) { id -> BigInt, } }
+/// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+/// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+/// # fn main() -> Result<(), queueable::Error> {
+/// let handle = Payment::poller("app.sqlite", charge).start()?;
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a poller cannot take its connections from `{Self}`",
+    note = "it takes the database's URL as text, or a `Pool<ConnectionManager<_>>`; `Poller::with_own_connections` takes a closure that \
+            connects"
+)]
+pub trait ConnectionsFrom<C: R2D2Connection + 'static> {
+    #[doc(hidden)]
+    fn connections(self) -> Connections<C>;
+}
+
+impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for Pool<ConnectionManager<C>> {
+    fn connections(self) -> Connections<C> {
+        Connections::Pool(self)
+    }
+}
+
+impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for String {
+    fn connections(self) -> Connections<C> {
+        Connections::Source(Arc::new(ConnectionManager::<C>::new(self)))
+    }
+}
+
+impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for &String {
+    fn connections(self) -> Connections<C> {
+        self.clone().connections()
+    }
+}
+
+impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for &str {
+    fn connections(self) -> Connections<C> {
+        self.to_owned().connections()
+    }
+}
+
 /// Where a poller gets its connections.
-pub(crate) enum Connections<C: R2D2Connection + 'static> {
+#[doc(hidden)]
+pub enum Connections<C: R2D2Connection + 'static> {
     /// A pool. It decides itself when to connect: after an outage it waits for up to half its `connection_timeout`.
     Pool(Pool<ConnectionManager<C>>),
     /// Each connection is made when it is needed.
@@ -106,6 +159,21 @@ impl<C: QueueConnection> Connections<C> {
         // It takes all of them before it closes any, or the pool would give it the new ones.
         let idle: Vec<_> = std::iter::from_fn(|| pool.try_get()).take(pool.max_size() as usize).collect();
         idle.into_iter().map(Connection::Pooled).for_each(drop);
+    }
+
+    /// Waits until the pool has opened others in the place of those that were closed, for at most `wait`. At the end of a
+    /// program a thread that still connects runs beside the exit handlers of libpq's OpenSSL, and crashes now and then.
+    pub(crate) fn await_replacements(&self, wait: Duration) {
+        let Connections::Pool(pool) = self else { return };
+        let begun = Instant::now();
+        let is_full = || {
+            let State { connections, idle_connections, .. } = pool.state();
+            connections >= pool.max_size() || pool.min_idle().is_some_and(|least| idle_connections >= least)
+        };
+        // r2d2 tells nobody when it has a connection.
+        while !is_full() && begun.elapsed() < wait {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Returns how many there can be, if that is known.

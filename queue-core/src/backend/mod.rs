@@ -28,7 +28,7 @@ mod statement;
 mod transactions;
 
 pub use self::connection::{AsQueueConnection, Binds, ErrorClass, ErrorClasses, QueueBackend, QueueConnection};
-pub use self::connections::ConnectionSource;
+pub use self::connections::{ConnectionSource, Connections, ConnectionsFrom};
 pub(crate) use self::dialect::LaneWalk;
 pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 #[cfg(feature = "_async")]
@@ -45,7 +45,6 @@ pub use self::statement::{Loads, Sql, Statement};
 pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished};
 
 pub(crate) use self::connection::message_of;
-pub(crate) use self::connections::Connections;
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::now::push_now_plus;

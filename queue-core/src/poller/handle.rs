@@ -122,6 +122,9 @@ impl PollerHandle {
                 let _ = thread.join();
             }
         }
+        if all_left {
+            self.control.await_replacements();
+        }
         let tally = self.tally();
         tracing::info!(
             succeeded = tally.succeeded,
@@ -155,7 +158,13 @@ pub(super) trait Controls: Send + Sync {
     fn health(&self) -> Health;
     fn stop(&self, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
+
+    /// Waits until the pool has replaced the connections that the threads have closed.
+    fn await_replacements(&self);
 }
+
+/// How long a shutdown waits for the pool, which never replaces a connection while the database is away.
+pub(super) const REPLACEMENT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a shutdown waits before it checks whether the async calls for which it waits can end.
 const CALLS_BLOCKED: Duration = Duration::from_secs(5);
@@ -239,5 +248,9 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
 
     fn default_grace(&self) -> Duration {
         self.settings.shutdown_grace
+    }
+
+    fn await_replacements(&self) {
+        self.sessions.connections.await_replacements(REPLACEMENT_WAIT);
     }
 }

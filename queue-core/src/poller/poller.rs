@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::r2d2::{ConnectionManager, Pool, R2D2Connection};
+use diesel::r2d2::R2D2Connection;
 
 use super::serve::{ConnectionFor, HandlerFor, ServeLater, Served};
 use super::settings::PollerSettings;
-use crate::backend::{ConnectionSource, Connections, QueueConnection};
+use crate::backend::{ConnectionSource, Connections, ConnectionsFrom, QueueConnection};
 use crate::claim::ClaimStyle;
 use crate::crash::CrashAccounting;
 use crate::entity::{Entity, LeaseMode, StageOf, Window};
@@ -23,7 +23,6 @@ use crate::log::Redact;
 ///
 /// ```no_run
 /// # use diesel::prelude::*;
-/// # use diesel::r2d2::{ConnectionManager, Pool};
 /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
 /// # diesel::table! { payments (id) { id -> BigInt, } }
 /// # diesel::table! { invoices (id) { id -> BigInt, } }
@@ -32,8 +31,7 @@ use crate::log::Redact;
 /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
 /// # fn send(_: &Invoice, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
-/// let handle = Poller::new(pool).serve::<Payment>(charge).serve::<Invoice>(send).workers(8).start()?;
+/// let handle = Poller::<SqliteConnection>::new("app.sqlite").serve::<Payment>(charge).serve::<Invoice>(send).workers(8).start()?;
 /// // ...
 /// handle.shutdown(std::time::Duration::from_secs(10));
 /// # Ok(()) }
@@ -49,11 +47,14 @@ pub struct Poller<C: R2D2Connection + 'static> {
 }
 
 impl<C: R2D2Connection + 'static> Poller<C> {
-    /// Creates a poller that serves nothing yet.
+    /// Creates a poller that serves nothing yet. It takes its connections from the database's URL, or from an r2d2 pool.
     ///
-    /// Each worker keeps one connection of the pool while the poller runs, and the poller itself keeps one more: the
-    /// pool's `max_size` must be larger than the number of workers. The connections get session settings of the queue's
-    /// own and are closed, not given back.
+    /// Each worker keeps one connection while the poller runs, the poller itself keeps one more, and so do leases. With a
+    /// URL the poller makes them, and works again within a second after an outage.
+    ///
+    /// A pool's `max_size` must be larger than the number of workers. Its connections get session settings of the queue's own
+    /// and are closed, not given back. After an outage a pool waits for up to half its `connection_timeout` before it
+    /// connects: for 15 seconds with r2d2's default of 30.
     ///
     /// On PostgreSQL the sessions have the `application_name` `queueable`, unless the URL, the environment or the role
     /// sets another. MySQL and MariaDB take a program's name when it connects, and Diesel's connections give none.
@@ -65,16 +66,12 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// be ended: another worker takes its place, with one more connection of the pool, up to
     /// [`max_stuck_workers`](PollerSettings::max_stuck_workers). If the pool has none left, the new worker asks again
     /// until it gets one. On SQLite no worker is replaced: the handler keeps the only write lock until it returns.
-    pub fn new(pool: Pool<ConnectionManager<C>>) -> Self {
-        Poller::of(Connections::Pool(pool))
+    pub fn new(connections: impl ConnectionsFrom<C>) -> Self {
+        Poller::of(connections.connections())
     }
 
-    /// Creates a poller that serves nothing yet, with connections of its own beside the application's pool. Each worker
-    /// keeps one while the poller runs, the poller itself keeps one more, and so do the leases. `source` makes them: an
-    /// r2d2 `ConnectionManager`, or a closure that returns a connection or an error.
-    ///
-    /// After an outage it works again within a second. A pool may take longer, because it tries to connect after pauses
-    /// that grow to half its `connection_timeout`: to 15 seconds with r2d2's default of 30.
+    /// Creates a poller that serves nothing yet, with connections of its own, as [`new`](Poller::new) does with a URL.
+    /// `source` makes them: a closure that returns a connection or an error, or an r2d2 `ConnectionManager`.
     ///
     /// The URL sets how long a connection attempt may take, for example `connect_timeout=2` on PostgreSQL.
     ///

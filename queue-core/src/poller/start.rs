@@ -7,9 +7,11 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use diesel::connection::TransactionManager;
+
 use super::columns_in_use::ColumnsInUse;
 use super::gate::Gate;
-use super::handle::PollerHandle;
+use super::handle::{PollerHandle, REPLACEMENT_WAIT};
 use super::health::HealthBoard;
 use super::heartbeat::Heartbeat;
 use super::poller::Poller;
@@ -312,6 +314,10 @@ fn check_tables<C: QueueConnection>(
             {
                 thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
             }
+            Err(error) => {
+                connections.await_replacements(REPLACEMENT_WAIT);
+                return Err(error);
+            }
             checked => return checked,
         }
     }
@@ -324,6 +330,7 @@ fn check_tables_once<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
 ) -> Result<String, Error> {
     let mut session = Session::open(connections, settings.pool_timeout, limits)?;
+    check_own_session(connections, settings, &mut session)?;
     let mut findings = Vec::new();
     for runner in runners {
         findings.extend(runner.check(&mut session)?);
@@ -332,4 +339,32 @@ fn check_tables_once<C: QueueConnection>(
         findings.extend(check_control(&mut *session)?);
     }
     if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
+}
+
+/// Refuses connections behind a pooler that lends one session to several of them, transaction by transaction: the workers'
+/// settings, locks and prepared statements would reach whoever comes next. A session that a second connection has, or that
+/// changes while the second one is in a transaction, is shared.
+fn check_own_session<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    session: &mut Session<C>,
+) -> Result<(), Error> {
+    let Some(before) = session.id else { return Ok(()) };
+    let mut other = connections.open(settings.pool_timeout)?;
+    other.begin()?;
+    let (others, after) = (other.session_id()?, session.session_id()?);
+    C::TransactionManager::rollback_transaction(&mut *other)?;
+    if others == Some(before) || after != Some(before) {
+        return Err(Error::Setting {
+            setting: "the connections",
+            found: format!(
+                "sessions that a pooler shares: one connection had the session {before}, another one {others:?}, and \
+                            the first one {after:?} then"
+            ),
+            expected: "a session for each connection, because a worker keeps settings, locks and prepared statements in it: connect the \
+                       poller to the server itself by `with_own_connections`, or to a port on which the pooler shares \
+                       nothing (PgBouncer: `pool_mode = session`); enqueueing and operations may go through the pooler",
+        });
+    }
+    Ok(())
 }
