@@ -12,6 +12,7 @@ missing_packages() {
     has faketime-library '/usr/lib/*/faketime/libfaketimeMT.so.1' || echo libfaketime
     [ -n "${QUEUEABLE_PG_URL:-}" ] || has postgres '/usr/lib/postgresql/*/bin/postgres' || echo postgresql
     [ -n "${QUEUEABLE_MYSQL_URL:-}" ] || has mariadbd /usr/sbin/mariadbd || echo mariadb-server
+    has pgbouncer /usr/sbin/pgbouncer || echo pgbouncer
     # With which the tests copy a database.
     has sqlite3 /none || echo sqlite3
     # For the cluster of the chaos harness, which only a whole smoke run starts.

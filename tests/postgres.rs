@@ -25,6 +25,8 @@ mod notified;
 mod outage;
 #[path = "only/partitions.rs"]
 mod partitions;
+#[path = "only/pooler.rs"]
+mod pooler;
 #[path = "only/prefetch_rows.rs"]
 mod prefetch_rows;
 #[path = "only/printed_postgres.rs"]

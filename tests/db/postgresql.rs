@@ -221,6 +221,41 @@ pub(crate) fn start_standby(port: u16) -> PrivateServer {
     PrivateServer::start_with(copy, Vec::new())
 }
 
+/// Starts a PgBouncer in front of the shared server, with at most so many of the server's sessions for each database.
+pub(crate) fn start_pooler(mode: &'static str, sessions: u32) -> PrivateServer {
+    // The files: `serve` knows only the port.
+    let initialize = |data: &Path| {
+        let (_, address) = server::shared_url().split_once("://").expect("a URL");
+        let (account, address) = address.split_once('@').expect("a URL with an account");
+        let (user, password) = account.split_once(':').unwrap_or((account, ""));
+        let host_and_port = address.split(['/', '?']).next().unwrap_or(address);
+        let (host, port) = host_and_port.split_once(':').unwrap_or((host_and_port, "5432"));
+        let ini = format!(
+            "[databases]\n* = host={host} port={port} user={user} password={password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {sessions}\nmax_client_conn = 100\n\
+             ignore_startup_parameters = extra_float_digits\n"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", "mkdir \"$1\" && printf %s \"$2\" >\"$1/ini\"", "sh"]).arg(data).arg(ini);
+        command
+    };
+    fn serve(data: &Path, port: u16) -> Command {
+        let mut command = Command::new("sh");
+        let script =
+            "printf 'listen_port = %s\\n' \"$2\" | cat \"$1/ini\" - >\"$1/ini-$2\" && exec \"$3\" \"$1/ini-$2\"";
+        command.args(["-c", script, "sh"]).arg(data).arg(port.to_string()).arg(server::program_of(
+            "pgbouncer",
+            "pgbouncer",
+            POOLER_PLACES,
+        ));
+        command
+    }
+    let kind = server::Kind { serve, is_there: |url, _| Conn::establish(url).is_ok() };
+    PrivateServer::start_as(kind, initialize, Vec::new())
+}
+
+const POOLER_PLACES: &[&str] = &["/usr/sbin", "/usr/bin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
+
 /// From `template0`, which accepts no connections: a session in the template would prevent the copy.
 fn create_database(name: &str) -> String {
     format!("CREATE DATABASE {} TEMPLATE template0", quote(name))
@@ -231,7 +266,11 @@ fn drop_database(connection: &mut Conn, name: &str) -> QueryResult<()> {
 }
 
 /// The settings of a session, as one text.
-pub(crate) const SETTINGS: &str = "concat_ws('|', current_user, session_user, current_setting('search_path'), \
+pub(crate) fn settings() -> String {
+    SETTINGS.to_owned()
+}
+
+const SETTINGS: &str = "concat_ws('|', current_user, session_user, current_setting('search_path'), \
      current_setting('TimeZone'), current_setting('DateStyle'), current_setting('statement_timeout'), \
      current_setting('idle_in_transaction_session_timeout'), current_setting('default_transaction_isolation'), \
      current_setting('default_transaction_read_only'), current_setting('session_replication_role'), \

@@ -23,6 +23,8 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 pub(super) use self::installed::program;
+#[allow(unused, reason = "PostgreSQL's root needs it")]
+pub(super) use self::installed::program_of;
 
 use self::installed::Account;
 use self::watcher::Watcher;
@@ -60,7 +62,12 @@ impl PrivateServer {
 
     /// The same with another command to create the files, and with further arguments for the server.
     pub(crate) fn start_with(initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
-        let site = Site::prepare(initialize, arguments);
+        Self::start_as(Kind { serve: super::serve, is_there }, initialize, arguments)
+    }
+
+    /// The same with a program of another kind, which speaks the database's protocol.
+    pub(crate) fn start_as(kind: Kind, initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
+        let site = Site::prepare(kind, initialize, arguments);
         let mut refusals = Vec::new();
         for port in free_ports().take(10) {
             let url = super::root_url(port);
@@ -137,8 +144,17 @@ kill -s STOP "$1"
 kill -s KILL "$1" $(cat "/proc/$1/task/$1/children" || pgrep -P "$1")
 "#;
 
+/// A kind of server.
+pub(crate) struct Kind {
+    /// The command that serves on a port, with its files in a directory.
+    pub(crate) serve: fn(&Path, u16) -> Command,
+    /// Whether the server with its files in this directory answers there.
+    pub(crate) is_there: fn(&str, &Path) -> bool,
+}
+
 /// Where a server lives: a directory, the account that owns it, and the watcher that removes it.
 struct Site {
+    kind: Kind,
     directory: PathBuf,
     /// Further arguments for its start.
     arguments: Mutex<Vec<String>>,
@@ -147,7 +163,7 @@ struct Site {
 }
 
 impl Site {
-    fn prepare(initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
+    fn prepare(kind: Kind, initialize: impl FnOnce(&Path) -> Command, arguments: Vec<String>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix(&format!("queueable-{}-", super::NAME))
             .tempdir()
@@ -158,7 +174,7 @@ impl Site {
         if let Some(account) = &account {
             chown(&directory, Some(account.user), Some(account.group)).expect("root may give a directory away");
         }
-        let site = Self { directory, arguments: Mutex::new(arguments), account, watcher };
+        let site = Self { kind, directory, arguments: Mutex::new(arguments), account, watcher };
         let mut initialize = site.spawn(initialize(&site.data()));
         let status = initialize.wait().expect("the command is a child of this process");
         site.watcher.forget();
@@ -172,7 +188,7 @@ impl Site {
 
     /// Starts the server and waits until it answers; `Err` if it ended instead.
     fn launch(&self, port: u16, url: &str) -> Result<Child, ExitStatus> {
-        let mut command = super::serve(&self.data(), port);
+        let mut command = (self.kind.serve)(&self.data(), port);
         command.args(&*self.arguments.lock().expect("nobody panics while holding the arguments"));
         let mut server = self.spawn(command);
         let status = eventually("a new server answers or ends", || {
@@ -180,7 +196,7 @@ impl Site {
                 return Some(Some(status));
             }
             // Another server may have taken the port. This one is about to end then.
-            (data_directory(url)? == self.data().canonicalize().ok()?).then_some(None)
+            (self.kind.is_there)(url, &self.data()).then_some(None)
         });
         match status {
             None => Ok(server),
@@ -241,11 +257,16 @@ pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
     .filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
 }
 
-/// The data directory of the server that answers there, if one does.
-fn data_directory(url: &str) -> Option<PathBuf> {
-    let mut connection = Conn::establish(url).ok()?;
-    let directory: String = diesel::select(sql::<Text>(super::DATA_DIRECTORY)).get_result(&mut connection).ok()?;
-    PathBuf::from(directory).canonicalize().ok()
+/// Whether the server that answers there has this data directory.
+fn is_there(url: &str, data: &Path) -> bool {
+    let Ok(mut connection) = Conn::establish(url) else { return false };
+    let directory = diesel::select(sql::<Text>(super::DATA_DIRECTORY)).get_result::<String>(&mut connection);
+    let Ok((directory, data)) =
+        directory.map(|directory| (PathBuf::from(directory).canonicalize(), data.canonicalize()))
+    else {
+        return false;
+    };
+    directory.ok().zip(data.ok()).is_some_and(|(directory, data)| directory == data)
 }
 
 /// Asks again and again until there is an answer. Other processes send no signal to wait for, so an empty channel paces it.

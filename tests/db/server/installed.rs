@@ -12,12 +12,17 @@ use super::super::{ACCOUNT, PACKAGE, PRODUCT, VARIABLE};
 ///
 /// A `*` stands for a version; the highest one that is there is taken.
 pub(in crate::db) fn program(name: &str, places: &[&str]) -> PathBuf {
+    program_of(PACKAGE, name, places)
+}
+
+/// The same for a program of another package.
+pub(in crate::db) fn program_of(package: &str, name: &str, places: &[&str]) -> PathBuf {
     let in_path = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
     let elsewhere = places.iter().flat_map(|place| versions(place));
     in_path.chain(elsewhere).map(|directory| directory.join(name)).find(|file| file.is_file()).unwrap_or_else(|| {
         panic!(
             "these tests need {PRODUCT}, and its program `{name}` is neither in PATH nor in {places:?}. Install the \
-             Debian package `{PACKAGE}`, or name a running server in {VARIABLE}.",
+             Debian package `{package}`, or name a running server in {VARIABLE}.",
         )
     })
 }
