@@ -114,6 +114,14 @@ run_programs() {
     ! compgen -G "$logs/failed-*" >/dev/null || { cat $(compgen -G "$logs/failed-*" | sed 's/failed-/test-/'); return 1; }
 }
 
+# Runs one of the programs on the server that a variable names, after `run_programs`.
+on_server() { # VARIABLE URL PROGRAM NAME
+    local directory program
+    read -r _ directory program < <(grep "^$3 " "$logs/programs")
+    (export "$1=$2" && run_program "$3-on-$4" "$directory" "$program")
+    [ ! -e "$logs/failed-$3-on-$4" ] || { cat "$logs/test-$3-on-$4"; return 1; }
+}
+
 # Prints the twenty tests that took longest, and how many there were.
 conclude() {
     printf '\nThe slowest tests, in seconds:\n'

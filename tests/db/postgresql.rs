@@ -158,6 +158,11 @@ pub(crate) fn chinook() -> Option<String> {
     chinook::script(NAME)
 }
 
+/// Whether the tools that the tests use can copy the queue's rows.
+pub(crate) fn can_copy_rows() -> bool {
+    true
+}
+
 /// Copies a database with PostgreSQL's own tools.
 pub(crate) fn dumped_and_restored(database: &Database) -> Database {
     let copy = Database::new();

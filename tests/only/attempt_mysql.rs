@@ -8,7 +8,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
-use queue_core::internals::backend::{SessionLimits, SessionSetup, Transactions};
+use queue_core::internals::backend::{SessionLimits, SessionSettings, SessionSetup, Transactions};
 use queueable::{Failure, Message, Outcome, Queueable, Status};
 
 use crate::db::{Conn, is_mariadb};
@@ -227,6 +227,8 @@ fn a_worker_that_is_frozen_in_its_transaction_does_not_hold_its_row_for_hours() 
     let timeout = Duration::from_secs(5);
     let limits = SessionLimits { lock_timeout: PATIENCE, timeout, statement_timeout: timeout, attempts: true };
     frozen.prepare_session(limits).unwrap();
+    let settings = frozen.read_settings().unwrap();
+    frozen.limit_idleness(&settings, Some(timeout)).unwrap();
     frozen.begin().unwrap();
     diesel::update(payments::table.find(id)).set(payments::amount_cents.eq(2)).execute(&mut frozen).unwrap();
     let mut other = bank.connect();

@@ -66,7 +66,9 @@ fn whoever_may_not_create_triggers_is_told_what_is_missing() {
     let mut limited = Conn::establish(&format!("{scheme}://{user}:secret@{host}")).unwrap();
     let refused = limited.run_pending_migrations(Migrations::new().entity::<Reading>()).unwrap_err().to_string();
     connection.batch_execute(&format!("DROP USER '{user}'@'%'")).unwrap();
-    assert!(refused.contains("GRANT TRIGGER ON `readings`"), "{refused}");
+    // A server with a binary log asks for more, and says so first.
+    let mends = ["GRANT TRIGGER ON `readings`", "SET GLOBAL log_bin_trust_function_creators = 1"];
+    assert!(mends.iter().any(|mend| refused.contains(mend)), "{refused}");
     // The refused migration has kept its first steps, and an account with the right adds the rest.
     connection.run_pending_migrations(Migrations::new().entity::<Reading>()).unwrap();
     connection.batch_execute("UPDATE readings SET name = 'two'").unwrap();

@@ -56,7 +56,8 @@ impl<C: MysqlSession> Triggers<Mysql> for C {
     fn set_at_update(&mut self, target: &Target) -> QueryResult<Vec<String>> {
         let found: Vec<One<Text, String>> = diesel::sql_query(
             "SELECT CAST(COLUMN_NAME AS CHAR) AS name FROM information_schema.COLUMNS \
-             WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND EXTRA LIKE '%on update%'",
+             WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND EXTRA LIKE '%on update%' \
+             ORDER BY ORDINAL_POSITION",
         )
         .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
         .bind::<Text, _>(&target.table.name)
