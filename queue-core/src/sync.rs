@@ -17,6 +17,23 @@ impl<T> Mutex<T> {
     }
 }
 
+#[cfg(any(feature = "_async", feature = "tokio"))]
+mod runtime {
+    /// Tells whether a tokio runtime has this thread, for a task or to block on.
+    pub(crate) fn is_in_runtime() -> bool {
+        tokio::runtime::Handle::try_current().is_ok()
+    }
+}
+
+#[cfg(not(any(feature = "_async", feature = "tokio")))]
+mod runtime {
+    pub(crate) fn is_in_runtime() -> bool {
+        false
+    }
+}
+
+pub(crate) use self::runtime::is_in_runtime;
+
 /// Does this when the returned value is dropped.
 pub(crate) fn at_end(act: impl FnMut()) -> impl Drop {
     AtEnd(act)

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
+use crate::suite::warnings::{await_warning, keep_warnings};
 
 /// Longer than any of these tests takes, except one that fails.
 const GRACE: Duration = Duration::from_secs(60);
@@ -125,6 +126,23 @@ fn a_poller_whose_start_is_dropped_stops() {
     });
 }
 
+#[test]
+fn a_handle_that_a_task_drops_keeps_no_other_task_waiting() {
+    let bank = Bank::new();
+    bank.enqueue([5]);
+    runtime().block_on(async {
+        let (poller, mut begun, go_on) = booking(&bank);
+        let (poller, mut ended) = with_end(poller.shutdown_grace(GRACE));
+        let handle = poller.start_async().await.unwrap();
+        begun.recv().await.unwrap();
+        // The handler waits for what this task does next.
+        drop(handle);
+        go_on.send(()).unwrap();
+        ended.recv().await.unwrap();
+    });
+    assert_eq!(bank.booked().len(), 1);
+}
+
 /// Books, and enqueues the next payment: without an end.
 fn book_and_enqueue(payment: &Payment, message: &mut Message<'_, Conn>) -> HandlerResult {
     let next = NewPayment { company_id: 1, amount_cents: 1 };
@@ -162,11 +180,14 @@ fn what_keeps_a_poller_from_starting_is_an_error_of_the_future() {
     let bank = Bank::new();
     let refused = |started: Result<_, Error>| matches!(started, Err(Error::Setting { setting: "workers", .. }));
     let poller = || Payment::poller(bank.pool(1), book).workers(0);
+    keep_warnings();
     runtime().block_on(async {
         assert!(refused(poller().start_async().await.map(drop)));
         assert!(refused(poller().run_until(ready(())).await.map(drop)));
         assert!(refused(poller().run_until_idle_async().await.map(drop)));
     });
+    // Of a task that was spawned, often nobody asks for the error.
+    await_warning(&["ERROR", "the poller does not start: workers is 0"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::columns_in_use::ColumnsInUse;
@@ -13,6 +13,7 @@ use super::work_board::WorkBoard;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::event::{Event, Events, ListenerThread};
+use crate::sync::is_in_runtime;
 
 /// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,8 @@ pub struct Shutdown {
     pub rolled_back: usize,
 }
 
-/// A running poller. Dropping it shuts the poller down, with the grace period of its settings.
+/// A running poller. Dropping it shuts the poller down, with the grace period of its settings. On a thread of a tokio runtime the
+/// drop does not wait for that; await [`shutdown_async`](PollerHandle::shutdown_async) there.
 ///
 /// ```no_run
 /// # use diesel::prelude::*;
@@ -50,10 +52,9 @@ pub struct PollerHandle {
     pub(super) board: Arc<WorkBoard>,
     pub(super) wake_signal: Arc<WakeSignal>,
     pub(super) events: Events,
-    /// The columns that the poller's entities use while it runs.
-    pub(super) _columns: ColumnsInUse,
-    /// Comes last, so that the listeners receive the event of the end.
-    pub(super) _listeners: ListenerThread,
+    /// What is kept until the end: the columns that the poller's entities use while it runs, and then the listeners, so that
+    /// they receive the event of the end.
+    pub(super) kept: Option<(ColumnsInUse, ListenerThread)>,
 }
 
 impl PollerHandle {
@@ -141,9 +142,23 @@ impl PollerHandle {
 
 impl Drop for PollerHandle {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
-            self.shut_down(self.control.default_grace());
+        if self.threads.is_empty() {
+            return;
         }
+        if is_in_runtime() {
+            // Such a thread must not wait, nor end the runtime of an async client's session.
+            let rest = PollerHandle {
+                threads: std::mem::take(&mut self.threads),
+                control: self.control.clone(),
+                board: self.board.clone(),
+                wake_signal: self.wake_signal.clone(),
+                events: self.events.clone(),
+                kept: self.kept.take(),
+            };
+            thread::spawn(move || drop(rest));
+            return;
+        }
+        self.shut_down(self.control.default_grace());
     }
 }
 

@@ -54,7 +54,8 @@ impl<C: QueueConnection> Poller<C> {
     /// is any future: a signal, the receiver of a channel, `token.cancelled()` of a `CancellationToken`.
     ///
     /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
-    /// its own, and no thread waits for that.
+    /// its own, and no thread waits for that. If the poller does not start, the error is logged too: a spawned task is often
+    /// awaited by nobody.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl<C: QueueConnection> Poller<C> {
     /// }
     /// ```
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Shutdown, Error> {
-        let running = Running(Some(self.start_async().await?));
+        let running = Running(Some(self.start_async().await.inspect_err(log_refusal)?));
         stop.await;
         let handle = running.into_handle();
         let grace = handle.control.default_grace();
@@ -111,7 +112,8 @@ impl<C: QueueConnection> Poller<C> {
             inherit();
             start(self, true)
         })
-        .await?;
+        .await
+        .inspect_err(log_refusal)?;
         let _stop = StopOnDrop(handle.control.clone(), handle.board.clone());
         Ok(on_thread(move || handle.wait_until_idle()).await)
     }
@@ -134,6 +136,11 @@ impl PollerHandle {
         let running = Running(Some(self));
         on_thread(move || running.into_handle().shutdown(grace)).await
     }
+}
+
+/// Logs why a poller does not start. A task that was spawned for it is often awaited by nobody.
+fn log_refusal(error: &Error) {
+    tracing::error!("the poller does not start: {error}");
 }
 
 /// A poller that shuts down in the background, unless it was shut down before.

@@ -87,8 +87,7 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
         board: shared.board.clone(),
         wake_signal: shared.wake_signal.clone(),
         events: shared.events.clone(),
-        _columns: columns,
-        _listeners: listeners,
+        kept: Some((columns, listeners)),
     };
     let workers = shared.settings.workers;
     shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
