@@ -133,13 +133,14 @@ pub mod columns {
 pub mod bounds {
     // Bounds that stand for what Diesel asks. They have no methods to call, and the compiler names the one that is missing.
     pub use queue_core::{
-        AllFilters, ConnectionsFrom, EveryRow, Filtered, GroupMode, HandlerFor, LeaseMode, NoFilter, QueueConnection,
-        QueueOn, TransactionMode,
+        AllFilters, EveryRow, Filtered, GroupMode, HandlerFor, LeaseMode, NoFilter, QueueConnection, QueueOn,
+        TransactionMode,
     };
     #[doc(hidden)]
     pub use queue_core::{
-        AsQueueConnection, ChangesRows, Chosen, ComparesSchema, ConnectionFor, EnqueueByVersion, Explains, LoadsRows,
-        MovesRows, QueueBackend, ReadsRows, RowCondition, SelectedIn, Selection, StoredIn, TableIn,
+        AsQueueConnection, ChangesRows, Chosen, ComparesSchema, ConnectionFor, ConnectionsFrom, EnqueueByVersion,
+        Explains, LoadsRows, MovesRows, QueueBackend, ReadsRows, RowCondition, SelectedIn, Selection, StoredIn,
+        TableIn,
     };
 }
 
