@@ -24,6 +24,8 @@ mod repeated_calls;
 mod rerun_only;
 #[path = "only/rights.rs"]
 mod rights;
+#[path = "only/silent.rs"]
+mod silent;
 #[path = "only/stuck.rs"]
 mod stuck;
 #[path = "only/turn_holder.rs"]

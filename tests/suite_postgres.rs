@@ -41,6 +41,8 @@ mod rights;
 mod rights_postgres;
 #[path = "only/seen_by_operators.rs"]
 mod seen_by_operators;
+#[path = "only/silent.rs"]
+mod silent;
 #[path = "only/stuck.rs"]
 mod stuck;
 #[path = "only/turn_holder.rs"]

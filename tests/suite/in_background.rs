@@ -183,7 +183,7 @@ fn what_keeps_a_poller_from_starting_is_an_error_of_the_future() {
     keep_warnings();
     runtime().block_on(async {
         assert!(refused(poller().start_async().await.map(drop)));
-        assert!(refused(poller().run_until(ready(())).await.map(drop)));
+        assert!(refused(poller().run_until(pending()).await.map(drop)));
         assert!(refused(poller().run_until_idle_async().await.map(drop)));
     });
     // Of a task that was spawned, often nobody asks for the error.

@@ -1,5 +1,6 @@
 //! Where a poller gets its connections: from a pool of the application's, or directly.
 
+use std::env;
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -105,7 +106,7 @@ impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for Pool<ConnectionManager<
 
 impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for String {
     fn connections(self) -> Connections<C> {
-        Connections::Source(Arc::new(ConnectionManager::<C>::new(self)))
+        Connections::Source(Arc::new(ConnectionManager::<C>::new(with_connect_timeout(self))))
     }
 }
 
@@ -119,6 +120,20 @@ impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for &str {
     fn connections(self) -> Connections<C> {
         self.to_owned().connections()
     }
+}
+
+/// How long a connect to PostgreSQL may take, if neither its URL nor the environment says: a server, or a proxy, may accept
+/// connections and never answer.
+const CONNECT_TIMEOUT: &str = "connect_timeout=10";
+
+/// Adds the limit to a URL of PostgreSQL, whose two clients know it by the same name. The clients of MySQL and MariaDB take none.
+fn with_connect_timeout(url: String) -> String {
+    let is_of_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
+    if !is_of_postgres || url.contains("connect_timeout=") || env::var_os("PGCONNECT_TIMEOUT").is_some() {
+        return url;
+    }
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}{CONNECT_TIMEOUT}")
 }
 
 /// Where a poller gets its connections.
@@ -236,6 +251,24 @@ impl<C: QueueConnection> Drop for Connection<C> {
         // a sound one gets an empty one. If even that fails, the pool's own test finds the dead connection.
         if !connection.is_broken() {
             let _ = C::TransactionManager::begin_transaction(connection);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connect_has_a_limit_that_the_url_may_set() {
+        let limited = |url: &str| with_connect_timeout(url.to_owned());
+        assert_eq!(limited("postgres://me@host/db"), "postgres://me@host/db?connect_timeout=10");
+        assert_eq!(
+            limited("postgresql://host/db?sslmode=disable"),
+            "postgresql://host/db?sslmode=disable&connect_timeout=10"
+        );
+        for url in ["postgres://host/db?connect_timeout=2", "mysql://host/db", "app.sqlite"] {
+            assert_eq!(limited(url), url);
         }
     }
 }

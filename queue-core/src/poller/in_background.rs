@@ -1,8 +1,9 @@
 //! The poller of an asynchronous application: what waits for the database or for handlers runs on a thread of its own,
 //! and a future waits for that thread. Any executor may poll the futures; no runtime is needed.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -54,7 +55,8 @@ impl<C: QueueConnection> Poller<C> {
     /// is any future: a signal, the receiver of a channel, `token.cancelled()` of a `CancellationToken`.
     ///
     /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
-    /// its own, and no thread waits for that. If the poller does not start, the error is logged too: a spawned task is often
+    /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends in the same
+    /// way. If the poller does not start, the error is logged too: a spawned task is often
     /// awaited by nobody.
     ///
     /// # Errors
@@ -78,7 +80,14 @@ impl<C: QueueConnection> Poller<C> {
     /// }
     /// ```
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Shutdown, Error> {
-        let running = Running(Some(self.start_async().await.inspect_err(log_refusal)?));
+        let (mut starting, mut stop) = (pin!(on_thread(move || self.start().inspect_err(log_refusal))), pin!(stop));
+        let started = poll_fn(|context| match starting.as_mut().poll(context) {
+            Poll::Ready(started) => Poll::Ready(Some(started)),
+            // A connect may wait for a server that accepts connections and says nothing.
+            Poll::Pending => stop.as_mut().poll(context).map(|()| None),
+        });
+        let Some(started) = started.await else { return Ok(Shutdown { tally: Tally::default(), rolled_back: 0 }) };
+        let running = Running(Some(started?));
         stop.await;
         let handle = running.into_handle();
         let grace = handle.control.default_grace();

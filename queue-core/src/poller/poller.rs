@@ -50,7 +50,8 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// Creates a poller that serves nothing yet. It takes its connections from the database's URL, or from an r2d2 pool.
     ///
     /// Each worker keeps one connection while the poller runs, the poller itself keeps one more, and so do leases. With a
-    /// URL the poller makes them, and works again within a second after an outage.
+    /// URL the poller makes them, and works again within a second after an outage. On PostgreSQL a connect may take ten seconds,
+    /// or as long as `connect_timeout` in the URL or `PGCONNECT_TIMEOUT` says.
     ///
     /// A pool's `max_size` must be larger than the number of workers. Its connections get session settings of the queue's own
     /// and are closed, not given back. After an outage a pool waits for up to half its `connection_timeout` before it
