@@ -235,8 +235,10 @@ pub(crate) fn start_pooler(mode: &'static str, sessions: u32) -> PrivateServer {
         let (user, password) = account.split_once(':').unwrap_or((account, ""));
         let host_and_port = address.split(['/', '?']).next().unwrap_or(address);
         let (host, port) = host_and_port.split_once(':').unwrap_or((host_and_port, "5432"));
+        // PgBouncer takes no empty password.
+        let password = if password.is_empty() { String::new() } else { format!(" password='{password}'") };
         let ini = format!(
-            "[databases]\n* = host={host} port={port} user='{user}' password='{password}'\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\n* = host={host} port={port} user='{user}'{password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {sessions}\nmax_client_conn = 100\n\
              ignore_startup_parameters = extra_float_digits\n"
         );
