@@ -109,7 +109,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 /// {
 ///     let mut connection = pool.get()?;
 ///     connection.run_pending_migrations(Migrations::new().entity::<Q>())?;
-///     println!("{} rows of {} are due", Q::queue().due().count(&mut connection)?, Q::ENTITY);
+///     println!("{} rows of {} are due", Q::queue().due().count(&mut *connection)?, Q::ENTITY);
 ///     Ok(Q::poller(pool, handler).start()?)
 /// }
 /// # diesel::table! { payments (id) { id -> BigInt, } }
