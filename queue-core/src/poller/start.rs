@@ -22,7 +22,7 @@ use super::shared::{PollerSessions, PollerShared, board_for, spawn};
 use super::wake::WakeSignal;
 use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
-use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits};
+use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits, message_of};
 use crate::control::check_control;
 use crate::crash::Crashes;
 use crate::entity::jittered;
@@ -315,7 +315,7 @@ fn check_tables<C: QueueConnection>(
             }
             Err(error) => {
                 connections.await_replacements(REPLACEMENT_WAIT);
-                return Err(error);
+                return Err(named(error));
             }
             checked => return checked,
         }
@@ -354,16 +354,35 @@ fn check_own_session<C: QueueConnection>(
     let (others, after) = (other.session_id()?, session.session_id()?);
     C::TransactionManager::rollback_transaction(&mut *other)?;
     if others == Some(before) || after != Some(before) {
-        return Err(Error::Setting {
-            setting: "the connections",
-            found: format!(
-                "sessions that a pooler shares: one connection had the session {before}, another one {others:?}, and \
-                            the first one {after:?} then"
-            ),
-            expected: "a session for each connection, because a worker keeps settings, locks and prepared statements in it: connect the \
-                       poller to the server itself by `with_own_connections`, or to a port on which the pooler shares \
-                       nothing (PgBouncer: `pool_mode = session`); enqueueing and operations may go through the pooler",
-        });
+        let [others, after] =
+            [others, after].map(|session| session.map_or("none".to_owned(), |number| number.to_string()));
+        return Err(shared_sessions(&format!(
+            "one connection had the session {before}, another {others}, the first {after} then"
+        )));
     }
     Ok(())
+}
+
+/// Returns why a poller refuses sessions that a pooler shares.
+fn shared_sessions(seen: &str) -> Error {
+    Error::Setting {
+        setting: "the connections",
+        found: format!("sessions that a pooler shares: {seen}"),
+        expected: "a session for each connection, because a worker keeps settings, locks and prepared statements in it: connect the \
+                   poller to the server itself by `with_own_connections`, or to a port on which the pooler shares nothing \
+                   (PgBouncer: `pool_mode = session`); enqueueing and operations may go through the pooler",
+    }
+}
+
+/// Names the cause if a session has another connection's prepared statements, or has lost its own: a pooler that does not know
+/// them by name shares it.
+fn named(error: Error) -> Error {
+    let text = match &error {
+        Error::Database(cause) => message_of(cause).unwrap_or_default().to_owned(),
+        Error::Connect(failure) | Error::Establish(failure) => failure.to_string(),
+        _ => return error,
+    };
+    let is_it = text.contains("prepared statement \"")
+        && (text.ends_with("already exists") || text.ends_with("does not exist"));
+    if is_it { shared_sessions(&text) } else { error }
 }
