@@ -121,8 +121,9 @@ impl<K: Clone> RowBackoff<K> {
         pause.times = pause.times.saturating_add(1);
         pause.times_with_full_disk = pause.times_with_full_disk.saturating_add(u32::from(disk_is_full));
         pause.skip_for_a_while = skip_for_a_while;
-        // The database counts the pause from the time of the write, which is a little later.
-        pause.until = Instant::now() + delay + Duration::from_secs(1);
+        // The database counts the pause from the time of the write, which is a little later. On a busy machine the scout looks
+        // for the row later still, and a run that ends when nothing is due must not have forgotten it by then.
+        pause.until = Instant::now() + delay + Duration::from_secs(if skip_for_a_while { 1 } else { 5 });
         (delay, if disk_is_full { pause.times_with_full_disk } else { pause.times - pause.times_with_full_disk })
     }
 }
