@@ -58,7 +58,9 @@ pub(crate) fn check_queue<K: Key, C: QueueConnection>(
             tried => tried?,
         }
     }
-    if (queue.sql.options.exclusive || queue.sql.options.lanes.is_some() || queue.sql.options.at_most.is_some())
+    let options = queue.sql.options;
+    let is_limited = options.at_most.is_some() || options.lanes.is_some_and(|lanes| lanes.at_most.is_some());
+    if (options.exclusive || is_limited)
         && let Err(error) = try_place(connection, &target)
     {
         if C::classify(&error) != ErrorClass::Other {
@@ -66,7 +68,7 @@ pub(crate) fn check_queue<K: Key, C: QueueConnection>(
         }
         findings.push(finding(
             format!("the server refuses the lock with which its rows take turns: {error}"),
-            "let the account run the functions of that lock, or leave `exclusive`, `serial_by`, `at_most` and `fair_by` out",
+            "let the account run the functions of that lock, or leave `exclusive`, `serial_by` and `at_most` out",
         ));
     }
     findings.extend(check_stages(queue, connection, &target.table)?);

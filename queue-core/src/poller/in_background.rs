@@ -56,8 +56,7 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
     /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends in the same
-    /// way. If the poller does not start, the error is logged too: a spawned task is often
-    /// awaited by nobody.
+    /// way. If the poller does not start, the error is also logged, because nobody may await a spawned task.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl PollerHandle {
     }
 }
 
-/// Logs why a poller does not start. A task that was spawned for it is often awaited by nobody.
+/// Logs why a poller does not start, because nobody may await the task that was spawned for it.
 fn log_refusal(error: &Error) {
     tracing::error!("the poller does not start: {error}");
 }
