@@ -240,7 +240,7 @@ pub(crate) fn start_pooler(mode: &'static str, sessions: u32) -> PrivateServer {
         let ini = format!(
             "[databases]\n* = host={host} port={port} user='{user}'{password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {sessions}\nmax_client_conn = 100\n\
-             ignore_startup_parameters = extra_float_digits\n"
+             query_wait_timeout = 10\nignore_startup_parameters = extra_float_digits\n"
         );
         let mut command = Command::new("sh");
         command.args(["-c", "mkdir \"$1\" && printf %s \"$2\" >\"$1/ini\"", "sh"]).arg(data).arg(ini);

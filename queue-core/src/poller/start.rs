@@ -340,9 +340,13 @@ fn check_tables_once<C: QueueConnection>(
     if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
 }
 
+/// How often [`check_own_session`] compares two connections. A pooler takes the session that was used last, or the one that was
+/// used first; one that has just connected to the server comes before both, and hides that the others are shared.
+const COMPARISONS: usize = 5;
+
 /// Refuses connections behind a pooler that lends one session to several of them, transaction by transaction: the workers'
 /// settings, locks and prepared statements would reach whoever comes next. A session that a second connection has, or that
-/// changes while the second one is in a transaction, is shared.
+/// changes after the second one's transaction, is shared.
 fn check_own_session<C: QueueConnection>(
     connections: &Connections<C>,
     settings: &PollerSettings,
@@ -350,15 +354,20 @@ fn check_own_session<C: QueueConnection>(
 ) -> Result<(), Error> {
     let Some(before) = session.id else { return Ok(()) };
     let mut other = connections.open(settings.pool_timeout)?;
-    other.begin()?;
-    let (others, after) = (other.session_id()?, session.session_id()?);
-    C::TransactionManager::rollback_transaction(&mut *other)?;
-    if others == Some(before) || after != Some(before) {
-        let [others, after] =
-            [others, after].map(|session| session.map_or("none".to_owned(), |number| number.to_string()));
-        return Err(shared_sessions(&format!(
-            "one connection had the session {before}, another {others}, the first {after} then"
-        )));
+    for _ in 0..COMPARISONS {
+        other.begin()?;
+        let others = other.session_id()?;
+        // First, because a pooler with a single session has none for the first connection as long as the other one is in a
+        // transaction.
+        C::TransactionManager::rollback_transaction(&mut *other)?;
+        let after = session.session_id()?;
+        if others == Some(before) || after != Some(before) {
+            let [others, after] =
+                [others, after].map(|session| session.map_or("none".to_owned(), |number| number.to_string()));
+            return Err(shared_sessions(&format!(
+                "one connection had the session {before}, another {others}, the first {after} then"
+            )));
+        }
     }
     Ok(())
 }
