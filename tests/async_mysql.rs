@@ -16,6 +16,8 @@ mod committed;
 mod only;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/silent.rs"]
+mod silent;
 #[path = "only/stuck.rs"]
 mod stuck;
 

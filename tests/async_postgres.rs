@@ -10,6 +10,8 @@ mod ended_group;
 mod ended_session;
 #[path = "only/linked.rs"]
 mod linked;
+#[path = "only/silent.rs"]
+mod silent;
 
 /// The part of the suite that runs on these connections.
 #[allow(unused, reason = "the whole suite needs more of it")]

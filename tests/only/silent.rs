@@ -1,13 +1,230 @@
-//! A server that accepts connections and never answers.
+//! A network, or a server, that says nothing.
 
 use std::future::ready;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use queueable::{Poller, Queueable};
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use queueable::{
+    Event, Failure, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle, PollerSettings, Queueable,
+};
 use tokio::runtime::Builder;
 
 use crate::db::{Conn, NAME};
-use crate::suite::bank::{Payment, book};
+use crate::suite::bank::{Bank, Payment, book, ledger, payments};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A proxy whose connections, and new ones, can fall silent: it takes all bytes and passes none on.
+struct Proxy {
+    port: u16,
+    state: Arc<ProxyState>,
+}
+
+#[derive(Default)]
+struct ProxyState {
+    links: Mutex<Vec<Link>>,
+    /// Whether new connections are silent.
+    is_silent: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+struct Link {
+    is_silent: Arc<AtomicBool>,
+    ends: [TcpStream; 2],
+}
+
+impl Proxy {
+    /// Starts one before the server of the bank.
+    fn before(bank: &Bank) -> Self {
+        let server = host_and_port(bank.database.url()).to_owned();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(ProxyState::default());
+        let accepting = state.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepting.has_ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                accepting.link(client, TcpStream::connect(&server).unwrap());
+            }
+        });
+        Proxy { port, state }
+    }
+
+    fn url(&self, bank: &Bank) -> String {
+        let url = bank.database.url();
+        url.replacen(host_and_port(url), &format!("127.0.0.1:{}", self.port), 1)
+    }
+
+    /// Silences the connections that are open.
+    fn silence(&self) {
+        self.state.links.lock().unwrap().iter().for_each(|link| link.is_silent.store(true, Ordering::SeqCst));
+    }
+
+    /// Sets whether new connections are silent from their beginning.
+    fn accept_only(&self, accepts_only: bool) {
+        self.state.is_silent.store(accepts_only, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.state.has_ended.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        for link in self.state.links.lock().unwrap().iter() {
+            link.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        }
+    }
+}
+
+impl ProxyState {
+    fn link(&self, client: TcpStream, server: TcpStream) {
+        let is_silent = Arc::new(AtomicBool::new(self.is_silent.load(Ordering::SeqCst)));
+        for end in [&client, &server] {
+            end.set_nodelay(true).unwrap();
+        }
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            let (mut from, mut to, is_silent) = (from.try_clone().unwrap(), to.try_clone().unwrap(), is_silent.clone());
+            thread::spawn(move || {
+                let mut buffer = [0; 16 * 1024];
+                while let Ok(length) = from.read(&mut buffer) {
+                    if length == 0 {
+                        break;
+                    }
+                    if !is_silent.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).is_err() {
+                        break;
+                    }
+                }
+                if !is_silent.load(Ordering::SeqCst) {
+                    let _ = to.shutdown(Shutdown::Both);
+                }
+            });
+        }
+        self.links.lock().unwrap().push(Link { is_silent, ends: [client, server] });
+    }
+}
+
+/// The host and the port of a URL.
+fn host_and_port(url: &str) -> &str {
+    let address = url.split_once("://").expect("a URL").1;
+    let address = address.split(['/', '?']).next().expect("there is a first part");
+    address.rsplit('@').next().expect("there is a last part")
+}
+
+/// A payment whose transaction the server ends soon.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_queue, timeout = "3s", retry = fixed("10ms"), max_tries = 100)]
+struct Brief {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_group_queue, group = 10, timeout = "3s", retry = fixed("10ms"), max_tries = 100)]
+struct BriefInGroup {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_call_queue, lease = "10s", timeout = "60s", retry = fixed("10ms"), max_tries = 100)]
+struct BriefCall {
+    id: i64,
+    amount_cents: i64,
+}
+
+fn enter(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
+    diesel::insert_into(ledger::table)
+        .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(amount_cents)))
+        .execute(message.connection())?;
+    Ok(Outcome::Done)
+}
+
+/// What a handler does before it writes.
+type Before = Arc<dyn Fn() + Send + Sync>;
+
+/// Serves the payments in one of the modes.
+type Serve = fn(Poller<Conn>, Before) -> Poller<Conn>;
+
+const MODES: [Serve; 3] = [
+    |poller, before| {
+        poller.serve::<Brief>(move |row: &Brief, message: &mut Message<'_, Conn>| {
+            before();
+            enter(row.id, row.amount_cents, message)
+        })
+    },
+    |poller, before| {
+        poller.serve::<BriefInGroup>(move |row: &BriefInGroup, message: &mut Message<'_, Conn>| {
+            before();
+            enter(row.id, row.amount_cents, message)
+        })
+    },
+    |poller, before| {
+        let call = move |_: &BriefCall, _: &Lease| -> Result<(), Failure> {
+            before();
+            Ok(())
+        };
+        poller.serve::<BriefCall>((call, |row: &BriefCall, (): &(), message: &mut Message<'_, Conn>| {
+            enter(row.id, row.amount_cents, message)
+        }))
+    },
+];
+
+/// A poller that soon gives up a connection that says nothing.
+fn poller(url: &str) -> Poller<Conn> {
+    let mut settings = PollerSettings::default();
+    settings.workers = 2;
+    settings.poll_interval = Duration::from_millis(50);
+    settings.lock_timeout = Duration::from_millis(500);
+    settings.network_timeout = Duration::from_secs(1);
+    Poller::new(url).settings(settings)
+}
+
+/// Looks again and again until it is so.
+fn await_so(what: &str, mut is_so: impl FnMut() -> bool) {
+    let (_nobody, pace) = mpsc::channel::<()>();
+    for _ in 0..12_000 {
+        if is_so() {
+            return;
+        }
+        let _ = pace.recv_timeout(Duration::from_millis(10));
+    }
+    panic!("still not: {what}");
+}
+
+fn await_booked(bank: &Bank, handle: &PollerHandle, ids: &[i64]) {
+    let (mut booked, mut health) = (Vec::new(), None);
+    let so = || {
+        booked = bank.booked();
+        health = Some(handle.health());
+        booked == ids
+    };
+    let found = catch_unwind(AssertUnwindSafe(|| await_so("booked", so)));
+    assert!(found.is_ok(), "{booked:?} instead of {ids:?}: {health:#?}");
+}
+
+/// Waits until no thread is without an answer. A handler may be: its own statements are its own affair, up to its timeout.
+fn await_well(handle: &PollerHandle) {
+    let mut health = None;
+    let is_well = || {
+        let found = health.insert(handle.health());
+        found.stuck_workers = 0;
+        found.is_well(Duration::from_secs(1))
+    };
+    let found = catch_unwind(AssertUnwindSafe(|| await_so("well again", is_well)));
+    assert!(found.is_ok(), "{health:#?}");
+}
 
 #[test]
 fn a_stop_is_heard_while_the_poller_waits_for_its_first_connection() {
@@ -18,4 +235,125 @@ fn a_stop_is_heard_while_the_poller_waits_for_its_first_connection() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let shutdown = runtime.block_on(poller.run_until(ready(()))).unwrap();
     assert_eq!((shutdown.tally.succeeded, shutdown.rolled_back), (0, 0));
+}
+
+#[test]
+fn work_goes_on_after_all_connections_of_an_idle_poller_have_fallen_silent() {
+    for serve in MODES {
+        let bank = Bank::new();
+        let proxy = Proxy::before(&bank);
+        let (sender, heard) = mpsc::channel();
+        let poller = serve(poller(&proxy.url(&bank)), Arc::new(|| {}));
+        let handle = poller.on_event(move |event| drop(sender.send(event.clone()))).start().unwrap();
+        let mut ids = bank.enqueue(1..=3);
+        await_booked(&bank, &handle, &ids);
+        proxy.silence();
+        ids.extend(bank.enqueue(4..=8));
+        await_so("the wait shows", || !handle.health().is_well(Duration::from_millis(300)));
+        await_booked(&bank, &handle, &ids);
+        await_well(&handle);
+        let lost = heard.try_iter().find_map(|event| match event {
+            Event::ConnectionLost { error, .. } => Some(error),
+            _ => None,
+        });
+        assert!(lost.as_ref().is_some_and(|error| error.contains("has not answered")), "{lost:?}");
+        assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 8);
+    }
+}
+
+#[test]
+fn work_goes_on_after_all_connections_have_fallen_silent_in_the_middle_of_messages() {
+    for serve in MODES {
+        let bank = Bank::new();
+        let proxy = Proxy::before(&bank);
+        let (entered, handlers) = mpsc::sync_channel(1000);
+        let released = Arc::new(AtomicBool::new(false));
+        let may_go_on = released.clone();
+        let before = move || {
+            let _ = entered.send(());
+            await_so("released", || may_go_on.load(Ordering::SeqCst));
+        };
+        let handle = serve(poller(&proxy.url(&bank)), Arc::new(before)).start().unwrap();
+        let ids = bank.enqueue(1..=5);
+        handlers.recv_timeout(PATIENCE).unwrap();
+        proxy.silence();
+        released.store(true, Ordering::SeqCst);
+        await_booked(&bank, &handle, &ids);
+        await_well(&handle);
+        let _ = handle.shutdown(PATIENCE);
+        assert_eq!(bank.booked(), ids);
+    }
+}
+
+#[test]
+fn work_goes_on_after_a_server_has_only_accepted_connections_for_a_while() {
+    let bank = Bank::new();
+    let proxy = Proxy::before(&bank);
+    let handle = MODES[0](poller(&proxy.url(&bank)), Arc::new(|| {})).start().unwrap();
+    let mut ids = bank.enqueue(1..=3);
+    await_booked(&bank, &handle, &ids);
+    proxy.accept_only(true);
+    proxy.silence();
+    ids.extend(bank.enqueue(4..=8));
+    let links = || proxy.state.links.lock().unwrap().len();
+    let before = links();
+    await_so("several threads have tried to connect", || links() >= before + 3);
+    assert!(!handle.health().is_well(Duration::from_secs(60)), "{:#?}", handle.health());
+    proxy.accept_only(false);
+    await_booked(&bank, &handle, &ids);
+    await_well(&handle);
+    assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 8);
+}
+
+#[test]
+fn a_lease_is_extended_although_the_connections_have_fallen_silent() {
+    let bank = Bank::new();
+    let proxy = Proxy::before(&bank);
+    let (entered, handlers) = mpsc::sync_channel(10);
+    let released = Arc::new(AtomicBool::new(false));
+    let may_go_on = released.clone();
+    let before = move || {
+        let _ = entered.send(());
+        await_so("released", || may_go_on.load(Ordering::SeqCst));
+    };
+    let handle = MODES[2](poller(&proxy.url(&bank)), Arc::new(before)).start().unwrap();
+    let ids = bank.enqueue([1]);
+    handlers.recv_timeout(PATIENCE).unwrap();
+    proxy.silence();
+    let until = |id| -> DateTime<Utc> { bank.state(id).next_attempt_time.expect("the end of the lease") };
+    let first = until(ids[0]);
+    // After this much, no extension of before can hold it.
+    await_so("extended", || until(ids[0]) > first + chrono::TimeDelta::seconds(10));
+    assert_eq!(bank.state(ids[0]).try_count, 1);
+    assert!(handlers.try_recv().is_err(), "it was called once");
+    // Its worker's connection is silent too, so another worker settles it, after another call.
+    released.store(true, Ordering::SeqCst);
+    await_booked(&bank, &handle, &ids);
+    let _ = handle.shutdown(PATIENCE);
+}
+
+#[test]
+fn a_shutdown_ends_although_no_connection_says_anything() {
+    let bank = Bank::new();
+    let proxy = Proxy::before(&bank);
+    let (entered, handlers) = mpsc::sync_channel(10);
+    let released = Arc::new(AtomicBool::new(false));
+    let may_go_on = released.clone();
+    let before = move || {
+        let _ = entered.send(());
+        await_so("released", || may_go_on.load(Ordering::SeqCst));
+    };
+    let handle = MODES[0](poller(&proxy.url(&bank)), Arc::new(before)).start().unwrap();
+    let ids = bank.enqueue(1..=2);
+    handlers.recv_timeout(PATIENCE).unwrap();
+    proxy.accept_only(true);
+    proxy.silence();
+    let shutdown = handle.shutdown(Duration::ZERO);
+    assert_eq!(shutdown.tally.succeeded, 0);
+    released.store(true, Ordering::SeqCst);
+    assert!(bank.booked().is_empty());
+    // Another process goes on when the server has ended the transactions.
+    let other = MODES[0](poller(bank.database.url()), Arc::new(|| {})).start().unwrap();
+    await_booked(&bank, &other, &ids);
+    let _ = other.shutdown(PATIENCE);
 }

@@ -43,6 +43,10 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// place of the worker, because the handler does not return.
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn;
 
+    /// Has other workers do again what this one has done in its transaction for other rows than this one, because the
+    /// database does not answer it.
+    fn put_back(&self, _row: ErasedRow) {}
+
     /// Tells whether rows are claimed that no worker has begun.
     fn has_more_claimed(&self) -> bool {
         false

@@ -148,6 +148,20 @@ impl Slot {
         Some((runner, held))
     }
 
+    /// Leaves a worker behind that the database does not answer. Returns the row that it holds, if any. An attempt that is
+    /// past its timeout was given up in another way.
+    pub(crate) fn leave_behind(&self) -> Option<ErasedRow> {
+        self.replace();
+        let row = self.run.lock().as_mut().and_then(|run| run.held.take());
+        self.recorder.end();
+        row
+    }
+
+    /// Tells whether the attempt is past its timeout, and no thread waits for its handler.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.run.lock().as_ref().is_some_and(|run| run.given_up)
+    }
+
     /// Notes that the attempt has ended. Returns whether it was given up before.
     pub(crate) fn leave(&self) -> bool {
         let run = self.run.lock().take();

@@ -3,7 +3,8 @@
 use std::env;
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -122,18 +123,19 @@ impl<C: R2D2Connection + 'static> ConnectionsFrom<C> for &str {
     }
 }
 
-/// How long a connect to PostgreSQL may take, if neither its URL nor the environment says: a server, or a proxy, may accept
-/// connections and never answer.
-const CONNECT_TIMEOUT: &str = "connect_timeout=10";
+/// How long a connect may take, where there is a limit and neither the URL nor the environment says another: a server, or a
+/// proxy, may accept connections and never answer.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Adds the limit to a URL of PostgreSQL, whose two clients know it by the same name. The clients of MySQL and MariaDB take none.
+/// Adds the limit to a URL of PostgreSQL, whose two clients know it by the same name. The C library of MySQL and MariaDB takes
+/// none.
 fn with_connect_timeout(url: String) -> String {
     let is_of_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
     if !is_of_postgres || url.contains("connect_timeout=") || env::var_os("PGCONNECT_TIMEOUT").is_some() {
         return url;
     }
     let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}{CONNECT_TIMEOUT}")
+    format!("{url}{separator}connect_timeout={}", CONNECT_TIMEOUT.as_secs())
 }
 
 /// Where a poller gets its connections.
@@ -145,27 +147,36 @@ pub enum Connections<C: R2D2Connection + 'static> {
     Source(Arc<dyn ConnectionSource<Connection = C>>),
 }
 
-/// A connection of a poller.
-pub(crate) enum Connection<C: QueueConnection> {
+/// A connection of a poller. Whoever uses it mutably is about to send a statement, see [`ServerWait`].
+pub(crate) struct Connection<C: QueueConnection> {
+    source: Sourced<C>,
+    wait: Arc<ServerWait>,
+}
+
+enum Sourced<C: QueueConnection> {
     Pooled(PooledConnection<ConnectionManager<C>>),
     Own(C),
 }
 
 impl<C: QueueConnection> Connections<C> {
-    /// Opens a connection. `wait` limits how long a pool may take to give one.
-    pub(crate) fn open(&self, wait: Duration) -> Result<Connection<C>, Error> {
-        match self {
+    /// Opens a connection for the thread that waits here. `pool_timeout` limits how long a pool may take to give one.
+    pub(crate) fn open(&self, pool_timeout: Duration, wait: &Arc<ServerWait>) -> Result<Connection<C>, Error> {
+        let source = match self {
             Connections::Pool(pool) => {
-                let mut pooled = pool.get_timeout(wait).map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
+                wait.begin_connect(pool_timeout);
+                let pooled = pool.get_timeout(pool_timeout);
+                let mut pooled = pooled.map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
                 expect_no_transaction(&mut *pooled, "a connection of the pool")?;
-                Ok(Connection::Pooled(pooled))
+                Sourced::Pooled(pooled)
             }
             Connections::Source(source) => {
+                wait.begin_connect(Duration::ZERO);
                 let mut connection = source.make_connection().map_err(Error::Establish)?;
                 expect_no_transaction(&mut connection, "a connection of the poller's own")?;
-                Ok(Connection::Own(connection))
+                Sourced::Own(connection)
             }
-        }
+        };
+        Ok(Connection { source, wait: wait.clone() })
     }
 
     /// Closes the connections that are idle in the pool. The pool opens others in their place.
@@ -173,7 +184,8 @@ impl<C: QueueConnection> Connections<C> {
         let Connections::Pool(pool) = self else { return };
         // It takes all of them before it closes any, or the pool would give it the new ones.
         let idle: Vec<_> = std::iter::from_fn(|| pool.try_get()).take(pool.max_size() as usize).collect();
-        idle.into_iter().map(Connection::Pooled).for_each(drop);
+        let close = |pooled| drop(Connection { source: Sourced::Pooled(pooled), wait: Arc::default() });
+        idle.into_iter().for_each(close);
     }
 
     /// Waits until the pool has opened others in the place of those that were closed, for at most `wait`. At the end of a
@@ -198,6 +210,68 @@ impl<C: QueueConnection> Connections<C> {
             Connections::Source(_) => None,
         }
     }
+}
+
+/// The moment from which the waits of this process are counted.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The wait of one thread for its server, which the thread begins with each statement of its own and with each connect, and
+/// ends before it waits for anything else: a handler, another thread, the next row.
+#[derive(Debug, Default)]
+pub(crate) struct ServerWait {
+    /// In milliseconds since [`EPOCH`], and 1 more. 0: the thread does not wait.
+    begun: AtomicU64,
+    /// Whether it waits for a connection.
+    connects: AtomicBool,
+    /// The number by which the server knows the thread's session. 0: there is none.
+    session: AtomicI64,
+}
+
+impl ServerWait {
+    /// Notes that a statement is about to be sent.
+    pub(crate) fn begin(&self) {
+        self.begin_after(Duration::ZERO, false);
+    }
+
+    /// Notes that the thread connects, or asks a pool, which may take this long besides.
+    pub(crate) fn begin_connect(&self, pool_timeout: Duration) {
+        self.begin_after(pool_timeout, true);
+    }
+
+    fn begin_after(&self, other: Duration, connects: bool) {
+        self.connects.store(connects, Ordering::Relaxed);
+        self.begun.store(millis(EPOCH.elapsed().saturating_add(other)).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Notes that the thread has its answers.
+    pub(crate) fn end(&self) {
+        self.begun.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes which session the thread has.
+    pub(crate) fn note_session(&self, session: Option<i64>) {
+        self.session.store(session.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Returns the session for whose answer the thread waits.
+    pub(crate) fn session(&self) -> Option<i64> {
+        Some(self.session.load(Ordering::Relaxed)).filter(|session| *session != 0 && !self.connects())
+    }
+
+    /// Tells whether the thread waits for a connection.
+    pub(crate) fn connects(&self) -> bool {
+        self.elapsed().is_some() && self.connects.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long the thread has waited. `None`: it does not wait.
+    pub(crate) fn elapsed(&self) -> Option<Duration> {
+        let begun = self.begun.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(Duration::from_millis(millis(EPOCH.elapsed()).saturating_sub(begun)))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
 }
 
 /// Refuses a connection that is already in a transaction. A session is closed in the end, and would end another owner's
@@ -228,25 +302,26 @@ impl<C: QueueConnection> Deref for Connection<C> {
     type Target = C;
 
     fn deref(&self) -> &C {
-        match self {
-            Connection::Pooled(connection) => connection,
-            Connection::Own(connection) => connection,
+        match &self.source {
+            Sourced::Pooled(connection) => connection,
+            Sourced::Own(connection) => connection,
         }
     }
 }
 
 impl<C: QueueConnection> DerefMut for Connection<C> {
     fn deref_mut(&mut self) -> &mut C {
-        match self {
-            Connection::Pooled(connection) => connection,
-            Connection::Own(connection) => connection,
+        self.wait.begin();
+        match &mut self.source {
+            Sourced::Pooled(connection) => connection,
+            Sourced::Own(connection) => connection,
         }
     }
 }
 
 impl<C: QueueConnection> Drop for Connection<C> {
     fn drop(&mut self) {
-        let Connection::Pooled(connection) = self else { return };
+        let Sourced::Pooled(connection) = &mut self.source else { return };
         // r2d2 closes a connection that comes back with an open transaction. A session in doubt mostly has one already;
         // a sound one gets an empty one. If even that fails, the pool's own test finds the dead connection.
         if !connection.is_broken() {
@@ -270,5 +345,22 @@ mod tests {
         for url in ["postgres://host/db?connect_timeout=2", "mysql://host/db", "app.sqlite"] {
             assert_eq!(limited(url), url);
         }
+    }
+
+    #[test]
+    fn a_wait_lasts_from_its_last_statement_to_its_end() {
+        let wait = ServerWait::default();
+        assert_eq!(wait.elapsed(), None);
+        wait.begin_connect(Duration::from_secs(3600));
+        assert_eq!((wait.elapsed(), wait.connects()), (Some(Duration::ZERO), true), "the pool may take that long");
+        wait.begin();
+        assert!(!wait.connects());
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(3) {}
+        assert!(wait.elapsed() >= Some(Duration::from_millis(2)));
+        wait.begin();
+        assert!(wait.elapsed() <= Some(begun.elapsed()));
+        wait.end();
+        assert_eq!(wait.elapsed(), None);
     }
 }

@@ -21,6 +21,7 @@ use diesel_async::{
 };
 use futures_util::StreamExt;
 
+use super::connections::CONNECT_TIMEOUT;
 use super::runtime::SessionRuntime;
 use crate::error::ConnectFailure;
 
@@ -79,10 +80,14 @@ impl<C: AsyncClient> DieselAsyncSession<C> {
     ///
     /// # Errors
     ///
-    /// The future's error without passwords, or the operating system's if it has no room for another runtime.
+    /// The future's error without passwords, the operating system's if it has no room for another runtime, or that the future
+    /// has not ended within 10 seconds: a server, or a proxy, may accept connections and never answer.
     pub fn open<E: fmt::Display>(connection: impl Future<Output = Result<C, E>>) -> Result<Self, ConnectFailure> {
         let runtime = SessionRuntime::new().map_err(|error| ConnectFailure::new(&error))?;
-        let connection = runtime.try_block_on(connection).map_err(|error| ConnectFailure::new(&error))?;
+        let in_time = async { tokio::time::timeout(CONNECT_TIMEOUT, connection).await };
+        let connection = runtime.try_block_on(in_time).map_err(|error| ConnectFailure::new(&error))?;
+        let no_answer = |_| ConnectFailure::new(&format!("no connection within {CONNECT_TIMEOUT:?}"));
+        let connection = connection.map_err(no_answer)?;
         let connection = connection.map_err(|error| ConnectFailure::new(&error))?;
         Ok(DieselAsyncSession::of(Box::new(connection), runtime))
     }
@@ -277,6 +282,13 @@ pub(crate) fn ending_transactions<P, C: AsyncClient, T>(
     answer
 }
 
+/// Returns the host and the port of a URL. `None`: there are none, or a password may be among what looks like them.
+fn host_of(url: &str) -> Option<&str> {
+    let (address, parameters) = url.split_once("://")?.1.split_once('?').unwrap_or((url.split_once("://")?.1, ""));
+    let (_, host) = address.rsplit_once('@').or((!parameters.contains('@')).then_some(("", address)))?;
+    host.split('/').next().filter(|host| !host.is_empty())
+}
+
 impl<C: AsyncClient> SimpleConnection for DieselAsyncSession<C> {
     fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
         let (connection, runtime) = self.in_step()?;
@@ -291,10 +303,9 @@ impl<C: AsyncClient> Connection for DieselAsyncSession<C> {
     type TransactionManager = SessionTransactions;
 
     fn establish(database_url: &str) -> ConnectionResult<Self> {
-        let runtime = SessionRuntime::new().map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
-        let connection = runtime.try_block_on(C::establish(database_url));
-        let connection = connection.map_err(|error| ConnectionError::BadConnection(error.to_string()))??;
-        Ok(DieselAsyncSession::of(Box::new(connection), runtime))
+        let at = host_of(database_url).map_or_else(String::new, |host| format!("{host}: "));
+        Self::open(C::establish(database_url))
+            .map_err(|failure| ConnectionError::BadConnection(format!("{at}{failure}")))
     }
 
     fn execute_returning_count<T: QueryFragment<C::Backend> + QueryId>(&mut self, source: &T) -> QueryResult<usize> {
@@ -398,5 +409,24 @@ impl<C: AsyncClient> TransactionManager<DieselAsyncSession<C>> for SessionTransa
 
     fn is_broken_transaction_manager(session: &mut DieselAsyncSession<C>) -> bool {
         <Transactions as AsyncTransactionManager<_>>::is_broken_transaction_manager(session.connection())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_of;
+
+    #[test]
+    fn a_host_is_told_without_a_password() {
+        for url in [
+            "postgres://db.example:5432/app",
+            "mysql://me:p%40ss@db.example:5432/app?a=b",
+            "x://me:p/w@db.example:5432",
+        ] {
+            assert_eq!(host_of(url), Some("db.example:5432"));
+        }
+        for url in ["host=/tmp password=secret", "postgres:///app", "x://me:p?w@db.example/app"] {
+            assert_eq!(host_of(url), None, "{url}");
+        }
     }
 }

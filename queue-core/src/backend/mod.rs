@@ -28,6 +28,7 @@ mod statement;
 mod transactions;
 
 pub use self::connection::{AsQueueConnection, Binds, ErrorClass, ErrorClasses, QueueBackend, QueueConnection};
+pub(crate) use self::connections::ServerWait;
 pub use self::connections::{ConnectionSource, Connections, ConnectionsFrom};
 pub(crate) use self::dialect::LaneWalk;
 pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};

@@ -1,13 +1,14 @@
 //! A worker's private connection.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use super::connection::QueueConnection;
-use super::connections::{Connection, Connections};
+use super::connections::{Connection, Connections, ServerWait};
 use super::dialect::RoundTrips;
 use super::prepared::{Prepared, PreparedTexts};
 use super::setup::{SessionLimits, Subscriptions};
@@ -23,6 +24,8 @@ const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 /// the application would inherit its settings, and after a panic its state is unknown.
 pub(crate) struct Session<C: QueueConnection> {
     connection: Connection<C>,
+    /// The wait of its thread for the server.
+    wait: Arc<ServerWait>,
     /// The number by which the server knows the session.
     pub(crate) id: Option<i64>,
     lock_timeout: Duration,
@@ -88,10 +91,16 @@ enum Begun {
 
 impl<C: QueueConnection> Session<C> {
     /// Opens a connection, prepares it and reads every setting back.
-    pub(crate) fn open(connections: &Connections<C>, wait: Duration, limits: SessionLimits) -> Result<Self, Error> {
-        let mut connection = connections.open(wait)?;
+    pub(crate) fn open(
+        connections: &Connections<C>,
+        pool_timeout: Duration,
+        limits: SessionLimits,
+        wait: &Arc<ServerWait>,
+    ) -> Result<Self, Error> {
+        let mut connection = connections.open(pool_timeout, wait)?;
         connection.prepare_session(limits)?;
         let id = connection.session_id()?;
+        wait.note_session(id);
         let mut own = C::Settings::default();
         if limits.attempts {
             own = connection.read_settings()?;
@@ -99,6 +108,7 @@ impl<C: QueueConnection> Session<C> {
         }
         Ok(Session {
             connection,
+            wait: wait.clone(),
             id,
             lock_timeout: limits.lock_timeout,
             handler_settings: HandlerSettings { own, ..HandlerSettings::default() },
@@ -123,7 +133,9 @@ impl<C: QueueConnection> Session<C> {
     /// Lends the connection to a handler, which may change any setting.
     pub(crate) fn lend(&mut self) -> &mut C {
         self.handler_settings.is_lent = true;
-        &mut self.connection
+        let connection = &mut *self.connection;
+        self.wait.end();
+        connection
     }
 
     /// Runs a statement that controls the transaction. The statement that ends a handler's savepoint also restores the

@@ -1,9 +1,10 @@
 //! How a worker gets its session.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::QueueConnection;
-use super::connections::Connections;
+use super::connections::{Connections, ServerWait};
 use super::session::Session;
 use super::setup::SessionLimits;
 use crate::error::Error;
@@ -13,24 +14,27 @@ use crate::row::failure_text;
 /// A worker's session, which is opened when it is needed and replaced when it is in doubt.
 pub(crate) struct SessionHolder<C: QueueConnection> {
     connections: Connections<C>,
-    wait: Duration,
+    pool_timeout: Duration,
     limits: SessionLimits,
     session: Option<Session<C>>,
     /// The file of the database in which the session was opened, counted from the first.
     file: u64,
     /// Tells whether the thread has a connection.
     connection: ThreadConnection,
+    /// The thread's wait for the server.
+    wait: Arc<ServerWait>,
 }
 
 impl<C: QueueConnection> SessionHolder<C> {
-    /// Makes a holder without a session yet. `wait` limits how long the pool may take to give a connection.
+    /// Makes a holder without a session yet. `pool_timeout` limits how long the pool may take to give a connection.
     pub(crate) fn new(
         connections: Connections<C>,
-        wait: Duration,
+        pool_timeout: Duration,
         limits: SessionLimits,
         connection: ThreadConnection,
+        wait: Arc<ServerWait>,
     ) -> Self {
-        SessionHolder { connections, wait, limits, session: None, file: 0, connection }
+        SessionHolder { connections, pool_timeout, limits, session: None, file: 0, connection, wait }
     }
 
     /// Returns the session, in no transaction and with its own lock wait. It opens one now if there is none.
@@ -53,6 +57,11 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
     }
 
+    /// Notes that the thread waits for something else than the server.
+    pub(crate) fn end_wait(&self) {
+        self.wait.end();
+    }
+
     /// Returns the session, and opens one now if there is none. The transaction of the next message may have begun.
     pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
         if self.session.as_mut().is_some_and(|session| !session.is_fit()) {
@@ -60,7 +69,7 @@ impl<C: QueueConnection> SessionHolder<C> {
         }
         match &mut self.session {
             Some(session) => Ok(session),
-            none => match Session::open(&self.connections, self.wait, self.limits) {
+            none => match Session::open(&self.connections, self.pool_timeout, self.limits, &self.wait) {
                 Ok(session) => {
                     self.connection.regains();
                     Ok(none.insert(session))

@@ -53,37 +53,52 @@ impl Connectivity {
     }
 }
 
-/// What one thread knows about its connection.
+/// What is known of the connection of one thread. A thread that leaves needs none.
+#[derive(Clone, Default)]
+pub(crate) struct ThreadConnection(Arc<Mutex<Known>>);
+
 #[derive(Default)]
-pub(crate) struct ThreadConnection {
+struct Known {
+    /// `None`: another thread has taken this one's place.
     connectivity: Option<Arc<Connectivity>>,
     is_lost: bool,
 }
 
 impl ThreadConnection {
     pub(crate) fn new(connectivity: Arc<Connectivity>) -> Self {
-        ThreadConnection { connectivity: Some(connectivity), is_lost: false }
+        ThreadConnection(Arc::new(Mutex::new(Known { connectivity: Some(connectivity), is_lost: false })))
+    }
+
+    /// Takes what is known, for the thread that takes this one's place.
+    pub(crate) fn take(&self) -> Self {
+        ThreadConnection(Arc::new(Mutex::new(std::mem::take(&mut self.0.lock()))))
     }
 
     /// Notes that the thread could not get a connection.
-    pub(crate) fn loses(&mut self, error: &dyn Fn() -> String) {
-        if let (Some(connectivity), false) = (&self.connectivity, self.is_lost) {
-            self.is_lost = true;
+    pub(crate) fn loses(&self, error: &dyn Fn() -> String) {
+        let mut known = self.0.lock();
+        if let (Some(connectivity), false) = (&known.connectivity, known.is_lost) {
             connectivity.loses(error);
+            known.is_lost = true;
         }
     }
 
     /// Notes that the thread has a connection.
-    pub(crate) fn regains(&mut self) {
+    pub(crate) fn regains(&self) {
+        self.0.lock().regains();
+    }
+}
+
+impl Known {
+    fn regains(&mut self) {
         if let (Some(connectivity), true) = (&self.connectivity, self.is_lost) {
-            self.is_lost = false;
             connectivity.regains();
+            self.is_lost = false;
         }
     }
 }
 
-impl Drop for ThreadConnection {
-    /// A thread that leaves needs no connection.
+impl Drop for Known {
     fn drop(&mut self) {
         self.regains();
     }
@@ -96,19 +111,23 @@ mod tests {
     #[test]
     fn a_poller_is_without_connection_from_its_first_thread_to_its_last() {
         let connectivity = Arc::new(Connectivity::default());
-        let mut threads = [0, 1].map(|_| ThreadConnection::new(connectivity.clone()));
+        let threads = [0, 1].map(|_| ThreadConnection::new(connectivity.clone()));
         let error = || "refused".to_owned();
-        for thread in &mut threads {
+        for thread in &threads {
             thread.loses(&error);
             thread.loses(&error);
         }
         assert_eq!(connectivity.threads_without(), 2);
         let since = connectivity.lost.lock().since;
-        let [mut one, other] = threads;
+        let [one, other] = threads;
         one.regains();
         one.regains();
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (1, since));
+        let substitute = other.take();
+        other.regains();
         drop(other);
+        assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (1, since));
+        drop(substitute);
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (0, None));
     }
 }

@@ -104,6 +104,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let late = LateRow { row: held.clone(), timeout: self.time_to_call() };
         worker.slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
         held.watch.begin();
+        worker.holder.end_wait();
         let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
         if worker.slot.leave() {
             return Turn::GivenUp;

@@ -133,6 +133,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         self.settle_late(holder, &late.late)
     }
 
+    /// Has other workers apply the answers of a transaction whose worker was left behind.
+    pub(crate) fn put_back_applied(&self, late: &LateBatch<K, C>) {
+        let applied = std::mem::take(&mut late.batch.lock().applied);
+        if let Some(calls) = &self.calls {
+            calls.put_back(applied);
+        }
+    }
+
     /// Runs the transaction. After an error it is over.
     fn try_together(
         &self,

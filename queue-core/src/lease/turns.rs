@@ -226,6 +226,12 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         }
     }
 
+    fn put_back(&self, row: ErasedRow) {
+        if let Ok(late) = row.downcast::<LateBatch<K, C>>() {
+            self.put_back_applied(&late);
+        }
+    }
+
     fn has_more_claimed(&self) -> bool {
         !self.ready.lock().is_empty()
     }

@@ -46,8 +46,8 @@ pub struct Shutdown {
 /// ```
 #[must_use = "dropping the handle shuts the poller down"]
 pub struct PollerHandle {
-    /// The scout comes first.
-    pub(super) threads: Vec<JoinHandle<()>>,
+    /// Whether the poller was shut down.
+    pub(super) has_ended: bool,
     pub(super) control: Arc<dyn Controls>,
     pub(super) board: Arc<WorkBoard>,
     pub(super) wake_signal: Arc<WakeSignal>,
@@ -59,8 +59,8 @@ pub struct PollerHandle {
 
 impl PollerHandle {
     /// Waits for the scout, which ends when it finds nothing more to do, and then for all others.
-    pub(super) fn wait_until_idle(mut self) -> Tally {
-        let _ = self.threads.swap_remove(0).join();
+    pub(super) fn wait_until_idle(self) -> Tally {
+        self.board.wait_for_scout();
         self.shutdown(Duration::MAX).tally
     }
 
@@ -100,9 +100,7 @@ impl PollerHandle {
     /// An old due row is not a fault of this process, and a restart does not help: raise an alarm about `oldest_due`
     /// instead of answering 503.
     pub fn health(&self) -> Health {
-        let mut health = self.control.health();
-        health.alive &= self.threads.first().is_some_and(|scout| !scout.is_finished());
-        health
+        self.control.health()
     }
 
     /// Shuts the poller down: it claims nothing more, and running handlers have `grace` to finish. It ends the sessions
@@ -115,8 +113,9 @@ impl PollerHandle {
     }
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
-        let Stopped { rolled_back, all_left, replacements } = self.control.stop(grace);
-        for thread in std::mem::take(&mut self.threads).into_iter().chain(replacements) {
+        self.has_ended = true;
+        let Stopped { rolled_back, all_left, threads } = self.control.clone().stop(grace);
+        for thread in threads {
             // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
             // for a database that does not answer.
             if all_left || thread.is_finished() {
@@ -142,13 +141,13 @@ impl PollerHandle {
 
 impl Drop for PollerHandle {
     fn drop(&mut self) {
-        if self.threads.is_empty() {
+        if self.has_ended {
             return;
         }
         if is_in_runtime() {
             // Such a thread must not wait, nor end the runtime of an async client's session.
             let rest = PollerHandle {
-                threads: std::mem::take(&mut self.threads),
+                has_ended: std::mem::replace(&mut self.has_ended, true),
                 control: self.control.clone(),
                 board: self.board.clone(),
                 wake_signal: self.wake_signal.clone(),
@@ -171,7 +170,7 @@ impl fmt::Debug for PollerHandle {
 /// The threads' shared state, with the connection's type erased, so that a handle has no type parameter.
 pub(super) trait Controls: Send + Sync {
     fn health(&self) -> Health;
-    fn stop(&self, grace: Duration) -> Stopped;
+    fn stop(self: Arc<Self>, grace: Duration) -> Stopped;
     fn default_grace(&self) -> Duration;
 
     /// Waits until the pool has replaced the connections that the threads have closed.
@@ -206,8 +205,8 @@ pub(super) struct Stopped {
     rolled_back: usize,
     /// Whether no thread runs any more.
     all_left: bool,
-    /// The threads that have replaced stuck ones.
-    replacements: Vec<JoinHandle<()>>,
+    /// All threads that may not have ended.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<C: QueueConnection> Controls for PollerShared<C> {
@@ -232,9 +231,10 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
             })
             .collect();
         Health {
-            alive: !self.board.is_stopping() && workers.len() > stuck_workers,
+            alive: !self.board.is_stopping() && !self.board.has_scouted() && workers.len() > stuck_workers,
             threads_without_connection: self.sessions.connectivity.threads_without(),
             last_probe: self.health.last_probe(),
+            longest_wait: self.posts().iter().filter_map(|post| post.longest_wait()).max(),
             workers: workers.len(),
             stuck_workers,
             running: running.len() + calls,
@@ -242,7 +242,7 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         }
     }
 
-    fn stop(&self, grace: Duration) -> Stopped {
+    fn stop(self: Arc<Self>, grace: Duration) -> Stopped {
         self.board.stop();
         self.wake_signal.notify(None);
         let mut rolled_back = 0;
@@ -257,8 +257,7 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
             // return.
             self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         }
-        let replacements = std::mem::take(&mut *self.replacements.lock());
-        Stopped { rolled_back, all_left: self.board.is_empty(), replacements }
+        Stopped { rolled_back, all_left: self.board.is_empty(), threads: self.take_threads() }
     }
 
     fn default_grace(&self) -> Duration {

@@ -37,6 +37,10 @@ pub struct Health {
     pub threads_without_connection: usize,
     /// How long ago the database has last answered a probe of the scout. `None`: it never has.
     pub last_probe: Option<Duration>,
+    /// How long the database has owed an answer to the thread that has waited longest. `None`: no thread waits. After
+    /// [`PollerSettings::network_timeout`](crate::PollerSettings::network_timeout) another thread takes its place.
+    #[serde(default)]
+    pub longest_wait: Option<Duration>,
     /// How many worker threads there are, stuck ones included.
     pub workers: usize,
     /// How many workers' handlers have not returned after their timeout. Other threads have taken their places, up to
@@ -67,13 +71,14 @@ pub struct EntityHealth {
 
 impl Health {
     /// Tells whether a load balancer or an orchestrator should be content: the poller is alive, all its threads have
-    /// connections, no worker is stuck, and the scout has looked at the database within `longest`. Choose at least ten
-    /// times the poll interval.
+    /// connections, no worker is stuck, the scout has looked at the database within `longest`, and no thread has waited longer
+    /// for an answer. Choose at least ten times the poll interval.
     pub fn is_well(&self, longest: Duration) -> bool {
         self.alive
             && self.threads_without_connection == 0
             && self.stuck_workers == 0
             && self.last_probe.is_some_and(|last_probe| last_probe <= longest)
+            && self.longest_wait.is_none_or(|wait| wait <= longest)
     }
 }
 

@@ -5,12 +5,19 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::shared::PollerShared;
+use super::post::{Duty, Post};
+use super::shared::{PollerShared, spawn};
 use crate::attempt::Runner;
 use crate::backend::{QueueConnection, SessionHolder};
+use crate::error::Error;
+use crate::event::ThreadConnection;
 
 /// The shortest pause: a twentieth of the shortest lease.
 const SHORTEST: Duration = Duration::from_millis(5);
+
+/// The database may take this long at least to answer the heartbeat, which is left behind sooner than the other threads: the
+/// leases must not end meanwhile.
+const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often the heartbeat checks, while the poller stops, whether the workers have left.
 const STOPPING: Duration = Duration::from_millis(50);
@@ -18,26 +25,36 @@ const STOPPING: Duration = Duration::from_millis(50);
 /// The heartbeat before it starts.
 pub(crate) struct Heartbeat<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
+    post: Arc<Post>,
     pause: Duration,
 }
 
 impl<C: QueueConnection> Heartbeat<C> {
     /// Returns the heartbeat of a poller, if one of its runners has leases.
-    pub(crate) fn new(shared: &Arc<PollerShared<C>>) -> Option<Self> {
-        let pause = shared.runners.iter().filter_map(|runner| runner.info().heartbeat_interval).min()?;
-        Some(Heartbeat { shared: shared.clone(), pause: pause.max(SHORTEST) })
+    pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection) -> Option<Self> {
+        let pause = shared.runners.iter().filter_map(|runner| runner.info().heartbeat_interval).min()?.max(SHORTEST);
+        let patience = shared.settings.network_timeout.min(LEAST_PATIENCE.max(pause.saturating_mul(2)));
+        let post = shared.new_post(Duty::Heartbeat, connection, patience);
+        Some(Heartbeat { shared: shared.clone(), post, pause })
+    }
+
+    /// Starts the thread.
+    pub(crate) fn spawn(self, has_tried: Option<Sender<()>>) -> Result<(), Error> {
+        let (shared, post) = (self.shared.clone(), self.post.clone());
+        spawn(&shared, post, "queueable-heart".to_owned(), move || self.run(has_tried))
     }
 
     /// Beats until every worker has left, or is left behind. `has_tried` is dropped when the heartbeat has tried to
     /// open its session.
-    pub(crate) fn run(self, has_tried: Sender<()>) {
-        let shared = &*self.shared;
-        let mut holder = shared.sessions.of_heartbeat(self.pause);
+    fn run(self, has_tried: Option<Sender<()>>) {
+        let Heartbeat { shared, post, pause } = self;
+        let shared = &*shared;
+        let mut holder = shared.sessions.of_heartbeat(&post, pause);
         // At once, because later the application may have taken every other connection. A beat tries again, and logs
         // why it cannot.
         let _ = holder.session();
         drop(has_tried);
-        loop {
+        while !post.is_left_behind() {
             let is_stopping = shared.board.is_stopping();
             holder.move_to_file(shared.sessions.files());
             for_all_leases(shared, &mut holder, |runner, holder| runner.heartbeat(holder, is_stopping));
@@ -52,7 +69,8 @@ impl<C: QueueConnection> Heartbeat<C> {
                     runner.give_back_revoked(holder);
                 });
             }
-            shared.board.sleep_until_change(self.pause, STOPPING);
+            holder.end_wait();
+            shared.board.sleep_until_change(pause, STOPPING);
         }
     }
 }

@@ -175,7 +175,7 @@ impl Drop for StopOnDrop {
     fn drop(&mut self) {
         let control = self.0.clone();
         if !self.1.is_empty() {
-            thread::spawn(move || control.stop(control.default_grace()));
+            thread::spawn(move || control.clone().stop(control.default_grace()));
         }
     }
 }

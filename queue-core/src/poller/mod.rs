@@ -17,12 +17,14 @@ mod metrics;
 #[cfg(not(feature = "metrics"))]
 mod no_metrics;
 mod poller;
+mod post;
 mod scout;
 mod serve;
 mod settings;
 mod shared;
 mod start;
 pub(crate) mod wake;
+mod watchdog;
 mod work_board;
 mod worker;
 

@@ -261,6 +261,13 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Sets how long a thread of the poller waits for an answer of the database before another thread takes its place, see
+    /// [`PollerSettings::network_timeout`]. The default is 30 seconds.
+    pub fn network_timeout(mut self, wait: Duration) -> Self {
+        self.settings.network_timeout = wait;
+        self
+    }
+
     /// Sets how long running handlers may go on when the handle is dropped, or the future of
     /// [`run_until`](Poller::run_until) is asked to stop. The default is 30 seconds.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::control_watch::ControlWatch;
 use super::listener::Listener;
+use super::post::{Duty, Post};
 use super::shared::{PollerShared, spawn};
 use super::wake::{PollTimer, WakeReasons};
 use super::worker::Worker;
@@ -16,6 +17,7 @@ use crate::claim::PROBE_INTERVAL;
 use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
+use crate::event::ThreadConnection;
 use crate::row::{HORIZON, failure_text};
 
 /// How long the scout leaves a runner alone whose due rows no worker could claim. The pause doubles up to the poll
@@ -55,29 +57,39 @@ pub(crate) struct Scout<C: QueueConnection> {
     holder: SessionHolder<C>,
     listener: Listener<C>,
     control: ControlWatch<C>,
-    until_idle: bool,
+    post: Arc<Post>,
     next_survey: Instant,
     /// The identity of the database's file, as the last survey has found it.
     file: Option<(u64, u64)>,
 }
 
 impl<C: QueueConnection> Scout<C> {
-    pub(crate) fn new(shared: Arc<PollerShared<C>>, until_idle: bool) -> Self {
+    pub(crate) fn new(shared: Arc<PollerShared<C>>, connection: ThreadConnection) -> Self {
         let (listener, control) = (Listener::new(shared.clone()), ControlWatch::new(shared.clone()));
-        let (holder, next_survey) = (shared.sessions.of_scout(), Instant::now());
-        Scout { shared, holder, listener, control, until_idle, next_survey, file: None }
+        let post = shared.new_post(Duty::Scout, connection, shared.settings.network_timeout);
+        let (holder, next_survey) = (shared.sessions.of_scout(&post), Instant::now());
+        Scout { shared, holder, listener, control, post, next_survey, file: None }
     }
 
-    /// Probes until the poller stops, or, if `until_idle` is set, until nothing is due. `has_tried` is dropped when the
+    /// Starts the thread.
+    pub(crate) fn spawn(self, has_tried: Option<Sender<()>>) -> Result<(), Error> {
+        let (shared, post) = (self.shared.clone(), self.post.clone());
+        spawn(&shared, post, "queueable-scout".to_owned(), move || self.run(has_tried))
+    }
+
+    /// Probes until the poller stops, or, if it is to end then, until nothing is due. `has_tried` is dropped when the
     /// scout has tried to open its session.
-    pub(crate) fn run(mut self, has_tried: Sender<()>) {
+    fn run(mut self, mut has_tried: Option<Sender<()>>) {
         // A panic is ours or the driver's. Without a scout, no worker would process the rows that become due.
-        let mut has_tried = Some(has_tried);
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&mut has_tried))) {
             let text = format!("the scout panicked and starts again: {}", panic_text(panic));
             self.shared.log.warn("poller", &text);
-            (self.holder, self.next_survey, self.file) = (self.shared.sessions.of_scout(), Instant::now(), None);
+            (self.holder, self.next_survey, self.file) =
+                (self.shared.sessions.of_scout(&self.post), Instant::now(), None);
             self.shared.board.pause(RESTART);
+        }
+        if !self.post.is_left_behind() {
+            self.shared.board.note_scouted();
         }
     }
 
@@ -89,7 +101,8 @@ impl<C: QueueConnection> Scout<C> {
         let _ = self.holder.session();
         self.read_clock();
         drop(has_tried);
-        while !self.shared.board.is_stopping() {
+        while !self.shared.board.is_stopping() && !self.post.is_left_behind() {
+            self.shared.end_silent_sessions(&mut self.holder);
             self.survey();
             if !self.control.refresh(&mut self.holder, &mut timers) {
                 // A paused row must not begin because the poller has not read of its pause yet.
@@ -99,7 +112,7 @@ impl<C: QueueConnection> Scout<C> {
             self.probe_runners(&mut timers);
             self.read_oldest_due();
             enforce_timeouts(&self.shared, &mut self.holder);
-            if self.until_idle && self.shared.board.is_quiet() {
+            if self.shared.until_idle && self.shared.board.is_quiet() {
                 if self.probe_after_turns(&mut timers) {
                     continue;
                 }
@@ -241,7 +254,9 @@ impl<C: QueueConnection> Scout<C> {
         }
         let probed = self.ask_whether_open(runner).and_then(|closed_for| match closed_for {
             Some(closed_for) => Ok(Seen::Closed(closed_for.max(SHORTEST_CLOSURE))),
-            None => Ok(Seen::Due(shared.runners[runner].served().probe_due(self.holder.session()?, self.until_idle)?)),
+            None => Ok(Seen::Due(
+                shared.runners[runner].served().probe_due(self.holder.session()?, self.shared.until_idle)?,
+            )),
         });
         let seen = probed.map_err(|error| format!("cannot look for due rows: {}", failure_text(&error, 500)))?;
         timer.troubles = 0;
@@ -281,6 +296,7 @@ impl<C: QueueConnection> Scout<C> {
                 return WakeReasons::default();
             }
             let listens = self.listener.listens(&mut self.holder);
+            self.holder.end_wait();
             let pause = listens.then(|| Instant::now() + self.listener.pause());
             let reasons = self.shared.wake_signal.wait(pause.map_or(next_event, |pause| pause.min(next_event)));
             if reasons.is_any() || next_event <= Instant::now() {
@@ -368,7 +384,8 @@ fn next_timeout<C: QueueConnection>(shared: &PollerShared<C>) -> Instant {
 /// row would take every worker, one after the other.
 fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut SessionHolder<C>, slot: &Arc<Slot>) {
     // If no session can be ended from outside, the handler keeps the only write lock, and another worker could not write.
-    if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.board.is_stopping() {
+    // A worker that was left behind has been replaced already.
+    if (C::Backend::ONE_WRITER && !slot.is_leased()) || shared.board.is_stopping() || slot.is_replaced() {
         return;
     }
     let watches = slot.watches();
@@ -385,9 +402,8 @@ fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut
         return shared.log.warn("poller", &text);
     }
     slot.replace();
-    let worker = Worker::new(shared.clone());
-    match spawn(shared, "queueable-substitute".to_owned(), move || worker.run(None)) {
-        Ok(thread) => shared.keep_replacement(thread),
-        Err(error) => shared.log.warn("poller", &failure_text(&error, 500)),
+    let substitute = Worker::new(shared.clone(), shared.sessions.unknown());
+    if let Err(error) = substitute.spawn("queueable-substitute".to_owned(), None) {
+        shared.log.warn("poller", &failure_text(&error, 500));
     }
 }

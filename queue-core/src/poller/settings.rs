@@ -45,6 +45,11 @@ pub struct PollerSettings {
     pub lock_timeout: Duration,
     /// How long the pool may take to give a connection. Default 5 seconds.
     pub pool_timeout: Duration,
+    /// How long a thread of the poller waits for an answer of the database to a statement of its own, or for a connection:
+    /// the network, or a proxy, may have fallen silent. Then another thread with another connection takes its place, and
+    /// [`ConnectionLost`](crate::Event::ConnectionLost) says so. More than `lock_timeout`. Default 30 seconds. Handlers' own
+    /// statements have the handler's timeout, and on SQLite nothing falls silent.
+    pub network_timeout: Duration,
     /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default timeout.
     pub shutdown_grace: Duration,
     /// How many bytes of a failure's text are stored. Default 8 KiB.
@@ -108,6 +113,7 @@ impl Default for PollerSettings {
             poll_interval: Duration::from_secs(1),
             lock_timeout: Duration::from_secs(5),
             pool_timeout: Duration::from_secs(5),
+            network_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(30),
             error_text_limit: 8 * 1024,
             claim_batch: None,
@@ -158,6 +164,14 @@ impl PollerSettings {
         }
         if self.pool_timeout < Duration::from_millis(1) || self.pool_timeout > Duration::from_secs(3600) {
             return wrong("pool_timeout", format!("{:?}", self.pool_timeout), "1 millisecond to 1 hour");
+        }
+        if self.network_timeout <= self.lock_timeout || self.network_timeout > Duration::from_secs(3600) {
+            let found = format!("{:?}", self.network_timeout);
+            return wrong(
+                "network_timeout",
+                found,
+                "more than lock_timeout, within which the server answers, and at most 1 hour",
+            );
         }
         // MEDIUMTEXT ends at 16 MiB; nobody reads a megabyte of text per failed row.
         if self.error_text_limit > 1 << 20 {

@@ -2,12 +2,13 @@
 //! sessions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::gate::Gate;
 use super::health::HealthBoard;
+use super::post::{Duty, Post};
 use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
@@ -20,6 +21,9 @@ use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 use crate::sync::{Mutex, fail_point};
 
+/// How long a shutdown waits until the sessions of handlers that do not return have ended.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// The shared state of a poller. It has more than ten fields because every thread gets all that it needs from here.
 pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) sessions: PollerSessions<C>,
@@ -29,9 +33,15 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) gates: Vec<Gate>,
     pub(crate) board: Arc<WorkBoard>,
     pub(crate) wake_signal: Arc<WakeSignal>,
+    /// Whether the poller ends when nothing is due.
+    pub(crate) until_idle: bool,
     pub(super) slots: Mutex<Vec<Arc<Slot>>>,
-    /// The threads that have replaced stuck ones.
-    pub(super) replacements: Mutex<Vec<JoinHandle<()>>>,
+    /// The threads that use the database.
+    pub(super) posts: Mutex<Vec<Arc<Post>>>,
+    /// The sessions that were left behind, with how long each has been silent, since when.
+    pub(super) silent: Mutex<Vec<(i64, Duration, Instant)>>,
+    /// All threads that may not have ended.
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) crashes: Arc<Crashes>,
     pub(crate) log: RateLimitedLog,
     pub(crate) events: Events,
@@ -57,11 +67,28 @@ impl<C: QueueConnection> PollerShared<C> {
         self.slots.lock().clone()
     }
 
-    /// Keeps the thread that has replaced a stuck one.
-    pub(crate) fn keep_replacement(&self, thread: JoinHandle<()>) {
-        let mut replacements = self.replacements.lock();
-        replacements.retain(|thread| !thread.is_finished());
-        replacements.push(thread);
+    /// Returns the threads that use the database.
+    pub(crate) fn posts(&self) -> Vec<Arc<Post>> {
+        self.posts.lock().clone()
+    }
+
+    /// Makes the post of a thread that is about to start. `patience`: how long the database may take to answer it.
+    pub(crate) fn new_post(&self, duty: Duty, connection: ThreadConnection, patience: Duration) -> Arc<Post> {
+        let post = Post::new(duty, connection, patience);
+        self.posts.lock().push(post.clone());
+        post
+    }
+
+    /// Keeps a thread that has started.
+    pub(crate) fn keep_thread(&self, thread: JoinHandle<()>) {
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+
+    /// Takes all threads that may not have ended.
+    pub(super) fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.threads.lock())
     }
 
     /// Waits for the process's turn to write, if the database has one writer.
@@ -70,7 +97,7 @@ impl<C: QueueConnection> PollerShared<C> {
     }
 
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.
-    pub(crate) fn revoke_all(&self) -> usize {
+    pub(crate) fn revoke_all(self: &Arc<Self>) -> usize {
         // First the leases: an attempt that is about to write its answer sees this, or is found in its slot.
         let calls = self.runners.iter().map(|runner| runner.revoke()).sum();
         self.board.count_interrupted(calls);
@@ -82,18 +109,31 @@ impl<C: QueueConnection> PollerShared<C> {
         slots.iter().for_each(|slot| GATE.note_stuck(slot.gate_number()));
         let sessions: Vec<_> = revoked.iter().filter_map(|(runner, session)| Some((*runner, (*session)?))).collect();
         if !sessions.is_empty() {
-            match self.sessions.open() {
-                Ok(mut killer) => {
-                    sessions.iter().for_each(|(runner, session)| self.end_session(&mut killer, *runner, *session))
-                }
-                // The sessions end with the process at the latest. None of their writes can commit.
-                Err(error) => {
-                    let error = failure_text(&error, 500);
-                    self.log.warn("poller", &format!("running sessions cannot be ended: {error}"));
-                }
+            let (shared, (done, is_done)) = (self.clone(), mpsc::channel::<()>());
+            let end = move || {
+                let _done = done;
+                shared.end_sessions(&sessions);
+            };
+            if thread::Builder::new().name("queueable-end".to_owned()).spawn(end).is_ok() {
+                // The server may say nothing.
+                let _ = is_done.recv_timeout(ENDING);
             }
         }
         revoked.len() + calls
+    }
+
+    /// Ends the sessions of the attempts of these runners.
+    fn end_sessions(&self, sessions: &[(usize, i64)]) {
+        match self.sessions.open() {
+            Ok(mut killer) => {
+                sessions.iter().for_each(|(runner, session)| self.end_session(&mut killer, *runner, *session))
+            }
+            // The sessions end with the process at the latest. None of their writes can commit.
+            Err(error) => {
+                let error = failure_text(&error, 500);
+                self.log.warn("poller", &format!("running sessions cannot be ended: {error}"));
+            }
+        }
     }
 
     /// Moves to the file that has replaced the database's, as when a backup is restored. An open connection stays with
@@ -111,6 +151,24 @@ impl<C: QueueConnection> PollerShared<C> {
             self.sessions.connections.close_idle();
             let files = self.sessions.note_moved_file();
             holder.move_to_file(files);
+        }
+    }
+
+    /// Notes a session that was left behind after so much silence. The scout ends it.
+    pub(crate) fn note_silent(&self, session: i64, waited: Duration) {
+        self.silent.lock().push((session, waited, Instant::now()));
+        self.wake_signal.notify(None);
+    }
+
+    /// Ends the sessions that were left behind: their transactions may hold locks.
+    pub(crate) fn end_silent_sessions(&self, holder: &mut SessionHolder<C>) {
+        let silent = std::mem::take(&mut *self.silent.lock());
+        for (session, waited, since) in silent {
+            let ended = holder.session().and_then(|own| Ok(own.end_silent_session(session, waited + since.elapsed())?));
+            if let Err(error) = ended {
+                self.log.warn("poller", &format!("a silent session cannot be ended: {}", failure_text(&error, 500)));
+                holder.close();
+            }
         }
     }
 
@@ -148,27 +206,33 @@ pub(super) fn board_for<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], shar
 }
 
 /// A running thread of the poller. The board notices its end, however it ends.
-struct ThreadGuard(Arc<WorkBoard>);
+struct ThreadGuard<C: QueueConnection> {
+    shared: Arc<PollerShared<C>>,
+    post: Arc<Post>,
+}
 
-impl Drop for ThreadGuard {
+impl<C: QueueConnection> Drop for ThreadGuard<C> {
     fn drop(&mut self) {
-        self.0.remove_thread();
+        self.shared.posts.lock().retain(|other| !Arc::ptr_eq(other, &self.post));
+        self.shared.board.remove_thread(self.post.leave());
     }
 }
 
 /// Starts a thread of the poller, whose [`ThreadGuard`] reports when it has left, and holds no session any more.
 pub(crate) fn spawn<C: QueueConnection>(
-    shared: &PollerShared<C>,
+    shared: &Arc<PollerShared<C>>,
+    post: Arc<Post>,
     name: String,
     work: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, Error> {
+) -> Result<(), Error> {
     shared.board.add_thread();
-    let thread_guard = ThreadGuard(shared.board.clone());
+    let thread_guard = ThreadGuard { shared: shared.clone(), post };
     let run = move || {
         let _thread_guard = thread_guard;
         work();
     };
-    thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)
+    shared.keep_thread(thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)?);
+    Ok(())
 }
 
 /// The sessions of a poller.
@@ -188,22 +252,27 @@ pub(crate) struct PollerSessions<C: QueueConnection> {
 impl<C: QueueConnection> PollerSessions<C> {
     /// Opens a session at once.
     pub(crate) fn open(&self) -> Result<Session<C>, Error> {
-        Session::open(&self.connections, self.pool_timeout, self.limits)
+        Session::open(&self.connections, self.pool_timeout, self.limits, &Arc::default())
+    }
+
+    /// Returns what a thread knows about its connection at first.
+    pub(crate) fn unknown(&self) -> ThreadConnection {
+        ThreadConnection::new(self.connectivity.clone())
     }
 
     /// Returns the holder of a worker's session.
-    pub(crate) fn of_worker(&self) -> SessionHolder<C> {
-        self.holder(self.pool_timeout, self.limits)
+    pub(crate) fn of_worker(&self, post: &Post) -> SessionHolder<C> {
+        self.holder(post, self.pool_timeout, self.limits)
     }
 
     /// Returns the holder of the scout's session.
-    pub(crate) fn of_scout(&self) -> SessionHolder<C> {
+    pub(crate) fn of_scout(&self, post: &Post) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
-        self.holder(self.pool_timeout, limits)
+        self.holder(post, self.pool_timeout, limits)
     }
 
     /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.
-    pub(crate) fn of_heartbeat(&self, pause: Duration) -> SessionHolder<C> {
+    pub(crate) fn of_heartbeat(&self, post: &Post, pause: Duration) -> SessionHolder<C> {
         // A lock that is held for long must not keep the other leases from being extended.
         let timeout = pause.max(Duration::from_secs(1));
         let limits = SessionLimits {
@@ -212,12 +281,12 @@ impl<C: QueueConnection> PollerSessions<C> {
             statement_timeout: timeout,
             attempts: false,
         };
-        self.holder(self.pool_timeout.min(pause), limits)
+        self.holder(post, self.pool_timeout.min(pause), limits)
     }
 
-    fn holder(&self, wait: Duration, limits: SessionLimits) -> SessionHolder<C> {
-        let connection = ThreadConnection::new(self.connectivity.clone());
-        SessionHolder::new(self.connections.clone(), wait, limits, connection)
+    fn holder(&self, post: &Post, pool_timeout: Duration, limits: SessionLimits) -> SessionHolder<C> {
+        let (connection, wait) = (post.connection.clone(), post.wait.clone());
+        SessionHolder::new(self.connections.clone(), pool_timeout, limits, connection, wait)
     }
 
     /// Notes that another file has replaced the database's. Returns how often that has happened.

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::connection::TransactionManager;
@@ -18,11 +18,12 @@ use super::poller::Poller;
 use super::scout::Scout;
 use super::serve::ServeLater;
 use super::settings::PollerSettings;
-use super::shared::{PollerSessions, PollerShared, board_for, spawn};
+use super::shared::{PollerSessions, PollerShared, board_for};
 use super::wake::WakeSignal;
+use super::watchdog::Watchdog;
 use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
-use crate::backend::{Connections, ErrorClass, QueueConnection, Session, SessionLimits, message_of};
+use crate::backend::{Connections, ErrorClass, LockSql, QueueConnection, Session, SessionLimits, message_of};
 use crate::control::check_control;
 use crate::crash::Crashes;
 use crate::entity::jittered;
@@ -81,8 +82,8 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
     let listeners = std::mem::take(&mut poller.listeners);
     let (events, listeners) = listeners.start(poller.settings.redact.clone())?;
     let (shared, columns) = prepare(poller, until_idle, events)?;
-    let mut handle = PollerHandle {
-        threads: Vec::new(),
+    let handle = PollerHandle {
+        has_ended: false,
         control: shared.clone(),
         board: shared.board.clone(),
         wake_signal: shared.wake_signal.clone(),
@@ -91,7 +92,7 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
     };
     let workers = shared.settings.workers;
     shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
-    start_threads(&shared, until_idle, &mut handle.threads)?;
+    start_threads(&shared)?;
     log_start(&shared);
     Ok(handle)
 }
@@ -132,8 +133,11 @@ fn prepare<C: QueueConnection>(
     let shared = PollerShared {
         board: board_for(&runners, shares),
         wake_signal: WakeSignal::new(),
+        until_idle,
         slots: Mutex::default(),
-        replacements: Mutex::default(),
+        posts: Mutex::default(),
+        silent: Mutex::default(),
+        threads: Mutex::default(),
         crashes: Arc::new(crashes),
         log: RateLimitedLog::new(settings.redact.clone()),
         events: for_runners.events,
@@ -198,26 +202,18 @@ fn open_crashes<C: QueueConnection>(
 
 /// Starts the scout and the heartbeat, and then the workers. Without the first two no worker is of any use, and later the
 /// application may have taken every other connection.
-fn start_threads<C: QueueConnection>(
-    shared: &Arc<PollerShared<C>>,
-    until_idle: bool,
-    threads: &mut Vec<JoinHandle<()>>,
-) -> Result<(), Error> {
-    let scout = Scout::new(shared.clone(), until_idle);
+fn start_threads<C: QueueConnection>(shared: &Arc<PollerShared<C>>) -> Result<(), Error> {
+    let unknown = || shared.sessions.unknown();
     until_tried(|has_tried| {
-        let scouts = has_tried.clone();
-        threads.push(spawn(shared, "queueable-scout".to_owned(), move || scout.run(scouts))?);
-        if let Some(heartbeat) = Heartbeat::new(shared) {
-            threads.push(spawn(shared, "queueable-heart".to_owned(), move || heartbeat.run(has_tried))?);
-        }
-        Ok(())
+        Scout::new(shared.clone(), unknown()).spawn(Some(has_tried.clone()))?;
+        Heartbeat::new(shared, unknown()).map_or(Ok(()), |heartbeat| heartbeat.spawn(Some(has_tried)))?;
+        // A file does not fall silent.
+        if C::Backend::ONE_WRITER { Ok(()) } else { Watchdog::start(shared) }
     })?;
     until_tried(|has_tried| {
-        for number in 0..shared.settings.workers {
-            let (worker, has_tried) = (Worker::new(shared.clone()), Some(has_tried.clone()));
-            threads.push(spawn(shared, format!("queueable-{number}"), move || worker.run(has_tried))?);
-        }
-        Ok(())
+        (0..shared.settings.workers).try_for_each(|number| {
+            Worker::new(shared.clone(), unknown()).spawn(format!("queueable-{number}"), Some(has_tried.clone()))
+        })
     })
 }
 
@@ -328,7 +324,7 @@ fn check_tables_once<C: QueueConnection>(
     limits: SessionLimits,
     runners: &[Box<dyn Runner<C>>],
 ) -> Result<String, Error> {
-    let mut session = Session::open(connections, settings.pool_timeout, limits)?;
+    let mut session = Session::open(connections, settings.pool_timeout, limits, &Arc::default())?;
     check_own_session(connections, settings, &mut session)?;
     let mut findings = Vec::new();
     for runner in runners {
@@ -353,7 +349,7 @@ fn check_own_session<C: QueueConnection>(
     session: &mut Session<C>,
 ) -> Result<(), Error> {
     let Some(before) = session.id else { return Ok(()) };
-    let mut other = connections.open(settings.pool_timeout)?;
+    let mut other = connections.open(settings.pool_timeout, &Arc::default())?;
     for _ in 0..COMPARISONS {
         other.begin()?;
         let others = other.session_id()?;

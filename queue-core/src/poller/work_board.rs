@@ -34,6 +34,10 @@ struct Board {
     turns: u64,
     /// How many threads have not left.
     threads: isize,
+    /// How many of them the database does not answer. Others have taken their places.
+    left_behind: isize,
+    /// Whether the scout has found nothing more to do, or has stopped.
+    has_scouted: bool,
 }
 
 impl Board {
@@ -51,6 +55,11 @@ impl Board {
     fn is_only_work(&self, runner: usize) -> bool {
         let is_at_rest = |work: &RunnerWork| !work.has_work && !work.has_answers();
         self.runners.iter().enumerate().all(|(other, work)| other == runner || is_at_rest(work))
+    }
+
+    /// Returns how many threads there are, but for those that are stuck or left behind.
+    fn at_work(&self) -> isize {
+        self.threads - self.stuck - self.left_behind
     }
 
     /// Tells whether rows are left whose calls have begun beside the workers.
@@ -257,6 +266,47 @@ impl WorkBoard {
         self.ended.notify_all();
     }
 
+    /// Leaves a thread behind that the database does not answer, in a turn for this runner if it takes one.
+    pub(crate) fn leave_behind(&self, turn: Option<usize>) {
+        let mut board = self.board.lock();
+        board.left_behind += 1;
+        if let Some(runner) = turn {
+            board.running -= 1;
+            board.runners[runner].working -= 1;
+            board.turns += 1;
+        }
+        drop(board);
+        self.ended.notify_all();
+        self.work.notify_one();
+    }
+
+    /// Counts the end of a turn in which the worker was left behind.
+    pub(crate) fn count(&self, turn: Turn) {
+        self.board.lock().tally.count(turn);
+    }
+
+    /// Notes that the scout has found nothing more to do, or has stopped.
+    pub(crate) fn note_scouted(&self) {
+        self.board.lock().has_scouted = true;
+        self.ended.notify_all();
+    }
+
+    /// Tells whether the poller stops and no thread is at work any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_stopping() && self.board.lock().at_work() <= 0
+    }
+
+    /// Tells whether the scout has ended.
+    pub(crate) fn has_scouted(&self) -> bool {
+        self.board.lock().has_scouted
+    }
+
+    /// Waits until the scout has ended, or the poller stops.
+    pub(crate) fn wait_for_scout(&self) {
+        let board = self.board.lock();
+        drop(self.ended.wait_while(board, |board| !board.has_scouted && !self.is_stopping()));
+    }
+
     /// Returns whether the runner has work, and how many turns in a row found nothing.
     pub(crate) fn work_of(&self, runner: usize) -> (bool, u32) {
         let board = self.board.lock();
@@ -304,8 +354,11 @@ impl WorkBoard {
     }
 
     /// Takes a worker, the scout or the heartbeat off that has left.
-    pub(crate) fn remove_thread(&self) {
-        self.board.lock().threads -= 1;
+    pub(crate) fn remove_thread(&self, was_left_behind: bool) {
+        let mut board = self.board.lock();
+        board.threads -= 1;
+        board.left_behind -= isize::from(was_left_behind);
+        drop(board);
         self.ended.notify_all();
     }
 
@@ -317,10 +370,9 @@ impl WorkBoard {
         drop(self.ended.wait_timeout(board, pause));
     }
 
-    /// Tells whether the calling thread is the last one, apart from stuck threads.
+    /// Tells whether the calling thread is the last one, apart from those for which no thread waits.
     pub(crate) fn is_last(&self) -> bool {
-        let board = self.board.lock();
-        board.threads <= board.stuck + 1
+        self.board.lock().at_work() <= 1
     }
 
     /// Tells whether every thread has left, the stuck ones too.
@@ -328,9 +380,9 @@ impl WorkBoard {
         self.board.lock().threads == 0
     }
 
-    /// Waits until every thread has left that is not stuck, but not beyond the deadline. Returns whether they have.
+    /// Waits until every thread has left for which others wait, but not beyond the deadline. Returns whether they have.
     pub(crate) fn wait_until_done(&self, deadline: Option<Instant>) -> bool {
-        let (board, is_at_work) = (self.board.lock(), |board: &mut Board| board.threads > board.stuck);
+        let (board, is_at_work) = (self.board.lock(), |board: &mut Board| board.at_work() > 0);
         let Some(deadline) = deadline else {
             drop(self.ended.wait_while(board, is_at_work));
             return true;

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::shared::PollerShared;
+use super::post::{Duty, Post};
+use super::shared::{PollerShared, spawn};
 use super::work_board::TurnPermit;
 use crate::attempt::{Runner, Slot, Turn, WorkerCalls, WorkerTurn};
 use crate::backend::{LockSql, QueueConnection, SessionHolder};
 use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
+use crate::event::ThreadConnection;
 use crate::row::failure_text;
 
 /// How a worker backs off from a database in trouble: for 25 to 400 milliseconds, at random up to twice as long. So it
@@ -24,28 +26,42 @@ const BACKOFF: Retry = Retry::exponential(Duration::from_millis(25)).max(Duratio
 pub(crate) struct Worker<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
     slot: Arc<Slot>,
+    post: Arc<Post>,
 }
 
 impl<C: QueueConnection> Worker<C> {
-    pub(crate) fn new(shared: Arc<PollerShared<C>>) -> Self {
+    /// `connection`: what is known of its connection at first.
+    pub(crate) fn new(shared: Arc<PollerShared<C>>, connection: ThreadConnection) -> Self {
         let slot = shared.new_slot();
-        Worker { shared, slot }
+        let post = shared.new_post(Duty::Worker(slot.clone()), connection, shared.settings.network_timeout);
+        Worker { shared, slot, post }
+    }
+
+    /// Starts the thread.
+    pub(crate) fn spawn(self, name: String, has_tried: Option<Sender<()>>) -> Result<(), Error> {
+        let (shared, post) = (self.shared.clone(), self.post.clone());
+        spawn(&shared, post, name, move || self.run(has_tried))
     }
 
     /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when
     /// the worker has tried to open its session.
-    pub(crate) fn run(self, has_tried: Option<Sender<()>>) {
+    fn run(self, has_tried: Option<Sender<()>>) {
         let shared = &*self.shared;
-        let mut holder = shared.sessions.of_worker();
+        let mut holder = shared.sessions.of_worker(&self.post);
         self.try_to_open(&mut holder);
         drop(has_tried);
         let mut troubles = 0;
         while let Some(mut permit) = self.next_turn(&mut holder) {
+            self.post.begin_turn(permit.runner);
             let mut turn = self.take_turn(&mut holder, &mut permit, false);
             while turn == Turn::Suspect {
                 turn = self.take_turn(&mut holder, &mut permit, true);
             }
             troubles = if turn == Turn::Trouble { troubles + 1 } else { 0 };
+            if self.post.end_turn() {
+                shared.board.count(turn);
+                break;
+            }
             let drained = shared.board.end_turn(permit, turn);
             if drained {
                 // The scout probes when the next row is due.
@@ -78,6 +94,9 @@ impl<C: QueueConnection> Worker<C> {
     /// without a session asks for no turn, so that it keeps no work from the workers that have one.
     fn next_turn(&self, holder: &mut SessionHolder<C>) -> Option<TurnPermit> {
         for tries in 1.. {
+            if self.slot.is_replaced() {
+                return None;
+            }
             if self.shared.board.is_stopping() || holder.open_session().is_some() || self.try_to_open(holder) {
                 break;
             }
@@ -89,6 +108,7 @@ impl<C: QueueConnection> Worker<C> {
         }
         holder.roll_back_idle();
         holder.rest(true);
+        holder.end_wait();
         let turn = self.shared.board.wait_for_work();
         holder.rest(false);
         turn
@@ -114,6 +134,7 @@ impl<C: QueueConnection> Worker<C> {
             if GATE.has_to_wait(alone) {
                 holder.roll_back_idle();
             }
+            holder.end_wait();
             let Some(permit) = GATE.enter(alone, || shared.board.is_stopping()) else { return Turn::Idle };
             slot.recorder().set_concurrency(permit.concurrency);
             slot.set_gate_number(permit.number);

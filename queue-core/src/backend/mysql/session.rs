@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::mysql::Mysql;
 use diesel::result::Error;
-use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use super::clients::MysqlSession;
 use super::errors::{NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS};
@@ -78,6 +78,19 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
 
     fn database_name(&mut self) -> QueryResult<String> {
         diesel::select(diesel::dsl::sql::<Text>("COALESCE(DATABASE(), '')")).get_result(self)
+    }
+
+    fn end_silent_session(&mut self, session: i64, silent_for: Duration) -> QueryResult<()> {
+        // A number in whole seconds.
+        let is_it = format!(
+            "EXISTS (SELECT 1 FROM information_schema.processlist WHERE id = {session} AND time + 1 >= {} \
+             AND user = SUBSTRING_INDEX(USER(), '@', 1))",
+            silent_for.as_secs()
+        );
+        match diesel::select(diesel::dsl::sql::<Bool>(&is_it)).get_result(self)? {
+            true => self.end_session(session),
+            false => Ok(()),
+        }
     }
 
     fn end_session(&mut self, session: i64) -> QueryResult<()> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use diesel::pg::Pg;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Double, Integer, Nullable, Text};
 
 use super::clients::PgSession;
 use super::errors::is_message;
@@ -66,6 +66,19 @@ impl<C: PgSession> SessionSetup<Pg> for C {
             "pg_catalog.concat_ws('.', pg_catalog.current_database(), pg_catalog.current_schema())",
         ))
         .get_result(self)
+    }
+
+    // A session that waits for the rest of a message is not idle, so none of the server's time-outs ends it.
+    fn end_silent_session(&mut self, session: i64, silent_for: Duration) -> QueryResult<()> {
+        diesel::sql_query(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+             WHERE pid = $1 AND usename = session_user \
+             AND backend_start < pg_catalog.clock_timestamp() - $2 * interval '1 second'",
+        )
+        .bind::<Integer, _>(i32::try_from(session).unwrap_or(0))
+        .bind::<Double, _>(silent_for.as_secs_f64())
+        .execute(self)
+        .map(drop)
     }
 
     fn end_session(&mut self, session: i64) -> QueryResult<()> {

@@ -49,6 +49,10 @@ impl SessionSetup for SqliteConnection {
         self.database_name().map(|file| identity(Path::new(&file)))
     }
 
+    fn end_silent_session(&mut self, _session: i64, _silent_for: Duration) -> QueryResult<()> {
+        Ok(())
+    }
+
     fn end_session(&mut self, _session: i64) -> QueryResult<()> {
         Ok(())
     }

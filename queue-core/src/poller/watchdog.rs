@@ -1,0 +1,106 @@
+//! The watchdog: the one thread of a poller that asks the database nothing. It replaces the threads that the database does not
+//! answer.
+//!
+//! A network, a proxy or a stopped server may take statements and say nothing, for ever, and the C libraries wait for as long.
+//! Nothing can wake such a thread, so it is left behind, with its session: the server ends that by itself. If the answer comes
+//! after all, the thread ends its turn and leaves.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::heartbeat::Heartbeat;
+use super::post::{Duty, LeftBehind};
+use super::scout::Scout;
+use super::shared::PollerShared;
+use super::worker::Worker;
+use crate::backend::QueueConnection;
+use crate::crash::GATE;
+use crate::error::Error;
+use crate::event::ThreadConnection;
+use crate::row::failure_text;
+
+/// How often the watchdog looks while threads wait for their replacement.
+const SOON: Duration = Duration::from_millis(50);
+
+/// How many times the watchdog looks while a thread waits for as long as it may.
+const LOOKS: u32 = 4;
+
+/// The watchdog of a poller.
+pub(crate) struct Watchdog<C: QueueConnection> {
+    shared: Arc<PollerShared<C>>,
+    /// The threads that are to be replaced. They connect one after the other, so that a server that accepts connections and
+    /// says nothing gets one thread at a time.
+    missing: VecDeque<Missing>,
+}
+
+/// A thread that is to be replaced.
+struct Missing {
+    duty: Duty,
+    /// That its connection is lost.
+    connection: ThreadConnection,
+}
+
+impl<C: QueueConnection> Watchdog<C> {
+    /// Starts the watchdog.
+    pub(crate) fn start(shared: &Arc<PollerShared<C>>) -> Result<(), Error> {
+        let mut watchdog = Watchdog { shared: shared.clone(), missing: VecDeque::new() };
+        let watch = move || {
+            while !watchdog.shared.board.has_ended() {
+                watchdog.leave_silent_behind();
+                watchdog.replace_next();
+                let posts = watchdog.shared.posts();
+                let patience = posts.iter().map(|post| post.patience()).min().unwrap_or_default();
+                let pause = if watchdog.missing.is_empty() { SOON.max(patience / LOOKS) } else { SOON };
+                watchdog.shared.board.sleep_until_change(pause, pause);
+            }
+        };
+        shared.keep_thread(
+            thread::Builder::new().name("queueable-watch".to_owned()).spawn(watch).map_err(Error::Thread)?,
+        );
+        Ok(())
+    }
+
+    fn leave_silent_behind(&mut self) {
+        for post in self.shared.posts() {
+            let Some(LeftBehind { duty, turn, waited }) = post.leave_behind_if_silent() else { continue };
+            if let Duty::Worker(slot) = &duty {
+                GATE.note_stuck(slot.gate_number());
+                let row = slot.leave_behind();
+                if let (Some(row), Some(runner)) = (row, turn) {
+                    self.shared.runners[runner].put_back(row);
+                }
+            }
+            self.shared.board.leave_behind(turn);
+            if let Some(session) = post.wait.session() {
+                self.shared.note_silent(session, waited);
+            }
+            let text = format!("the database has not answered for {waited:?}");
+            self.shared.log.warn("poller", &format!("{text}: another thread takes the place of {duty}"));
+            let connection = post.connection.take();
+            connection.loses(&|| text.clone());
+            self.missing.push_back(Missing { duty, connection });
+        }
+    }
+
+    /// Replaces one of the threads that were left behind, unless a thread is connecting.
+    fn replace_next(&mut self) {
+        if self.shared.board.is_stopping() {
+            return self.missing.clear();
+        }
+        if self.shared.posts().iter().any(|post| post.wait.connects() && !post.is_left_behind()) {
+            return;
+        }
+        let Some(Missing { duty, connection }) = self.missing.pop_front() else { return };
+        let shared = self.shared.clone();
+        let replaced = match duty {
+            Duty::Scout => Scout::new(shared, connection).spawn(None),
+            Duty::Heartbeat => Heartbeat::new(&shared, connection).map_or(Ok(()), |heartbeat| heartbeat.spawn(None)),
+            Duty::Worker(_) => Worker::new(shared, connection).spawn("queueable-substitute".to_owned(), None),
+        };
+        if let Err(error) = replaced {
+            self.shared.log.warn("poller", &failure_text(&error, 500));
+        }
+    }
+}
