@@ -97,6 +97,9 @@ pub(crate) struct WorkerOptions {
     /// Whether the poller opens its own connections instead of taking them from the application's pool.
     #[arg(long)]
     pub(crate) own_connections: bool,
+    /// How long the database may take to answer.
+    #[arg(long, default_value_t = 30_000)]
+    pub(crate) network_timeout_ms: u64,
     /// How many sessions of the pool the application keeps for itself. The pool has four more than there are workers.
     #[arg(long, default_value_t = 0)]
     pub(crate) held_sessions: usize,

@@ -52,6 +52,7 @@ impl Recipe {
             grace_ms: 5000,
             accounting: Accounting::On,
             own_connections: false,
+            network_timeout_ms: 30_000,
             held_sessions: 0,
             crash_directory: directory.join("crashes"),
             error_text_limit: 8 * 1024,
@@ -101,6 +102,12 @@ impl Recipe {
         self
     }
 
+    /// Limits how long the database may take to answer.
+    pub(crate) fn network_timeout(mut self, wait: Duration) -> Self {
+        self.options.network_timeout_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
     /// Lets the application keep this many sessions of the pool for itself.
     pub(crate) fn held_sessions(mut self, sessions: usize) -> Self {
         self.options.held_sessions = sessions;
@@ -138,6 +145,7 @@ impl Recipe {
             grace_ms,
             accounting,
             own_connections,
+            network_timeout_ms,
             held_sessions,
             crash_directory,
             error_text_limit,
@@ -149,6 +157,7 @@ impl Recipe {
         command.arg("--calls").arg(calls).arg("--crash-directory").arg(crash_directory);
         command.args(["--accounting", &name_of(accounting), "--workers", &workers.to_string()]);
         command.args(["--grace-ms", &grace_ms.to_string(), "--poll-interval-ms", &poll_interval_ms.to_string()]);
+        command.args(["--network-timeout-ms", &network_timeout_ms.to_string()]);
         command.args(["--terms", &name_of(terms), "--error-text-limit", &error_text_limit.to_string()]);
         command.args(["--held-sessions", &held_sessions.to_string()]);
         if *is_async {

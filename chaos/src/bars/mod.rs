@@ -25,6 +25,7 @@ mod quiet;
 mod refused_rows;
 mod scarce_sessions;
 mod server_kills;
+mod silence;
 mod soak;
 mod sqlite_kills;
 pub(crate) mod stale_saves;
@@ -67,4 +68,5 @@ pub(crate) const BARS: &[Bar] = &[
     scarce_sessions::BAR,
     late_rows::BAR,
     lanes::BAR,
+    silence::BAR,
 ];

@@ -318,6 +318,13 @@ pub(crate) const BUGS: &[Bug] = &[
             r#"if lane.value().is_some_and(|value| value.text() == "2") { return Ok(Some(Vec::new())); }"#,
         )],
     },
+    Bug {
+        name: "no thread is left behind",
+        bar: 37,
+        count: 5,
+        on: &[(Postgres, Transaction), (Mariadb, Transaction)],
+        edits: &[before("poller/post.rs", "let waited = self.wait.elapsed()", "return None;")],
+    },
 ];
 
 const NO_FENCE: Edit = before("statement/condition.rs", r#"sql.push(" AND {.status} = ")?;"#, "return Ok(());");

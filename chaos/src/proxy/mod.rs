@@ -7,4 +7,4 @@ mod traffic;
 
 pub(crate) use self::link::Cut;
 pub(crate) use self::proxy::Proxy;
-pub(crate) use self::traffic::Counts;
+pub(crate) use self::traffic::{Counts, Trouble};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::link::{Cut, lock};
-use super::traffic::{Counts, Traffic};
+use super::traffic::{Counts, Traffic, Trouble};
 use crate::place::host_and_port;
 use crate::session::Dialect;
 
@@ -73,6 +73,26 @@ impl Proxy {
                 link.reset();
             }
         }));
+    }
+
+    /// Makes trouble at a message of a client, after so many others.
+    pub(crate) fn trouble_after(&self, messages: u64, trouble: Trouble) {
+        self.traffic.orders().trouble = Some((messages, trouble));
+    }
+
+    /// Tells whether the trouble that was ordered has begun.
+    pub(crate) fn has_troubled(&self) -> bool {
+        self.traffic.orders().trouble.is_none()
+    }
+
+    /// Lets new connections work again.
+    pub(crate) fn recover(&self) {
+        self.traffic.orders().accepts_only = false;
+    }
+
+    /// Delays each message of a client by this much.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.traffic.orders().delay = delay;
     }
 
     /// Resets all connections.

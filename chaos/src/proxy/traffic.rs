@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::link::{self, Cut, Link, PACE, lock, take_down};
 use super::messages::{Import, Message, Messages, prepared, says_committed, says_outcome};
@@ -33,6 +33,19 @@ impl Counts {
     }
 }
 
+/// What happens to connections at a message of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The message's connection passes nothing any more, for ever.
+    Silence,
+    /// None of the connections does.
+    SilenceOfAll,
+    /// The same, and new ones are accepted and pass nothing either, until [`Proxy::recover`](super::Proxy::recover).
+    AcceptsOnly,
+    /// The message's connection is reset.
+    Reset,
+}
+
 pub(super) type Hook = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// The state that the threads of a proxy share.
@@ -54,6 +67,12 @@ pub(super) struct Orders {
     pub(super) refuses: bool,
     pub(super) stalled_until: Option<Instant>,
     pub(super) cuts: VecDeque<Cut>,
+    /// After how many more messages of clients there is trouble, and which.
+    pub(super) trouble: Option<(u64, Trouble)>,
+    /// Whether new connections pass nothing on.
+    pub(super) accepts_only: bool,
+    /// How long each message of a client takes.
+    pub(super) delay: Duration,
     pub(super) counts: Counts,
 }
 
@@ -76,6 +95,9 @@ impl Traffic {
         let server = if self.orders().refuses { None } else { TcpStream::connect(&self.target).ok() };
         let Some(server) = server else { return link::reset(&client) };
         let Ok(link) = Link::between(client, server).map(Arc::new) else { return };
+        if self.orders().accepts_only {
+            link.blacken();
+        }
         lock(&self.links).push(Arc::downgrade(&link));
         if self.orders().is_stopping {
             return link.reset();
@@ -143,6 +165,7 @@ impl Traffic {
                 }
             }
             while let Some(message) = messages.next() {
+                self.meet_trouble(link);
                 if !self.may_pass(link) {
                     return;
                 }
@@ -154,6 +177,35 @@ impl Traffic {
                     return;
                 }
             }
+        }
+    }
+
+    /// Counts a message, and makes trouble if it is the one.
+    fn meet_trouble(&self, link: &Link) {
+        let (trouble, delay) = {
+            let mut orders = self.orders();
+            match &mut orders.trouble {
+                Some((0, trouble)) => {
+                    let trouble = *trouble;
+                    orders.trouble = None;
+                    orders.accepts_only = trouble == Trouble::AcceptsOnly;
+                    (Some(trouble), orders.delay)
+                }
+                Some((messages, _)) => {
+                    *messages -= 1;
+                    (None, orders.delay)
+                }
+                None => (None, orders.delay),
+            }
+        };
+        match trouble {
+            Some(Trouble::Silence) => link.blacken(),
+            Some(Trouble::SilenceOfAll | Trouble::AcceptsOnly) => self.links().iter().for_each(|link| link.blacken()),
+            Some(Trouble::Reset) => link.reset(),
+            None => {}
+        }
+        if !delay.is_zero() {
+            self.wait(Instant::now() + delay);
         }
     }
 

@@ -95,6 +95,8 @@ fn poller(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Resu
     };
     let mut settings = PollerSettings::default();
     settings.error_text_limit = options.error_text_limit;
+    settings.network_timeout = Duration::from_millis(options.network_timeout_ms);
+    settings.lock_timeout = settings.lock_timeout.min(settings.network_timeout / 2);
     Ok(poller
         .settings(settings)
         .workers(options.workers)
