@@ -19,9 +19,33 @@ impl<T> Mutex<T> {
 
 #[cfg(any(feature = "_async", feature = "tokio"))]
 mod runtime {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+
     /// Tells whether a tokio runtime has this thread, for a task or to block on.
     pub(crate) fn is_in_runtime() -> bool {
-        tokio::runtime::Handle::try_current().is_ok()
+        Handle::try_current().is_ok()
+    }
+
+    /// The application's tokio runtime, on which the tasks run that handlers spawn.
+    #[derive(Clone, Default)]
+    pub(crate) struct TasksOf(Option<Handle>);
+
+    impl TasksOf {
+        /// Takes the runtime of the calling task, which waits without blocking a thread of it.
+        pub(crate) fn caller() -> Self {
+            TasksOf(Handle::try_current().ok())
+        }
+
+        /// Takes the runtime of the calling thread, unless the runtime has only this thread, which may block.
+        pub(crate) fn blocked_caller() -> Self {
+            let has_others = |handle: &Handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread;
+            TasksOf(Handle::try_current().ok().filter(has_others))
+        }
+
+        /// Makes it the runtime of this thread until the returned value is dropped.
+        pub(crate) fn enter(&self) -> impl Sized + '_ {
+            self.0.as_ref().map(Handle::enter)
+        }
     }
 }
 
@@ -30,9 +54,24 @@ mod runtime {
     pub(crate) fn is_in_runtime() -> bool {
         false
     }
+
+    #[derive(Clone, Default)]
+    pub(crate) struct TasksOf;
+
+    impl TasksOf {
+        pub(crate) fn caller() -> Self {
+            TasksOf
+        }
+
+        pub(crate) fn blocked_caller() -> Self {
+            TasksOf
+        }
+
+        pub(crate) fn enter(&self) -> impl Sized + '_ {}
+    }
 }
 
-pub(crate) use self::runtime::is_in_runtime;
+pub(crate) use self::runtime::{TasksOf, is_in_runtime};
 
 /// Does this when the returned value is dropped.
 pub(crate) fn at_end(act: impl FnMut()) -> impl Drop {

@@ -4,16 +4,17 @@ use std::future::{self, Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use queueable::{
-    Async, AsyncHandler, Failure, Group, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally,
+    Async, AsyncHandler, Failure, Group, HandlerResult, Lease, Message, Outcome, PollerHandle, Queueable, Status, Tally,
 };
 use tokio::sync::Notify;
 
-use crate::db::{AsyncConn, SESSION, fail_quoting};
+use crate::db::{AsyncConn, Conn, SESSION, fail_quoting};
 use crate::suite::bank::{Bank, Payment, companies, ledger, payments};
 
 /// A payment that shares its transaction with others.
@@ -82,6 +83,52 @@ fn what_an_async_fn_writes_commits_with_the_state() {
     let tally = run(&bank, book);
     assert_eq!((tally.succeeded, bank.booked(), bank.balance(1)), (3, ids.clone(), 600));
     assert!(ids.iter().all(|id| bank.state(*id).status == Status::Success));
+}
+
+/// Waits for what a task does after its handler has returned, when nothing else is due.
+fn expect_tasks_to_go_on(start: impl FnOnce(queueable::Poller<Conn>) -> PollerHandle) {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let (sender, done) = mpsc::channel();
+    let handler = async move |_: &Payment, _: &mut Message<'_, AsyncConn>| {
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let _ = sender.send(());
+        });
+        Ok(Outcome::Done)
+    };
+    let handle = start(bank.poller(Async(handler)));
+    done.recv_timeout(Duration::from_secs(60)).expect("the task goes on between messages");
+    let _ = handle.shutdown(Duration::from_secs(60));
+}
+
+#[test]
+fn a_task_that_a_handler_spawns_goes_on_between_messages() {
+    expect_tasks_to_go_on(|poller| poller.start().unwrap());
+}
+
+#[test]
+fn a_task_that_a_handler_spawns_runs_on_the_runtime_of_the_application() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("the application's")
+        .enable_all()
+        .build()
+        .unwrap();
+    expect_tasks_to_go_on(|poller| runtime.block_on(poller.start_async()).unwrap());
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let (sender, done) = mpsc::channel();
+    let handler = async move |_: &Payment, _: &mut Message<'_, AsyncConn>| {
+        let sender = sender.clone();
+        tokio::spawn(async move { drop(sender.send(thread::current().name().map(str::to_owned))) });
+        Ok(Outcome::Done)
+    };
+    let tally = runtime.block_on(bank.poller(Async(handler)).run_until_idle_async()).unwrap();
+    assert_eq!(tally.succeeded, 1);
+    let name = done.recv_timeout(Duration::from_secs(60)).expect("the task runs");
+    assert_eq!(name.as_deref(), Some("the application's"));
 }
 
 #[test]

@@ -1,19 +1,31 @@
 //! Where the workers get their sessions, and how the work goes on while some have none.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use diesel::Connection;
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{Error, HandlerResult, Message, Outcome, Poller, PollerSettings};
+use queueable::{Error, HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable};
 
 use crate::db::Conn;
-use crate::suite::bank::{Bank, Payment, book};
+use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::lease::{self, Charge};
 use crate::suite::modes::Grouped;
+use crate::suite::warnings::{await_warning, keep_warnings};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A payment under a lease whose extension a test can await.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_queue, lease = "8s", retry = fixed("1h"))]
+struct Brief {
+    id: i64,
+    amount_cents: i64,
+}
 
 #[test]
 fn workers_without_a_session_keep_no_row_from_those_that_have_one() {
@@ -49,6 +61,41 @@ fn a_poller_works_on_connections_of_its_own() {
     let handler = (|charge: &Charge, _: &queueable::Lease| Ok(charge.amount_cents), lease::apply);
     let tally = Poller::with_own_connections(manager()).workers(2).serve::<Charge>(handler).run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 5);
+}
+
+#[test]
+fn a_driver_that_panics_while_the_heartbeat_connects_costs_no_lease() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1]);
+    keep_warnings();
+    let (url, has_panicked) = (bank.database.url().to_owned(), AtomicBool::new(false));
+    let connect = move || {
+        let is_heartbeat = thread::current().name() == Some("queueable-heart");
+        assert!(!is_heartbeat || has_panicked.swap(true, Ordering::SeqCst), "a driver's first connect");
+        Conn::establish(&url)
+    };
+    let (extended, is_extended) = mpsc::channel();
+    let seen = bank.database.url().to_owned();
+    let call = move |charge: &Brief, _: &queueable::Lease| {
+        let end = || -> Option<DateTime<Utc>> {
+            let of_row = payments::table.find(charge.id).select(brief_queue::next_attempt_time);
+            of_row.get_result(&mut Conn::establish(&seen).unwrap()).unwrap()
+        };
+        let first = end();
+        let deadline = Instant::now() + PATIENCE;
+        while end() <= first {
+            assert!(Instant::now() < deadline, "the lease is not extended");
+            thread::park_timeout(Duration::from_millis(20));
+        }
+        let _ = extended.send(());
+        Ok(charge.amount_cents)
+    };
+    let apply = |_: &Brief, _: &i64, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let handle = Poller::with_own_connections(connect).workers(1).serve::<Brief>((call, apply)).start().unwrap();
+    await_warning(&["connecting for the leases panicked"]);
+    is_extended.recv_timeout(PATIENCE).expect("the heartbeat works");
+    assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 1);
+    assert_eq!(bank.state(ids[0]).try_count, 1);
 }
 
 #[test]

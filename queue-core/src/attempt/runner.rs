@@ -43,9 +43,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// place of the worker, because the handler does not return.
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn;
 
-    /// Has other workers do again what this one has done in its transaction for other rows than this one, because the
-    /// database does not answer it.
-    fn put_back(&self, _row: ErasedRow) {}
+    /// Leaves this row to other workers, with all that its worker has in hand, because the database does not answer the
+    /// worker.
+    fn put_back(&self, row: ErasedRow);
 
     /// Tells whether rows are claimed that no worker has begun.
     fn has_more_claimed(&self) -> bool {
@@ -150,6 +150,9 @@ pub(crate) trait WorkerCalls {
     /// Tells whether the worker should process the claimed rows: the poller is running, the window is open, and no pause
     /// has begun or ended since the turn began.
     fn goes_on(&self) -> bool;
+
+    /// Stops the poller, because nothing can be processed any more for this reason.
+    fn stop(&self, why: &str);
 
     /// Counts a message whose turn has ended well. Returns whether the worker takes the next one, which is locked
     /// already, in the same turn.

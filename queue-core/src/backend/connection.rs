@@ -91,6 +91,7 @@ pub trait QueueConnection:
     + Loads<Nullable<Text>, Option<String>>
     + Loads<Nullable<TimestampUtc>, Option<Instant>>
     + Loads<(Text, Integer), (String, i32)>
+    + Loads<(Integer, Text, Integer), (i32, String, i32)>
     + Loads<(Text, BigInt), (String, i64)>
     + Loads<DetailsType, DetailsRow>
     + Loads<PauseType, PauseRow>

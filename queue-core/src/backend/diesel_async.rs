@@ -167,7 +167,7 @@ impl<C: AsyncClient> DieselAsyncSession<C> {
     /// Runs async code on the session's connection like [`run`](Self::run). `None`: the code was dropped.
     pub(crate) fn run_to_end<T>(&mut self, work: impl AsyncFnOnce(&mut C) -> Option<T>) -> Option<T> {
         let runtime = self.runtime.clone();
-        ending_transactions(self, |session| session, |session| runtime.block_on(work(session.connection())))
+        ending_transactions(self, |session| session, |session| runtime.drive(work(session.connection())))
     }
 
     /// Returns how many transactions are open, one in the other.

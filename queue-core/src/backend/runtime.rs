@@ -1,15 +1,24 @@
 //! The runtime that drives the futures of one session.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{self, Future, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+
+/// Runs the tasks of handlers in a process whose pollers were started outside of every runtime.
+static TASKS: LazyLock<Handle> = LazyLock::new(|| {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("the system has room for a runtime");
+    let handle = runtime.handle().clone();
+    thread::spawn(move || runtime.block_on(future::pending::<()>()));
+    handle
+});
 
 /// Drives the futures of one session, on the thread that waits for them.
 #[derive(Clone)]
@@ -68,10 +77,11 @@ impl SessionRuntime {
     /// Drives a future that may itself call what blocks on this runtime: it is polled outside the runtime, which runs
     /// only while the future waits.
     pub(crate) fn drive<F: Future>(&self, future: F) -> F::Output {
-        let _context = match self {
-            SessionRuntime::Own(runtime) => runtime.get().enter(),
-            SessionRuntime::Application(handle) => handle.enter(),
-        };
+        // On a thread that runs async tasks, before the future has begun anything.
+        self.block_on(future::ready(()));
+        // What the future spawns must go on after it, so it does not belong to the session's own runtime.
+        let tasks = Handle::try_current().unwrap_or_else(|_| TASKS.clone());
+        let _tasks = tasks.enter();
         let woken = Arc::new(Woken(Notify::new()));
         let waker = Waker::from(woken.clone());
         let mut future = pin!(future);

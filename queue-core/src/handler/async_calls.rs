@@ -252,6 +252,8 @@ where
     fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall {
         let handler = self.handler.clone();
         let call = async move {
+            // A runtime that is busy may poll it late.
+            lease.begin();
             let entity: &Q = opened(&message.0);
             let answer = handler.call(entity, &lease).await?;
             let apply: ApplyAnswer<C> =
@@ -261,6 +263,13 @@ where
         let task = Task { call: Some(Box::pin(call)), done: Some(done), span: Span::current() };
         let abort = self.runtime.spawn(task).abort_handle();
         AbortCall(Box::new(move || abort.abort()))
+    }
+
+    fn has_ended(&self) -> bool {
+        let (answer, answered) = mpsc::channel();
+        self.runtime.spawn(async move { answer.send(()) });
+        // A runtime that has ended drops what it is given at once.
+        answered.try_recv() == Err(mpsc::TryRecvError::Disconnected)
     }
 
     fn responds_within(&self, patience: Duration) -> bool {

@@ -43,7 +43,8 @@ use crate::backend::{AsyncClient, DieselAsyncSession, ending_transactions};
 /// ```
 ///
 /// One thread runs a future from its first line to its last, so it need not be `Send`. Timers and sockets of tokio work in
-/// it. A task that `tokio::spawn` starts there goes on only while the worker waits for the database or for a handler.
+/// it, and `tokio::spawn`: what a handler starts runs on the application's runtime, or, if the poller was started outside of
+/// every runtime, on a thread of the library's own. It goes on between messages.
 ///
 /// When the entity's `timeout` is over, or the poller shuts down and its grace is over, the worker drops the future and
 /// closes the session. It records the failure, or leaves the row as it was, and goes on.

@@ -35,9 +35,16 @@ pub struct Lease {
     pub(crate) details: Details,
     pub(crate) try_number: u32,
     pub(crate) idempotency_key: String,
+    /// How long the call may take.
+    pub(crate) timeout: Duration,
 }
 
 impl Lease {
+    /// Begins the time of the call.
+    pub(crate) fn begin(&self) {
+        self.clock.begin(self.timeout);
+    }
+
     /// Returns a key for external calls that is the same at every attempt of this message, see
     /// [`Message::idempotency_key`](crate::Message::idempotency_key).
     pub fn idempotency_key(&self) -> &str {
@@ -365,6 +372,9 @@ pub(crate) trait BeginCall<C>: Send + Sync {
     /// Begins a call, which does not block, and returns at once. `done` is called once, on any thread, after the call's
     /// future is dropped.
     fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall;
+
+    /// Tells whether it runs nothing any more.
+    fn has_ended(&self) -> bool;
 
     /// Tells whether calls make progress while the calling thread waits: an empty one is run, and waited for so long.
     fn responds_within(&self, patience: Duration) -> bool;

@@ -1,5 +1,6 @@
 //! The answers of several calls in their transaction: lock each row and apply its answer, then settle all rows, and commit.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +22,18 @@ use crate::sync::{Mutex, fail_point};
 /// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 
+const TAKES_UP_FOR_AT_MOST: Duration = Duration::from_secs(1);
+
+/// How many rows one statement locks. If the server is far away, a transaction takes up answers for as long as so many round
+/// trips.
+const LOCKED_TOGETHER: u32 = 8;
+
 /// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
 /// them, so that other workers apply them anew.
 pub(super) struct Batch<K, C> {
     pub(super) applied: Vec<EndedCall<K, C>>,
+    /// Those that are to be applied next, whose rows are locked.
+    pub(super) locked: VecDeque<EndedCall<K, C>>,
     /// The row of which that thread has recorded that its handler is late.
     pub(super) given_up: Option<Arc<LeasedRow<K>>>,
 }
@@ -42,6 +51,8 @@ pub(super) struct InHand<K, C> {
     pub(super) batch: SharedBatch<K, C>,
     /// What becomes of the rows whose answers are applied, in the same order.
     pub(super) decided: Vec<DecidedLease<K>>,
+    /// Answers whose rows are to be locked.
+    pub(super) taken: Vec<EndedCall<K, C>>,
     /// The answer that is being applied.
     pub(super) current: Option<EndedCall<K, C>>,
     /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
@@ -87,15 +98,33 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         hand: &mut InHand<K, C>,
         most: u32,
     ) -> Result<(), Uncommitted<K>> {
-        let (started, in_turn) = (Instant::now(), !C::Backend::REFUSES_COMMITS);
+        let in_turn = !C::Backend::REFUSES_COMMITS;
         if !in_turn {
             session.control(SAVEPOINT)?;
         }
-        while let Some(ended) = &hand.current {
+        let (started, mut takes_up_for) = (Instant::now(), TAKES_UP_FOR);
+        loop {
+            if hand.current.is_none() {
+                hand.current = hand.batch.lock().locked.pop_front();
+            }
+            if hand.current.is_none() {
+                let left = most.saturating_sub(u32::try_from(hand.decided.len()).unwrap_or(most));
+                if left == 0 || started.elapsed() >= takes_up_for || session.is_spoilt() {
+                    break;
+                }
+                let sent = Instant::now();
+                if !self.take_up_answers(calls, session, hand, left.min(LOCKED_TOGETHER))? {
+                    break;
+                }
+                takes_up_for = takes_up_for.max((sent.elapsed() * LOCKED_TOGETHER).min(TAKES_UP_FOR_AT_MOST));
+                continue;
+            }
+            let Some(ended) = &hand.current else { continue };
             let row = &ended.row;
             let late = LateRow { row: row.clone(), timeout: self.served.info.timeout };
             slot.hold(Box::new(LateBatch { late, batch: hand.batch.clone() }), &[&row.watch]);
-            let decided = match self.lock_row(session, row)? {
+            let is_in_time = matches!(row.clock.answered(), None | Some(LeaseLost::Unconfirmed));
+            let decided = match is_in_time {
                 false => None,
                 true if in_turn => {
                     session.control(SAVEPOINT)?;
@@ -115,9 +144,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 }
                 None => hand.aside.extend(hand.current.take()),
             }
-            if hand.decided.len() < most as usize && started.elapsed() < TAKES_UP_FOR && !session.is_spoilt() {
-                hand.current = calls.take_answer();
-            }
         }
         if !in_turn {
             if session.has_other_settings()? {
@@ -130,14 +156,32 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         Ok(())
     }
 
-    /// Locks a row, and tells whether its answer may be applied: it is as it was claimed, and its call was in time.
-    fn lock_row(&self, session: &mut Session<C>, row: &WatchedRow<K>) -> Result<bool, Uncommitted<K>> {
-        fail_point("lease-called");
-        if !self.served.queue.is_still(session, &row.key, row.fence)? {
+    /// Takes up more answers, and locks those of their rows that are as they were claimed. Returns whether there are any.
+    fn take_up_answers(
+        &self,
+        calls: &Calls<K, C>,
+        session: &mut Session<C>,
+        hand: &mut InHand<K, C>,
+        most: u32,
+    ) -> Result<bool, Uncommitted<K>> {
+        // In the hand while the statement runs, which may fail.
+        hand.taken.extend(std::iter::from_fn(|| calls.take_answer()).take(most as usize - hand.taken.len()));
+        if hand.taken.is_empty() {
             return Ok(false);
         }
+        // If the database does not answer from here on, their leases end.
+        for ended in &hand.taken {
+            ended.row.clock.answered();
+        }
+        fail_point("lease-called");
+        let rows: Vec<_> = hand.taken.iter().map(|ended| (ended.row.key.value(), ended.row.fence)).collect();
+        let locked = self.served.queue.lock_still(session, &rows)?;
         fail_point("lease-locked");
-        Ok(matches!(row.clock.answered(), None | Some(LeaseLost::Unconfirmed)))
+        let mut batch = hand.batch.lock();
+        for (place, ended) in std::mem::take(&mut hand.taken).into_iter().enumerate() {
+            if locked.contains(&place) { batch.locked.push_back(ended) } else { hand.aside.push(ended) }
+        }
+        Ok(true)
     }
 
     /// Applies one of the answers.

@@ -79,6 +79,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Settles a leased row without its handler.
     pub(crate) fn settle_decided(&self, holder: &mut SessionHolder<C>, decided: &DecidedLease<K>) -> Turn {
         let DecidedLease { held, new } = decided;
+        held.clock.answered();
         let row = self.watch(held.clone());
         tracing::debug!(entity = self.served.queue.sql.entity, key = ?held.key, outcome = ?new.settled, "settled without its handler");
         let turn = catch_unwind(AssertUnwindSafe(|| self.record_again_and_again(holder, &row, new)));
@@ -97,10 +98,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         held: &WatchedRow<K>,
         message: &(ErasedEntity, QueueState),
     ) -> Turn {
+        let lease = self.lease_of(held, &message.1);
+        lease.begin();
         // This session may have begun the transaction of a claim with the end of its last message, but another worker
         // has made the claim.
         worker.holder.roll_back_idle();
-        let lease = self.begin(held, &message.1);
         let late = LateRow { row: held.clone(), timeout: self.time_to_call() };
         worker.slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
         held.watch.begin();

@@ -13,6 +13,9 @@ use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::Answered;
 
+/// How long a runtime may take at least to begin a call.
+const UNTIL_POLLED: Duration = Duration::from_secs(60);
+
 /// How many rows one claim takes at most, unless the settings say otherwise. They share its cost, and all of them wait
 /// until the last one is read.
 const MOST: u32 = 256;
@@ -75,7 +78,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         while let Some(row) = ready.take() {
             match row {
                 Ready::Settled(settled) => tally.count(Turn::Settled(settled)),
-                Ready::DecidedLease(row) if may_begin(&row.held) => decided.push(row),
+                Ready::DecidedLease(row) if may_begin(&row.held) => {
+                    row.held.clock.answered();
+                    decided.push(row);
+                }
                 Ready::LeasedMessage(leased) if may_begin(&leased.held) => {
                     let held = leased.held.clone();
                     let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());
@@ -112,7 +118,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let LeasedMessage { held, message } = leased;
         let row = self.watch(held);
         let _span = self.span(&row).entered();
-        let lease = self.begin(&row, &message.1);
+        let lease = self.lease_of(&row, &message.1);
+        // Until the runtime polls the call for the first time. One that stands still must not keep the row for ever.
+        row.clock.begin(lease.timeout.saturating_mul(10).saturating_add(UNTIL_POLLED));
         row.watch.begin();
         calls.begin(row, message, lease, place).is_ok()
     }
@@ -130,7 +138,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {
-                self.served.warn("the runtime has dropped a call: its row is given back");
+                match self.calls.as_ref().is_some_and(|calls| calls.have_ended()) {
+                    true => worker.calls.stop("the tokio runtime of the async calls has ended"),
+                    false => self.served.warn("the runtime has dropped a call: its row is given back"),
+                }
                 self.give_back(worker.holder, &row.held);
                 // The worker rests before it begins more calls there, and not before it has given all of them back.
                 let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());

@@ -186,6 +186,11 @@ impl<K: Key, C: 'static> Calls<K, C> {
         running.len() + ended.len()
     }
 
+    /// Tells whether the runtime of the calls has ended, so that none begins any more.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.executor.has_ended()
+    }
+
     fn count(&self, table: &Table<K, C>) {
         self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
     }

@@ -116,12 +116,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Locks and returns the rows that no other session has locked.
     fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<LeasedRow<K>>]) -> QueryResult<Vec<&'h Arc<LeasedRow<K>>>> {
-        let mut free = Vec::with_capacity(held.len());
-        for held in held {
-            match self.served.queue.recall_unless_locked(connection, &held.key)? {
-                Some(state) if state.reads_as(held.fence) => free.push(*held),
-                Some(_) => self.overtaken(held),
-                None => {}
+        let keys: Vec<_> = held.iter().map(|held| held.key.value()).collect();
+        let (mut free, found) = (Vec::with_capacity(held.len()), self.served.queue.lock_free(connection, &keys)?);
+        for (place, state) in found {
+            let held = held[place];
+            match state.is_some_and(|state| state.reads_as(held.fence)) {
+                true => free.push(held),
+                false => self.overtaken(held),
             }
         }
         Ok(free)
@@ -136,25 +137,26 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Gives a row back. Returns whether the database has answered.
     pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<K>>) -> bool {
+        // First: while the database does not answer, nobody extends its lease.
+        self.leased_rows.remove(held);
         let given = self.write_back(holder, slice::from_ref(held));
         if let Err(error) = &given {
             // The row becomes due when its lease ends.
             self.served.warn(&format!("a row cannot be given back: {}", failure_text(error, 500)));
             holder.close();
         }
-        self.leased_rows.remove(held);
         given.is_ok()
     }
 
     /// Gives several rows back, if possible with few transactions.
     pub(crate) fn give_back_all(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) {
         for held in held.chunks(TOGETHER) {
-            let together = self.write_back(holder, held).inspect_err(|_| holder.close());
-            for held in held {
-                match &together {
-                    Ok(()) => self.leased_rows.remove(held),
-                    // It may be the fault of one of them.
-                    Err(_) => drop(self.give_back(holder, held)),
+            held.iter().for_each(|held| self.leased_rows.remove(held));
+            if self.write_back(holder, held).is_err() {
+                // It may be the fault of one of them.
+                holder.close();
+                for held in held {
+                    self.give_back(holder, held);
                 }
             }
         }

@@ -122,16 +122,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         tracing::debug_span!("attempt", entity = self.served.queue.sql.entity, key = ?row.key, try_number = row.tries)
     }
 
-    /// Begins the time of a call, and returns the lease that it holds.
-    pub(crate) fn begin(&self, held: &LeasedRow<K>, state: &QueueState) -> Lease {
+    /// Returns the lease that a call holds. Its time begins with the call.
+    pub(crate) fn lease_of(&self, held: &LeasedRow<K>, state: &QueueState) -> Lease {
         let lease = Lease {
             clock: held.clock.clone(),
             state: state.clone(),
             details: held.details.clone(),
             try_number: held.tries,
             idempotency_key: idempotency_key(&self.served.info.key_prefix, &held.key, &held.details),
+            timeout: self.time_to_call(),
         };
-        held.clock.begin(self.time_to_call());
         if let Some(claimed) = held.claimed_as {
             self.served.due_rows.kept_rows.record_written(claimed);
         }

@@ -3,6 +3,7 @@
 //! Batching only saves commits. If one answer cannot be applied, the worker rolls the batch back and applies each answer
 //! alone, see [`settle_called`](LeaseRunner::settle_called).
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,8 +30,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         first: EndedCall<K, C>,
         most: u32,
     ) -> Turn {
-        let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), given_up: None }));
-        let mut hand = InHand { batch, decided: Vec::new(), current: Some(first), aside: Vec::new() };
+        first.row.clock.answered();
+        let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), locked: VecDeque::new(), given_up: None }));
+        let mut hand = InHand { batch, decided: Vec::new(), taken: vec![first], current: None, aside: Vec::new() };
         let writing = self.turn_to_write();
         let tried = || self.try_together(calls, worker, &mut hand, most);
         let end = catch_unwind(AssertUnwindSafe(tried)).unwrap_or_else(|panic| {
@@ -42,9 +44,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         drop(writing);
         let is_given_up = worker.slot.leave();
         let mut back = std::mem::take(&mut hand.aside);
-        let Batch { applied, given_up } = {
+        back.append(&mut hand.taken);
+        let (applied, given_up) = {
             let mut batch = hand.batch.lock();
-            Batch { applied: std::mem::take(&mut batch.applied), given_up: batch.given_up.take() }
+            back.extend(std::mem::take(&mut batch.locked));
+            (std::mem::take(&mut batch.applied), batch.given_up.take())
         };
         if is_given_up {
             worker.holder.close();
@@ -123,7 +127,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let applied = {
             let mut batch = late.batch.lock();
             batch.given_up = Some(late.late.row.held.clone());
-            std::mem::take(&mut batch.applied)
+            let mut applied = std::mem::take(&mut batch.applied);
+            applied.extend(std::mem::take(&mut batch.locked));
+            applied
         };
         if let Some(calls) = &self.calls {
             // The transaction was taken away, and cannot commit any more.
@@ -135,9 +141,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Has other workers apply the answers of a transaction whose worker was left behind.
     pub(crate) fn put_back_applied(&self, late: &LateBatch<K, C>) {
-        let applied = std::mem::take(&mut late.batch.lock().applied);
+        let mut batch = late.batch.lock();
+        let mut answers = std::mem::take(&mut batch.applied);
+        answers.extend(std::mem::take(&mut batch.locked));
+        drop(batch);
         if let Some(calls) = &self.calls {
-            calls.put_back(applied);
+            calls.put_back(answers);
         }
     }
 

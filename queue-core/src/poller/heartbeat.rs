@@ -33,7 +33,7 @@ impl<C: QueueConnection> Heartbeat<C> {
     /// Returns the heartbeat of a poller, if one of its runners has leases.
     pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection) -> Option<Self> {
         let pause = shared.runners.iter().filter_map(|runner| runner.info().heartbeat_interval).min()?.max(SHORTEST);
-        let patience = shared.settings.network_timeout.min(LEAST_PATIENCE.max(pause.saturating_mul(2)));
+        let patience = shared.settings.patience().min(LEAST_PATIENCE.max(pause.saturating_mul(2)));
         let post = shared.new_post(Duty::Heartbeat, connection, patience);
         Some(Heartbeat { shared: shared.clone(), post, pause })
     }
@@ -52,7 +52,11 @@ impl<C: QueueConnection> Heartbeat<C> {
         let mut holder = shared.sessions.of_heartbeat(&post, pause);
         // At once, because later the application may have taken every other connection. A beat tries again, and logs
         // why it cannot.
-        let _ = holder.session();
+        let first = catch_unwind(AssertUnwindSafe(|| holder.session().map(drop)));
+        if let Err(panic) = first {
+            std::mem::forget(panic);
+            shared.log.warn("poller", "connecting for the leases panicked");
+        }
         drop(has_tried);
         while !post.is_left_behind() {
             let is_stopping = shared.board.is_stopping();

@@ -17,7 +17,7 @@ use super::worker::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::error::Error;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, TasksOf};
 
 impl<C: QueueConnection> Poller<C> {
     /// Does what [`start`](Poller::start) does, on a thread of its own, so that a task of an asynchronous application can
@@ -48,7 +48,9 @@ impl<C: QueueConnection> Poller<C> {
     /// }
     /// ```
     pub async fn start_async(self) -> Result<PollerHandle, Error> {
-        on_thread(move || self.start()).await
+        // A runtime of this thread alone may not run any more when this is done.
+        let poller = Poller { tasks: Some(TasksOf::blocked_caller()), ..self };
+        on_thread(move || poller.start()).await
     }
 
     /// Starts the poller, and shuts it down when `stop` is ready, with its [grace period](Poller::shutdown_grace). `stop`
@@ -79,7 +81,8 @@ impl<C: QueueConnection> Poller<C> {
     /// }
     /// ```
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Shutdown, Error> {
-        let (mut starting, mut stop) = (pin!(on_thread(move || self.start().inspect_err(log_refusal))), pin!(stop));
+        let poller = self.of_this_runtime();
+        let (mut starting, mut stop) = (pin!(on_thread(move || poller.start().inspect_err(log_refusal))), pin!(stop));
         let started = poll_fn(|context| match starting.as_mut().poll(context) {
             Poll::Ready(started) => Poll::Ready(Some(started)),
             // A connect may wait for a server that accepts connections and says nothing.
@@ -115,15 +118,20 @@ impl<C: QueueConnection> Poller<C> {
     /// }
     /// ```
     pub async fn run_until_idle_async(self) -> Result<Tally, Error> {
-        let inherit = inherit_turn();
+        let (inherit, poller) = (inherit_turn(), self.of_this_runtime());
         let handle = on_thread(move || {
             inherit();
-            start(self, true)
+            start(poller, true)
         })
         .await
         .inspect_err(log_refusal)?;
         let _stop = StopOnDrop(handle.control.clone(), handle.board.clone());
         Ok(on_thread(move || handle.wait_until_idle()).await)
+    }
+
+    /// Has the tasks that handlers spawn run on the runtime of the calling task.
+    fn of_this_runtime(self) -> Self {
+        Poller { tasks: Some(TasksOf::caller()), ..self }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::entity::{Entity, LeaseMode, StageOf, Window};
 use crate::event::{Event, Listeners};
 use crate::handler::{Failure, HandlerResult, Lease, Message};
 use crate::log::Redact;
+use crate::sync::TasksOf;
 
 /// Processes the due rows of one or several entities. Build it, then [`start`](Poller::start) it, or let it
 /// [`run_until_idle`](Poller::run_until_idle).
@@ -44,6 +45,8 @@ pub struct Poller<C: R2D2Connection + 'static> {
     /// The largest number of workers for a queue, with the entity's name.
     pub(super) shares: Vec<(TypeId, &'static str, usize)>,
     pub(super) listeners: Listeners,
+    /// Where the tasks run that handlers spawn. `None`: where the poller is started.
+    pub(super) tasks: Option<TasksOf>,
 }
 
 impl<C: R2D2Connection + 'static> Poller<C> {
@@ -99,6 +102,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
             served: Vec::new(),
             shares: Vec::new(),
             listeners: Listeners::default(),
+            tasks: None,
         }
     }
 

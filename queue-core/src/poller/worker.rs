@@ -33,7 +33,7 @@ impl<C: QueueConnection> Worker<C> {
     /// `connection`: what is known of its connection at first.
     pub(crate) fn new(shared: Arc<PollerShared<C>>, connection: ThreadConnection) -> Self {
         let slot = shared.new_slot();
-        let post = shared.new_post(Duty::Worker(slot.clone()), connection, shared.settings.network_timeout);
+        let post = shared.new_post(Duty::Worker(slot.clone()), connection, shared.settings.patience());
         Worker { shared, slot, post }
     }
 
@@ -47,12 +47,12 @@ impl<C: QueueConnection> Worker<C> {
     /// the worker has tried to open its session.
     fn run(self, has_tried: Option<Sender<()>>) {
         let shared = &*self.shared;
+        let _tasks = shared.tasks.enter();
         let mut holder = shared.sessions.of_worker(&self.post);
         self.try_to_open(&mut holder);
         drop(has_tried);
         let mut troubles = 0;
         while let Some(mut permit) = self.next_turn(&mut holder) {
-            self.post.begin_turn(permit.runner);
             let mut turn = self.take_turn(&mut holder, &mut permit, false);
             while turn == Turn::Suspect {
                 turn = self.take_turn(&mut holder, &mut permit, true);
@@ -72,6 +72,7 @@ impl<C: QueueConnection> Worker<C> {
             }
             if troubles > 0 {
                 let delay = BACKOFF.delay(troubles).unwrap_or_default();
+                holder.end_wait();
                 shared.board.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
@@ -102,16 +103,18 @@ impl<C: QueueConnection> Worker<C> {
             }
             self.shared.board.pause(jittered(BACKOFF.delay(tries).unwrap_or_default(), 1.0, fastrand::f64()));
         }
-        let at_once = self.shared.board.find_work();
-        if at_once.is_some() {
-            return at_once;
+        if let Some(permit) = self.shared.board.find_work() {
+            self.post.begin_turn(permit.runner);
+            return Some(permit);
         }
         holder.roll_back_idle();
         holder.rest(true);
         holder.end_wait();
-        let turn = self.shared.board.wait_for_work();
+        let permit = self.shared.board.wait_for_work()?;
+        // Before the next statement, which may get no answer.
+        self.post.begin_turn(permit.runner);
         holder.rest(false);
-        turn
+        Some(permit)
     }
 
     /// Tells whether there is anything to do in a turn for a runner.
@@ -192,6 +195,15 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
 
     fn goes_on(&self) -> bool {
         !self.shared.board.is_stopping() && self.shared.gates[self.permit.get().runner].is_open_since(self.changes)
+    }
+
+    fn stop(&self, why: &str) {
+        if !self.shared.board.is_stopping() {
+            let entity = self.shared.runners[self.permit.get().runner].info().entity;
+            tracing::error!(entity, "{why}: the poller stops");
+            self.shared.board.stop();
+            self.shared.wake_signal.notify(None);
+        }
     }
 
     fn try_take_next(&self, ended: Turn) -> bool {

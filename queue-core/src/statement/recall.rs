@@ -9,9 +9,9 @@ use super::claim::Claim;
 use super::claimed::Claimed;
 use super::condition::push_fence;
 use super::queue::ErasedQueue;
-use super::writer::{Writer, statement};
-use crate::backend::{QueueBackend, QueueConnection, Statement, load_first};
-use crate::entity::{Key, KeyedRow};
+use super::writer::{Writer, padded, statement};
+use crate::backend::{QueueBackend, QueueConnection, Statement, load, load_first};
+use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::row::{Fence, Instant, TimestampUtc};
 
 /// Reads columns of the row with one key.
@@ -63,6 +63,32 @@ impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
     }
 }
 
+/// Locks several rows, and reads which of them each is, counted from 0, and its state.
+struct Lock<DB: QueueBackend> {
+    queue: &'static QueueSql<DB>,
+    /// A row with a fence is locked only in that state.
+    rows: Vec<(IsKey<DB>, Option<Fence>)>,
+    waits: bool,
+}
+
+impl<DB: QueueBackend> Statement<DB> for Lock<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.keep_if_few(self.rows.len());
+        sql.push("SELECT CASE")?;
+        for (number, (is_key, _)) in self.rows.iter().enumerate() {
+            sql.push_is_key(" WHEN ", is_key)?;
+            sql.out.push_sql(&format!(" THEN {number}"));
+        }
+        sql.push(" END, {.status}, {.try_count} FROM {table} WHERE (")?;
+        sql.each(&self.rows, ") OR (", |sql, (is_key, fence)| {
+            sql.push_is_key("", is_key)?;
+            fence.as_ref().map_or(Ok(()), |fence| push_fence(sql, fence))
+        })?;
+        sql.push(if self.waits { "){row_lock}" } else { "){claim_lock}" })
+    }
+}
+
 /// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
 /// that holds the row. If it `judges`, the condition of its claim must still hold.
 pub fn retake<DB: QueueBackend>(claim: Claim<DB>, row: KeyedRow<DB>, fence: Fence, judges: bool) -> impl Statement<DB> {
@@ -86,6 +112,35 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the row's state under its lock, unless another session holds it.
     pub fn recall_unless_locked(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
         state_of(connection, &Recall::new(self.row(key)).unless_locked())
+    }
+
+    /// Locks those of the rows that no other session holds, and returns the place and the state of each. There must be at
+    /// least one.
+    pub fn lock_free(&self, connection: &mut C, keys: &[&K]) -> QueryResult<Vec<(usize, Option<Fence>)>> {
+        self.lock(connection, keys.iter().map(|key| (*key, None)), false)
+    }
+
+    /// Locks those of the rows that are exactly in these states, waiting for other sessions that hold them, and returns their
+    /// places. There must be at least one.
+    pub fn lock_still(&self, connection: &mut C, rows: &[(&K, Fence)]) -> QueryResult<Vec<usize>> {
+        let locked = self.lock(connection, rows.iter().map(|(key, fence)| (*key, Some(*fence))), true)?;
+        Ok(locked.into_iter().map(|(place, _)| place).collect())
+    }
+
+    fn lock<'k>(
+        &self,
+        connection: &mut C,
+        rows: impl Iterator<Item = (&'k K, Option<Fence>)>,
+        waits: bool,
+    ) -> QueryResult<Vec<(usize, Option<Fence>)>> {
+        let rows = padded(rows.map(|(key, fence)| (self.row(key).is_key, fence)).collect());
+        let statement = Lock { queue: self.sql, rows, waits };
+        let rows = load::<(Integer, Text, Integer), (i32, String, i32), _>(connection, &statement)?;
+        let found = |(place, status, try_count): (i32, String, i32)| {
+            let state = status.parse().ok().map(|status| Fence::new(status, try_count));
+            usize::try_from(place).ok().map(|place| (place, state))
+        };
+        Ok(rows.into_iter().filter_map(found).collect())
     }
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.

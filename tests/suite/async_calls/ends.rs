@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use queueable::{AsyncCalls, Event, Lease, Message, Queueable, Status};
@@ -11,6 +11,31 @@ use super::{Brief, Counted, Gate, Hurried, Inside, PATIENCE, book, poller, runti
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
 use crate::suite::lease::Charge;
+
+#[test]
+fn a_call_has_its_whole_time_although_the_runtime_begins_it_late() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2, 3]);
+    // Nobody runs it yet.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let calls = calls!(Hurried, runtime, |hurried: &Hurried, _: &Lease| {
+        let amount = hurried.amount_cents;
+        Box::pin(async move { Ok(amount) })
+    });
+    let handle = Hurried::poller(bank.pool(2), calls).workers(2).start().unwrap();
+    until("they are leased", || with_status(&bank, Status::InProgress) == 3);
+    let claimed = Instant::now();
+    until("their timeout would be over", || claimed.elapsed() > Duration::from_millis(500));
+    runtime.block_on(async {
+        let deadline = Instant::now() + PATIENCE;
+        while handle.tally().succeeded < 3 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert_eq!(handle.tally().succeeded, 3);
+    assert!(ids.iter().all(|id| bank.state(*id).try_count == 1));
+    let _ = handle.shutdown(PATIENCE);
+}
 
 #[test]
 fn a_call_past_its_timeout_is_dropped_and_recorded_also_if_it_never_yields() {

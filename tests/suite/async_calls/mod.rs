@@ -405,6 +405,7 @@ fn a_runtime_that_is_gone_costs_no_row_a_try() {
         Box::pin(async move { Ok(id) })
     });
     runtime.shutdown_background();
+    keep_warnings();
     let (sender, interrupted) = mpsc::channel();
     let listener = move |event: &Event| {
         if let Event::Interrupted(_) = event {
@@ -413,7 +414,10 @@ fn a_runtime_that_is_gone_costs_no_row_a_try() {
     };
     let handle = poller(&bank, calls).on_event(listener).start().unwrap();
     interrupted.recv_timeout(PATIENCE).expect("the call is dropped");
-    handle.shutdown(PATIENCE);
+    await_warning(&["Charge", "the tokio runtime of the async calls has ended: the poller stops"]);
+    until("the poller has stopped", || !handle.health().alive);
+    let _ = handle.shutdown(PATIENCE);
+    assert!(interrupted.try_iter().count() <= 2, "each worker claims it once at most, and one more in between");
     let state = bank.state(id);
     assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0));
     assert!(bank.booked().is_empty());
