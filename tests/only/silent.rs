@@ -4,7 +4,7 @@ use std::future::ready;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use queueable::{
-    Event, Failure, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle, PollerSettings, Queueable,
+    AsyncCalls, Event, Failure, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle, PollerSettings,
+    Queueable, Status,
 };
 use tokio::runtime::Builder;
 
@@ -32,6 +33,8 @@ struct ProxyState {
     links: Mutex<Vec<Link>>,
     /// Whether new connections are silent.
     is_silent: AtomicBool,
+    /// How long bytes take, in milliseconds.
+    delay: AtomicU64,
     has_ended: AtomicBool,
 }
 
@@ -69,6 +72,11 @@ impl Proxy {
         self.state.links.lock().unwrap().iter().for_each(|link| link.is_silent.store(true, Ordering::SeqCst));
     }
 
+    /// Delays all bytes.
+    fn delay(&self, by: Duration) {
+        self.state.delay.store(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
     /// Sets whether new connections are silent from their beginning.
     fn accept_only(&self, accepts_only: bool) {
         self.state.is_silent.store(accepts_only, Ordering::SeqCst);
@@ -86,19 +94,21 @@ impl Drop for Proxy {
 }
 
 impl ProxyState {
-    fn link(&self, client: TcpStream, server: TcpStream) {
+    fn link(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let is_silent = Arc::new(AtomicBool::new(self.is_silent.load(Ordering::SeqCst)));
         for end in [&client, &server] {
             end.set_nodelay(true).unwrap();
         }
         for (from, to) in [(&client, &server), (&server, &client)] {
             let (mut from, mut to, is_silent) = (from.try_clone().unwrap(), to.try_clone().unwrap(), is_silent.clone());
+            let state = self.clone();
             thread::spawn(move || {
                 let mut buffer = [0; 16 * 1024];
                 while let Ok(length) = from.read(&mut buffer) {
                     if length == 0 {
                         break;
                     }
+                    thread::sleep(Duration::from_millis(state.delay.load(Ordering::SeqCst)));
                     if !is_silent.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).is_err() {
                         break;
                     }
@@ -356,4 +366,54 @@ fn a_shutdown_ends_although_no_connection_says_anything() {
     let other = MODES[0](poller(bank.database.url()), Arc::new(|| {})).start().unwrap();
     await_booked(&bank, &other, &ids);
     let _ = other.shutdown(PATIENCE);
+}
+
+#[test]
+fn a_failed_connect_says_which_host_and_why_and_no_password() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("{NAME}://me:secret-word@{nobody}/none");
+    let error = Payment::poller::<Conn>(&url, book).start().unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1") && !error.contains("secret-word"), "{error}");
+    assert!(error.to_lowercase().contains("refused") || error.contains("Can't connect"), "{error}");
+}
+
+#[test]
+fn many_calls_keep_their_leases_and_are_settled_although_the_server_is_far_away() {
+    let bank = Bank::new();
+    let ids = bank.enqueue(1..=400);
+    let proxy = Proxy::before(&bank);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let released = Arc::new(tokio::sync::Semaphore::new(0));
+    let permits = released.clone();
+    let calls = AsyncCalls::of(
+        move |_: &BriefCall, _: &Lease| {
+            let permits = permits.clone();
+            Box::pin(async move {
+                permits.acquire().await?.forget();
+                Ok(())
+            })
+        },
+        |row: &BriefCall, (): &(), message: &mut Message<'_, Conn>| enter(row.id, row.amount_cents, message),
+    );
+    let calls = calls.runtime(runtime.handle().clone()).in_flight(400);
+    let handle = Poller::new(proxy.url(&bank)).serve::<BriefCall>(calls).workers(2).start().unwrap();
+    let leased = || -> Vec<DateTime<Utc>> {
+        let leases = payments::table.filter(brief_call_queue::status.eq(Status::InProgress));
+        let ends: Vec<Option<DateTime<Utc>>> =
+            leases.select(brief_call_queue::next_attempt_time).load(&mut bank.connect()).unwrap();
+        ends.into_iter().flatten().collect()
+    };
+    await_so("all calls run", || leased().len() == 400);
+    // Ten milliseconds there, and ten back.
+    proxy.delay(Duration::from_millis(10));
+    let longest = leased().into_iter().max().unwrap();
+    await_so("each lease is extended", || {
+        leased().into_iter().all(|end| end > longest + chrono::TimeDelta::seconds(5))
+    });
+    released.add_permits(400);
+    await_booked(&bank, &handle, &ids);
+    await_so("settled", || handle.tally().succeeded == 400);
+    let tries: Vec<i32> = payments::table.select(brief_call_queue::try_count).load(&mut bank.connect()).unwrap();
+    assert!(tries.iter().all(|tries| *tries == 1), "{tries:?}");
+    let _ = handle.shutdown(PATIENCE);
 }

@@ -325,9 +325,11 @@ fn a_pool_without_a_connection_for_every_worker_is_refused() {
 fn settings_beyond_all_measure_are_refused_by_name() {
     type Set = fn(&mut PollerSettings);
     let bank = Bank::new();
-    let cases: [(&str, Set); 3] = [
+    let cases: [(&str, Set); 5] = [
         ("pool_timeout", |settings| settings.pool_timeout = Duration::MAX),
         ("pool_timeout", |settings| settings.pool_timeout = Duration::ZERO),
+        ("network_timeout", |settings| settings.network_timeout = Duration::MAX),
+        ("network_timeout", |settings| settings.network_timeout = Duration::ZERO),
         ("the pool's max_size", |settings| settings.workers = usize::MAX),
     ];
     for (name, set) in cases {

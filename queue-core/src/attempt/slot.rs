@@ -148,13 +148,29 @@ impl Slot {
         Some((runner, held))
     }
 
-    /// Leaves a worker behind that the database does not answer. Returns the row that it holds, if any. An attempt that is
-    /// past its timeout was given up in another way.
-    pub(crate) fn leave_behind(&self) -> Option<ErasedRow> {
+    /// Leaves a worker behind that the database does not answer: another thread takes its place. Returns the row that it
+    /// holds, if any; `None` if the attempt was given up, because it is past its timeout. Unless its COMMIT is on its way,
+    /// the attempt commits nothing any more.
+    pub(crate) fn leave_behind(&self) -> Option<Option<ErasedRow>> {
+        let mut slot = self.run.lock();
+        if slot.as_ref().is_some_and(|run| run.given_up) {
+            return None;
+        }
         self.replace();
-        let row = self.run.lock().as_mut().and_then(|run| run.held.take());
         self.recorder.end();
-        row
+        Some(slot.as_mut().and_then(|run| {
+            if run.phase == Phase::Running {
+                run.phase = Phase::Revoked(Revocation::Shutdown);
+            }
+            run.held.take()
+        }))
+    }
+
+    /// Tells whether the attempt has lost its transaction, because it is past its timeout, and nobody has given it up yet.
+    pub(crate) fn awaits_giving_up(&self) -> bool {
+        let is_it =
+            |run: &Run| run.phase == Phase::Revoked(Revocation::TimedOut) && run.held.is_some() && !run.given_up;
+        self.run.lock().as_ref().is_some_and(is_it)
     }
 
     /// Tells whether the attempt is past its timeout, and no thread waits for its handler.

@@ -193,6 +193,16 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         }
     }
 
+    fn put_back(&self, row: ErasedRow) {
+        if let Ok(row) = row.downcast::<UnsettledRow<K>>() {
+            self.prefetched_rows.give_up(&row.key);
+            self.served.due_rows.rows_in_hand.give_up(&row.key);
+            if let Some(due) = row.due {
+                self.served.due_rows.low_water.fall(due);
+            }
+        }
+    }
+
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         let mut row = *row.downcast::<UnsettledRow<K>>().expect("what this runner has put there");
         row.fence = self.served.unmarked(holder, slot, &row.key, row.fence);

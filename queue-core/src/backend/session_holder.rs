@@ -75,6 +75,7 @@ impl<C: QueueConnection> SessionHolder<C> {
                     Ok(none.insert(session))
                 }
                 Err(error) => {
+                    self.wait.end();
                     self.connection.loses(&|| failure_text(&error, 500));
                     Err(error)
                 }

@@ -45,8 +45,8 @@ pub trait SessionSetup<DB = <Self as Connection>::Backend>: Connection {
     /// Ends another session of the same user. The server rolls its transaction back.
     fn end_session(&mut self, session: i64) -> QueryResult<()>;
 
-    /// Ends a session of the same user if it has heard nothing for this long: after a failover the number may be another
-    /// session's.
+    /// Ends a session of the same user if it has heard nothing for this long, unless it is still at work: then its answer
+    /// comes late. After a failover the number may be another session's.
     fn end_silent_session(&mut self, session: i64, silent_for: Duration) -> QueryResult<()>;
 
     /// Returns the account as a GRANT names it; `None` if there are no grants.

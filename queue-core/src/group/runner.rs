@@ -136,6 +136,13 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
         }
     }
 
+    fn put_back(&self, row: ErasedRow) {
+        match row.downcast::<HeldGroup>() {
+            Ok(_) => self.runner.prefetched_keys.forget(),
+            Err(row) => self.runner.put_back(row),
+        }
+    }
+
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         let group = match row.downcast::<HeldGroup>() {
             Ok(group) => group,

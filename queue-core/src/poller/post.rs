@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attempt::Slot;
+use crate::attempt::{ErasedRow, Slot};
 use crate::backend::ServerWait;
 use crate::event::ThreadConnection;
 use crate::sync::Mutex;
@@ -37,6 +37,8 @@ pub(crate) struct Post {
     pub(crate) connection: ThreadConnection,
     /// How long the database may take to answer.
     patience: Duration,
+    /// How long a connect may take.
+    connects_for: Duration,
     state: Mutex<PostState>,
 }
 
@@ -53,12 +55,14 @@ pub(crate) struct LeftBehind {
     pub(crate) duty: Duty,
     /// The runner for which it takes a turn.
     pub(crate) turn: Option<usize>,
+    /// The row that a worker holds.
+    pub(crate) row: Option<ErasedRow>,
     pub(crate) waited: Duration,
 }
 
 impl Post {
-    pub(crate) fn new(duty: Duty, connection: ThreadConnection, patience: Duration) -> Arc<Self> {
-        Arc::new(Post { duty, wait: Arc::default(), connection, patience, state: Mutex::default() })
+    pub(crate) fn new(duty: Duty, connection: ThreadConnection, [patience, connects_for]: [Duration; 2]) -> Arc<Self> {
+        Arc::new(Post { duty, wait: Arc::default(), connection, patience, connects_for, state: Mutex::default() })
     }
 
     /// Returns how long the thread waits for the database before it is left behind.
@@ -95,14 +99,14 @@ impl Post {
 
     /// Leaves the thread behind if the database has not answered it for too long. It leaves by itself once the database does.
     pub(crate) fn leave_behind_if_silent(&self) -> Option<LeftBehind> {
-        let waited = self.wait.elapsed().filter(|waited| *waited > self.patience)?;
-        if matches!(&self.duty, Duty::Worker(slot) if slot.is_given_up()) {
-            return None;
-        }
+        let patience = if self.wait.connects() { self.connects_for } else { self.patience };
+        let waited = self.wait.elapsed().filter(|waited| *waited > patience)?;
         let mut state = self.state.lock();
-        if state.has_left || std::mem::replace(&mut state.is_left_behind, true) {
+        if state.has_left || state.is_left_behind {
             return None;
         }
-        Some(LeftBehind { duty: self.duty.clone(), turn: state.turn.take(), waited })
+        let row = if let Duty::Worker(slot) = &self.duty { slot.leave_behind()? } else { None };
+        state.is_left_behind = true;
+        Some(LeftBehind { duty: self.duty.clone(), turn: state.turn.take(), row, waited })
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Scout<C: QueueConnection> {
 impl<C: QueueConnection> Scout<C> {
     pub(crate) fn new(shared: Arc<PollerShared<C>>, connection: ThreadConnection) -> Self {
         let (listener, control) = (Listener::new(shared.clone()), ControlWatch::new(shared.clone()));
-        let post = shared.new_post(Duty::Scout, connection, shared.settings.network_timeout);
+        let post = shared.new_post(Duty::Scout, connection, shared.settings.patience());
         let (holder, next_survey) = (shared.sessions.of_scout(&post), Instant::now());
         Scout { shared, holder, listener, control, post, next_survey, file: None }
     }
@@ -84,6 +84,7 @@ impl<C: QueueConnection> Scout<C> {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&mut has_tried))) {
             let text = format!("the scout panicked and starts again: {}", panic_text(panic));
             self.shared.log.warn("poller", &text);
+            self.post.wait.end();
             (self.holder, self.next_survey, self.file) =
                 (self.shared.sessions.of_scout(&self.post), Instant::now(), None);
             self.shared.board.pause(RESTART);
@@ -349,7 +350,15 @@ fn enforce_timeouts<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &
         }
     }
     for slot in shared.slots() {
-        let Some((runner, session)) = slot.revoke_if_timed_out(now) else { continue };
+        let Some((runner, session)) = slot.revoke_if_timed_out(now) else {
+            // Another scout, which the database has not answered since, may have begun to give it up.
+            if slot.awaits_giving_up() {
+                replace_stuck(shared, holder, &slot);
+            } else if slot.is_given_up() && !slot.is_replaced() && !shared.board.is_stopping() {
+                substitute(shared, &slot);
+            }
+            continue;
+        };
         shared.warn(runner, "a handler is past its timeout and loses its transaction");
         if let Some(session) = session {
             match holder.session() {
@@ -391,8 +400,9 @@ fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut
     let watches = slot.watches();
     let Some((runner, row)) = slot.give_up() else { return };
     GATE.note_stuck(slot.gate_number());
+    shared.board.give_up_turn(runner);
     let turn = shared.runners[runner].give_up(holder, slot, row);
-    shared.board.give_up_turn(runner, turn);
+    shared.board.count(turn);
     // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.
     watches.iter().for_each(|watch| watch.interrupt("the handler is past its timeout"));
     let (stuck, most) = (shared.board.stuck(), shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers));
@@ -400,6 +410,14 @@ fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");
         return shared.log.warn("poller", &text);
+    }
+    substitute(shared, slot);
+}
+
+/// Starts another worker in the place of one whose handler does not return, unless too many do not.
+fn substitute<C: QueueConnection>(shared: &Arc<PollerShared<C>>, slot: &Slot) {
+    if shared.board.stuck() > shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers) {
+        return;
     }
     slot.replace();
     let substitute = Worker::new(shared.clone(), shared.sessions.unknown());

@@ -19,7 +19,10 @@ use crate::error::Error;
 use crate::event::{Connectivity, Events, ThreadConnection};
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
-use crate::sync::{Mutex, fail_point};
+use crate::sync::{Mutex, TasksOf, fail_point};
+
+/// How long the scout tries to end a session that was left behind.
+const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// How long a shutdown waits until the sessions of handlers that do not return have ended.
 const ENDING: Duration = Duration::from_secs(5);
@@ -36,6 +39,8 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     /// Whether the poller ends when nothing is due.
     pub(crate) until_idle: bool,
     pub(super) slots: Mutex<Vec<Arc<Slot>>>,
+    /// The runtime on which the tasks run that handlers spawn.
+    pub(super) tasks: TasksOf,
     /// The threads that use the database.
     pub(super) posts: Mutex<Vec<Arc<Post>>>,
     /// The sessions that were left behind, with how long each has been silent, since when.
@@ -74,7 +79,7 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// Makes the post of a thread that is about to start. `patience`: how long the database may take to answer it.
     pub(crate) fn new_post(&self, duty: Duty, connection: ThreadConnection, patience: Duration) -> Arc<Post> {
-        let post = Post::new(duty, connection, patience);
+        let post = Post::new(duty, connection, [patience, self.settings.patience()]);
         self.posts.lock().push(post.clone());
         post
     }
@@ -160,15 +165,22 @@ impl<C: QueueConnection> PollerShared<C> {
         self.wake_signal.notify(None);
     }
 
+    fn first_silent(&self) -> Option<(i64, Duration, Instant)> {
+        let mut silent = self.silent.lock();
+        silent.retain(|(.., since)| since.elapsed() < KEPT_FOR);
+        silent.first().copied()
+    }
+
     /// Ends the sessions that were left behind: their transactions may hold locks.
     pub(crate) fn end_silent_sessions(&self, holder: &mut SessionHolder<C>) {
-        let silent = std::mem::take(&mut *self.silent.lock());
-        for (session, waited, since) in silent {
+        while let Some((session, waited, since)) = self.first_silent() {
             let ended = holder.session().and_then(|own| Ok(own.end_silent_session(session, waited + since.elapsed())?));
             if let Err(error) = ended {
+                // The next time, unless that never succeeds.
                 self.log.warn("poller", &format!("a silent session cannot be ended: {}", failure_text(&error, 500)));
-                holder.close();
+                return holder.close();
             }
+            self.silent.lock().retain(|(other, ..)| *other != session);
         }
     }
 

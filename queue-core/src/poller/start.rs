@@ -30,7 +30,7 @@ use crate::entity::jittered;
 use crate::error::Error;
 use crate::event::{Connectivity, Event, Events};
 use crate::log::RateLimitedLog;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, TasksOf};
 
 /// The shortest statement timeout. A claim and a probe may have to walk over all that an old snapshot keeps, however
 /// short a handler's timeout is. A handler's own statement ends with its session, which the scout ends when the
@@ -104,7 +104,7 @@ fn prepare<C: QueueConnection>(
     until_idle: bool,
     events: Events,
 ) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
-    let Poller { connections, settings, served, shares, .. } = poller;
+    let Poller { connections, settings, served, shares, tasks, .. } = poller;
     let for_runners = settings.for_runner(events.clone(), Arc::default());
     let runners = build_runners(served, &settings, &for_runners)?;
     check_entities(&runners)?;
@@ -134,6 +134,7 @@ fn prepare<C: QueueConnection>(
         board: board_for(&runners, shares),
         wake_signal: WakeSignal::new(),
         until_idle,
+        tasks: tasks.unwrap_or_else(TasksOf::blocked_caller),
         slots: Mutex::default(),
         posts: Mutex::default(),
         silent: Mutex::default(),

@@ -2,10 +2,11 @@
 //! answer.
 //!
 //! A network, a proxy or a stopped server may take statements and say nothing, for ever, and the C libraries wait for as long.
-//! Nothing can wake such a thread, so it is left behind, with its session: the server ends that by itself. If the answer comes
-//! after all, the thread ends its turn and leaves.
+//! Nothing can wake such a thread, so it is left behind, with its session: the scout ends that one as soon as it can. If the
+//! answer comes after all, the thread commits nothing new, ends its turn and leaves.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -48,12 +49,18 @@ impl<C: QueueConnection> Watchdog<C> {
         let mut watchdog = Watchdog { shared: shared.clone(), missing: VecDeque::new() };
         let watch = move || {
             while !watchdog.shared.board.has_ended() {
-                watchdog.leave_silent_behind();
-                watchdog.replace_next();
+                let looked = catch_unwind(AssertUnwindSafe(|| {
+                    watchdog.leave_silent_behind();
+                    watchdog.replace_next();
+                }));
+                if let Err(panic) = looked {
+                    // Of the application's code that redacts what is logged.
+                    std::mem::forget(panic);
+                }
                 let posts = watchdog.shared.posts();
                 let patience = posts.iter().map(|post| post.patience()).min().unwrap_or_default();
                 let pause = if watchdog.missing.is_empty() { SOON.max(patience / LOOKS) } else { SOON };
-                watchdog.shared.board.sleep_until_change(pause, pause);
+                watchdog.shared.board.sleep_until_change(pause, SOON);
             }
         };
         shared.keep_thread(
@@ -64,13 +71,12 @@ impl<C: QueueConnection> Watchdog<C> {
 
     fn leave_silent_behind(&mut self) {
         for post in self.shared.posts() {
-            let Some(LeftBehind { duty, turn, waited }) = post.leave_behind_if_silent() else { continue };
+            let Some(LeftBehind { duty, turn, row, waited }) = post.leave_behind_if_silent() else { continue };
             if let Duty::Worker(slot) = &duty {
                 GATE.note_stuck(slot.gate_number());
-                let row = slot.leave_behind();
-                if let (Some(row), Some(runner)) = (row, turn) {
-                    self.shared.runners[runner].put_back(row);
-                }
+            }
+            if let (Some(row), Some(runner)) = (row, turn) {
+                self.shared.runners[runner].put_back(row);
             }
             self.shared.board.leave_behind(turn);
             if let Some(session) = post.wait.session() {
@@ -80,27 +86,37 @@ impl<C: QueueConnection> Watchdog<C> {
             self.shared.log.warn("poller", &format!("{text}: another thread takes the place of {duty}"));
             let connection = post.connection.take();
             connection.loses(&|| text.clone());
-            self.missing.push_back(Missing { duty, connection });
+            let missing = Missing { duty, connection };
+            // A worker without these two is of no use.
+            match missing.duty {
+                Duty::Scout | Duty::Heartbeat => self.missing.push_front(missing),
+                Duty::Worker(_) => self.missing.push_back(missing),
+            }
         }
     }
 
     /// Replaces one of the threads that were left behind, unless a thread is connecting.
     fn replace_next(&mut self) {
         if self.shared.board.is_stopping() {
-            return self.missing.clear();
+            // Calls that run to their end need their leases, and nothing begins any more.
+            let needs_leases = !self.shared.board.has_revoked();
+            self.missing.retain(|missing| needs_leases && matches!(missing.duty, Duty::Heartbeat));
         }
         if self.shared.posts().iter().any(|post| post.wait.connects() && !post.is_left_behind()) {
             return;
         }
         let Some(Missing { duty, connection }) = self.missing.pop_front() else { return };
         let shared = self.shared.clone();
-        let replaced = match duty {
-            Duty::Scout => Scout::new(shared, connection).spawn(None),
-            Duty::Heartbeat => Heartbeat::new(&shared, connection).map_or(Ok(()), |heartbeat| heartbeat.spawn(None)),
-            Duty::Worker(_) => Worker::new(shared, connection).spawn("queueable-substitute".to_owned(), None),
+        let replaced = match &duty {
+            Duty::Scout => Scout::new(shared, connection.clone()).spawn(None),
+            Duty::Heartbeat => {
+                Heartbeat::new(&shared, connection.clone()).map_or(Ok(()), |heartbeat| heartbeat.spawn(None))
+            }
+            Duty::Worker(_) => Worker::new(shared, connection.clone()).spawn("queueable-substitute".to_owned(), None),
         };
         if let Err(error) = replaced {
             self.shared.log.warn("poller", &failure_text(&error, 500));
+            self.missing.push_back(Missing { duty, connection });
         }
     }
 }

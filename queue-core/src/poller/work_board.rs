@@ -255,10 +255,9 @@ impl WorkBoard {
         is_only_work
     }
 
-    /// Notes that a turn was given up. It ends as [`Turn::GivenUp`], if it ends. The result of its row is `turn`.
-    pub(crate) fn give_up_turn(&self, runner: usize, turn: Turn) {
+    /// Notes that a turn was given up. It ends as [`Turn::GivenUp`], if it ends. What becomes of its row is counted by itself.
+    pub(crate) fn give_up_turn(&self, runner: usize) {
         let mut board = self.board.lock();
-        board.tally.count(turn);
         board.stuck += 1;
         board.runners[runner].working -= 1;
         board.turns += 1;
@@ -280,7 +279,7 @@ impl WorkBoard {
         self.work.notify_one();
     }
 
-    /// Counts the end of a turn in which the worker was left behind.
+    /// Counts what has become of a turn that was given up, or in which the worker was left behind.
     pub(crate) fn count(&self, turn: Turn) {
         self.board.lock().tally.count(turn);
     }

@@ -84,7 +84,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
         // A number in whole seconds.
         let is_it = format!(
             "EXISTS (SELECT 1 FROM information_schema.processlist WHERE id = {session} AND time + 1 >= {} \
-             AND user = SUBSTRING_INDEX(USER(), '@', 1))",
+             AND command = 'Sleep' AND user = SUBSTRING_INDEX(USER(), '@', 1))",
             silent_for.as_secs()
         );
         match diesel::select(diesel::dsl::sql::<Bool>(&is_it)).get_result(self)? {

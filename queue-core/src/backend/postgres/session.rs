@@ -73,7 +73,8 @@ impl<C: PgSession> SessionSetup<Pg> for C {
         diesel::sql_query(
             "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
              WHERE pid = $1 AND usename = session_user \
-             AND backend_start < pg_catalog.clock_timestamp() - $2 * interval '1 second'",
+             AND backend_start < pg_catalog.clock_timestamp() - $2 * interval '1 second' \
+             AND (state <> 'active' OR wait_event IN ('ClientRead', 'ClientWrite'))",
         )
         .bind::<Integer, _>(i32::try_from(session).unwrap_or(0))
         .bind::<Double, _>(silent_for.as_secs_f64())
