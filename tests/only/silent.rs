@@ -154,6 +154,15 @@ struct BriefCall {
     amount_cents: i64,
 }
 
+/// A payment whose lease ends if each row's extension takes a round trip to a server that is far away.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = far_call_queue, lease = "16s", timeout = "300s", retry = fixed("10ms"), max_tries = 100)]
+struct FarCall {
+    id: i64,
+    amount_cents: i64,
+}
+
 fn enter(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     diesel::insert_into(ledger::table)
         .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(amount_cents)))
@@ -204,7 +213,7 @@ fn poller(url: &str) -> Poller<Conn> {
 /// Looks again and again until it is so.
 fn await_so(what: &str, mut is_so: impl FnMut() -> bool) {
     let (_nobody, pace) = mpsc::channel::<()>();
-    for _ in 0..12_000 {
+    for _ in 0..60_000 {
         if is_so() {
             return;
         }
@@ -267,7 +276,9 @@ fn work_goes_on_after_all_connections_of_an_idle_poller_have_fallen_silent() {
             _ => None,
         });
         assert!(lost.as_ref().is_some_and(|error| error.contains("has not answered")), "{lost:?}");
-        assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 8);
+        // Of a COMMIT that got no answer nobody tells.
+        let _ = handle.shutdown(PATIENCE);
+        assert_eq!(bank.booked(), ids);
     }
 }
 
@@ -312,7 +323,8 @@ fn work_goes_on_after_a_server_has_only_accepted_connections_for_a_while() {
     proxy.accept_only(false);
     await_booked(&bank, &handle, &ids);
     await_well(&handle);
-    assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 8);
+    let _ = handle.shutdown(PATIENCE);
+    assert_eq!(bank.booked(), ids);
 }
 
 #[test]
@@ -374,46 +386,47 @@ fn a_failed_connect_says_which_host_and_why_and_no_password() {
     let url = format!("{NAME}://me:secret-word@{nobody}/none");
     let error = Payment::poller::<Conn>(&url, book).start().unwrap_err().to_string();
     assert!(error.contains("127.0.0.1") && !error.contains("secret-word"), "{error}");
-    assert!(error.to_lowercase().contains("refused") || error.contains("Can't connect"), "{error}");
+    // What tokio-postgres says of a refused connection does not name the refusal.
+    let why = ["refused", "Can't connect", "error connecting to server"];
+    assert!(why.iter().any(|why| error.contains(why)), "{error}");
 }
 
 #[test]
 fn many_calls_keep_their_leases_and_are_settled_although_the_server_is_far_away() {
     let bank = Bank::new();
-    let ids = bank.enqueue(1..=400);
+    let ids = bank.enqueue(1..=300);
     let proxy = Proxy::before(&bank);
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let released = Arc::new(tokio::sync::Semaphore::new(0));
     let permits = released.clone();
     let calls = AsyncCalls::of(
-        move |_: &BriefCall, _: &Lease| {
+        move |_: &FarCall, _: &Lease| {
             let permits = permits.clone();
             Box::pin(async move {
                 permits.acquire().await?.forget();
                 Ok(())
             })
         },
-        |row: &BriefCall, (): &(), message: &mut Message<'_, Conn>| enter(row.id, row.amount_cents, message),
+        |row: &FarCall, (): &(), message: &mut Message<'_, Conn>| enter(row.id, row.amount_cents, message),
     );
-    let calls = calls.runtime(runtime.handle().clone()).in_flight(400);
-    let handle = Poller::new(proxy.url(&bank)).serve::<BriefCall>(calls).workers(2).start().unwrap();
+    let calls = calls.runtime(runtime.handle().clone()).in_flight(300);
+    let handle = Poller::new(proxy.url(&bank)).serve::<FarCall>(calls).workers(2).start().unwrap();
     let leased = || -> Vec<DateTime<Utc>> {
-        let leases = payments::table.filter(brief_call_queue::status.eq(Status::InProgress));
+        let leases = payments::table.filter(far_call_queue::status.eq(Status::InProgress));
         let ends: Vec<Option<DateTime<Utc>>> =
-            leases.select(brief_call_queue::next_attempt_time).load(&mut bank.connect()).unwrap();
+            leases.select(far_call_queue::next_attempt_time).load(&mut bank.connect()).unwrap();
         ends.into_iter().flatten().collect()
     };
-    await_so("all calls run", || leased().len() == 400);
-    // Ten milliseconds there, and ten back.
-    proxy.delay(Duration::from_millis(10));
+    await_so("all calls run", || leased().len() == 300);
+    // Twenty milliseconds there, and twenty back.
+    proxy.delay(Duration::from_millis(20));
     let longest = leased().into_iter().max().unwrap();
     await_so("each lease is extended", || {
         leased().into_iter().all(|end| end > longest + chrono::TimeDelta::seconds(5))
     });
-    released.add_permits(400);
+    released.add_permits(300);
     await_booked(&bank, &handle, &ids);
-    await_so("settled", || handle.tally().succeeded == 400);
-    let tries: Vec<i32> = payments::table.select(brief_call_queue::try_count).load(&mut bank.connect()).unwrap();
+    let tries: Vec<i32> = payments::table.select(far_call_queue::try_count).load(&mut bank.connect()).unwrap();
     assert!(tries.iter().all(|tries| *tries == 1), "{tries:?}");
     let _ = handle.shutdown(PATIENCE);
 }

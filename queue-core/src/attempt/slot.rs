@@ -21,6 +21,8 @@ pub(crate) struct Slot {
     gate_number: AtomicU64,
     /// Whether another thread has taken this worker's place.
     replaced: AtomicBool,
+    /// Whether an attempt of the worker's turn was given up.
+    gave_up: AtomicBool,
     /// Tells a handler's async code that its transaction was taken away.
     stop: StopSignal,
 }
@@ -35,6 +37,8 @@ struct Run {
     phase: Phase,
     held: Option<ErasedRow>,
     given_up: bool,
+    /// Whether a scout has taken the transaction away.
+    lost_to_scout: bool,
     /// The clock of a leased row, which tells when the handler's time is over.
     lease: Option<Arc<LeaseClock>>,
     /// The attempts whose handler runs: several if it handles a group at once. None without a listener.
@@ -77,6 +81,7 @@ impl Slot {
     /// Notes that the worker takes a turn for the runner with this number.
     pub(crate) fn note_turn_for(&self, runner: usize) {
         self.runner.store(runner, Ordering::Relaxed);
+        self.gave_up.store(false, Ordering::Relaxed);
     }
 
     /// Notes that an attempt begins on this session.
@@ -88,7 +93,8 @@ impl Slot {
 
     fn new_run(&self, session: Option<i64>, timeout: Duration) -> Run {
         let (runner, started, phase) = (self.runner.load(Ordering::Relaxed), Instant::now(), Phase::Running);
-        Run { runner, session, started, timeout, phase, held: None, given_up: false, lease: None, watches: Vec::new() }
+        let (given_up, lost_to_scout, watches) = (false, false, Vec::new());
+        Run { runner, session, started, timeout, phase, held: None, given_up, lost_to_scout, lease: None, watches }
     }
 
     /// Notes that a handler runs under a lease, without a session.
@@ -141,6 +147,7 @@ impl Slot {
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
+        self.gave_up.store(true, Ordering::Relaxed);
         let runner = run.runner;
         // A shutdown does not wait for this attempt either, and the rows of a group are as they were. So the end of the
         // process is no crash.
@@ -153,12 +160,14 @@ impl Slot {
     /// the attempt commits nothing any more.
     pub(crate) fn leave_behind(&self) -> Option<Option<ErasedRow>> {
         let mut slot = self.run.lock();
-        if slot.as_ref().is_some_and(|run| run.given_up) {
+        if self.gave_up.load(Ordering::Relaxed) {
             return None;
         }
         self.replace();
         self.recorder.end();
-        Some(slot.as_mut().and_then(|run| {
+        // What a COMMIT on its way becomes, only the database knows.
+        let run = slot.as_mut().filter(|run| run.phase != Phase::Committing);
+        Some(run.and_then(|run| {
             if run.phase == Phase::Running {
                 run.phase = Phase::Revoked(Revocation::Shutdown);
             }
@@ -166,11 +175,11 @@ impl Slot {
         }))
     }
 
-    /// Tells whether the attempt has lost its transaction, because it is past its timeout, and nobody has given it up yet.
-    pub(crate) fn awaits_giving_up(&self) -> bool {
-        let is_it =
-            |run: &Run| run.phase == Phase::Revoked(Revocation::TimedOut) && run.held.is_some() && !run.given_up;
-        self.run.lock().as_ref().is_some_and(is_it)
+    /// Returns the runner and the session of an attempt from which a scout has taken the transaction, and which nobody has
+    /// given up yet.
+    pub(crate) fn awaits_giving_up(&self) -> Option<(usize, Option<i64>)> {
+        let is_it = |run: &&Run| run.lost_to_scout && run.held.is_some() && !run.given_up;
+        self.run.lock().as_ref().filter(is_it).map(|run| (run.runner, run.session))
     }
 
     /// Tells whether the attempt is past its timeout, and no thread waits for its handler.
@@ -235,6 +244,15 @@ impl Slot {
             Some(lease) => lease.ended() == Some(LeaseLost::TimedOut),
             None => now.duration_since(run.started) > run.timeout,
         })
+    }
+
+    /// Does the same for a scout, which gives the attempt up next.
+    pub(crate) fn revoke_by_scout_if_timed_out(&self, now: Instant) -> Option<(usize, Option<i64>)> {
+        let revoked = self.revoke_if_timed_out(now)?;
+        if let Some(run) = &mut *self.run.lock() {
+            run.lost_to_scout = run.phase == Phase::Revoked(Revocation::TimedOut);
+        }
+        Some(revoked)
     }
 
     /// Takes the transaction away because of shutdown.

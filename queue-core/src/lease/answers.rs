@@ -175,7 +175,17 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         fail_point("lease-called");
         let rows: Vec<_> = hand.taken.iter().map(|ended| (ended.row.key.value(), ended.row.fence)).collect();
-        let locked = self.served.queue.lock_still(session, &rows)?;
+        let mut locked = Vec::new();
+        if C::Backend::REFUSES_COMMITS {
+            locked = self.served.queue.lock_still(session, &rows)?;
+        } else {
+            // MySQL waits for each locked row that a reading statement passes, and several keys may make it pass others.
+            for (place, (key, fence)) in rows.iter().enumerate() {
+                if self.served.queue.is_still(session, key, *fence)? {
+                    locked.push(place);
+                }
+            }
+        }
         fail_point("lease-locked");
         let mut batch = hand.batch.lock();
         for (place, ended) in std::mem::take(&mut hand.taken).into_iter().enumerate() {

@@ -78,10 +78,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         while let Some(row) = ready.take() {
             match row {
                 Ready::Settled(settled) => tally.count(Turn::Settled(settled)),
-                Ready::DecidedLease(row) if may_begin(&row.held) => {
-                    row.held.clock.answered();
-                    decided.push(row);
-                }
+                Ready::DecidedLease(row) if may_begin(&row.held) => decided.push(row),
                 Ready::LeasedMessage(leased) if may_begin(&leased.held) => {
                     let held = leased.held.clone();
                     let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());

@@ -343,6 +343,10 @@ impl<C: QueueConnection> Scout<C> {
 /// Takes the transaction away from handlers that are past their timeout, and drops calls that are.
 fn enforce_timeouts<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut SessionHolder<C>) {
     let now = Instant::now();
+    // Another scout, which the database has not answered since, may have begun to give an attempt up.
+    let begun_by_another = |slot: &Slot| {
+        if C::Backend::ONE_WRITER || slot.is_replaced() { None } else { slot.awaits_giving_up() }
+    };
     for runner in &shared.runners {
         let late = runner.calls().map_or(0, |calls| calls.abort_ended());
         if late > 0 {
@@ -350,11 +354,8 @@ fn enforce_timeouts<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &
         }
     }
     for slot in shared.slots() {
-        let Some((runner, session)) = slot.revoke_if_timed_out(now) else {
-            // Another scout, which the database has not answered since, may have begun to give it up.
-            if slot.awaits_giving_up() {
-                replace_stuck(shared, holder, &slot);
-            } else if slot.is_given_up() && !slot.is_replaced() && !shared.board.is_stopping() {
+        let Some((runner, session)) = slot.revoke_by_scout_if_timed_out(now).or_else(|| begun_by_another(&slot)) else {
+            if slot.is_given_up() && !slot.is_replaced() && !shared.board.is_stopping() {
                 substitute(shared, &slot);
             }
             continue;
@@ -419,9 +420,9 @@ fn substitute<C: QueueConnection>(shared: &Arc<PollerShared<C>>, slot: &Slot) {
     if shared.board.stuck() > shared.settings.max_stuck_workers.unwrap_or(shared.settings.workers) {
         return;
     }
-    slot.replace();
     let substitute = Worker::new(shared.clone(), shared.sessions.unknown());
-    if let Err(error) = substitute.spawn("queueable-substitute".to_owned(), None) {
-        shared.log.warn("poller", &failure_text(&error, 500));
+    match substitute.spawn("queueable-substitute".to_owned(), None) {
+        Ok(()) => slot.replace(),
+        Err(error) => shared.log.warn("poller", &failure_text(&error, 500)),
     }
 }

@@ -194,7 +194,9 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     }
 
     fn goes_on(&self) -> bool {
-        !self.shared.board.is_stopping() && self.shared.gates[self.permit.get().runner].is_open_since(self.changes)
+        !self.shared.board.is_stopping()
+            && !self.slot.is_replaced()
+            && self.shared.gates[self.permit.get().runner].is_open_since(self.changes)
     }
 
     fn stop(&self, why: &str) {
@@ -212,7 +214,6 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
         let takes_next = matches!(ended, Turn::Settled(_))
             && self.goes_on()
             && !self.alone
-            && !self.slot.is_replaced()
             && !GATE.has_to_wait(false)
             && self.shared.board.try_go_on(&mut permit, ended);
         self.permit.set(permit);
