@@ -219,6 +219,10 @@ fn it_was_the_first_of_its_value(
     lives: &BTreeMap<i64, Life>,
 ) -> Result<(), String> {
     let Some((begun, before)) = attempts.split_last() else { return Ok(()) };
+    if lives[&begun.row.id].skipped_by < begun.began {
+        // It was claimed before it was skipped, and so perhaps before others came.
+        return Ok(());
+    }
     let own: Vec<_> = before.iter().filter(|it| it.row.id == begun.row.id).collect();
     if rules.is_strict && !own.is_empty() {
         // A strict lane's retry comes first.
