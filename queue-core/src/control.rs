@@ -358,16 +358,16 @@ mod tests {
 
     #[test]
     fn a_row_is_a_pause_of_the_queue_or_of_a_stage() {
-        let stage = |row| read(row).unwrap().unwrap().paused.stage;
+        let stage = |row| read(row).expect("it is a pause").expect("it stands").paused.stage;
         assert_eq!(stage(row("")), None);
         assert_eq!(stage(row(&scope_of(Some("SEND")))).as_deref(), Some("SEND"));
     }
 
     #[test]
     fn a_pause_is_over_when_its_end_has_come() {
-        let until = |until| read((0, (Some(0), until, Some(5))).of(row(""))).unwrap();
+        let until = |until| read((0, (Some(0), until, Some(5))).of(row(""))).expect("it is a pause");
         assert_eq!(until(Some(5)), None);
-        let standing = until(Some(6)).unwrap();
+        let standing = until(Some(6)).expect("it stands");
         assert_eq!(standing.paused.until, DateTime::from_timestamp_micros(6));
         assert_eq!(standing.left, Some(Duration::from_micros(1)));
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use queueable::{
-    Async, AsyncHandler, Failure, Group, HandlerResult, Lease, Message, Outcome, PollerHandle, Queueable, Status, Tally,
+    Async, AsyncHandler, Event, Failure, Group, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle,
+    Queueable, Status, Tally,
 };
 use tokio::sync::Notify;
 
@@ -86,19 +87,30 @@ fn what_an_async_fn_writes_commits_with_the_state() {
 }
 
 /// Waits for what a task does after its handler has returned, when nothing else is due.
-fn expect_tasks_to_go_on(start: impl FnOnce(queueable::Poller<Conn>) -> PollerHandle) {
+fn expect_tasks_to_go_on(start: impl FnOnce(Poller<Conn>) -> PollerHandle) {
     let bank = Bank::new();
     bank.enqueue([1]);
-    let (sender, done) = mpsc::channel();
+    let ((settled, is_settled), (sender, done)) = (mpsc::channel(), mpsc::channel());
+    let ended = Arc::new(Notify::new());
+    let has_ended = ended.clone();
     let handler = async move |_: &Payment, _: &mut Message<'_, AsyncConn>| {
-        let sender = sender.clone();
+        let (sender, has_ended) = (sender.clone(), has_ended.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            has_ended.notified().await;
+            // A timer runs there too.
+            tokio::time::sleep(Duration::from_millis(1)).await;
             let _ = sender.send(());
         });
         Ok(Outcome::Done)
     };
-    let handle = start(bank.poller(Async(handler)));
+    let tell = move |event: &Event| {
+        if let Event::Succeeded(_) = event {
+            let _ = settled.send(());
+        }
+    };
+    let handle = start(bank.poller(Async(handler)).on_event(tell));
+    is_settled.recv_timeout(Duration::from_secs(60)).expect("the message is settled");
+    ended.notify_one();
     done.recv_timeout(Duration::from_secs(60)).expect("the task goes on between messages");
     let _ = handle.shutdown(Duration::from_secs(60));
 }

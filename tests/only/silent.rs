@@ -108,6 +108,7 @@ impl ProxyState {
                     if length == 0 {
                         break;
                     }
+                    // The distance that the proxy stands for.
                     thread::sleep(Duration::from_millis(state.delay.load(Ordering::SeqCst)));
                     if !is_silent.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).is_err() {
                         break;
@@ -172,6 +173,32 @@ fn enter(id: i64, amount_cents: i64, message: &mut Message<'_, Conn>) -> Handler
 
 /// What a handler does before it writes.
 type Before = Arc<dyn Fn() + Send + Sync>;
+
+/// Where handlers wait until the test releases them.
+struct Barrier {
+    entered: mpsc::Receiver<()>,
+    is_released: Arc<AtomicBool>,
+}
+
+impl Barrier {
+    fn new() -> (Self, Before) {
+        let ((enter, entered), is_released) = (mpsc::sync_channel(1000), Arc::new(AtomicBool::new(false)));
+        let may_go_on = is_released.clone();
+        let before = move || {
+            let _ = enter.send(());
+            await_so("released", || may_go_on.load(Ordering::SeqCst));
+        };
+        (Barrier { entered, is_released }, Arc::new(before))
+    }
+
+    fn await_handler(&self) {
+        self.entered.recv_timeout(PATIENCE).expect("a handler runs");
+    }
+
+    fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+    }
+}
 
 /// Serves the payments in one of the modes.
 type Serve = fn(Poller<Conn>, Before) -> Poller<Conn>;
@@ -287,18 +314,12 @@ fn work_goes_on_after_all_connections_have_fallen_silent_in_the_middle_of_messag
     for serve in MODES {
         let bank = Bank::new();
         let proxy = Proxy::before(&bank);
-        let (entered, handlers) = mpsc::sync_channel(1000);
-        let released = Arc::new(AtomicBool::new(false));
-        let may_go_on = released.clone();
-        let before = move || {
-            let _ = entered.send(());
-            await_so("released", || may_go_on.load(Ordering::SeqCst));
-        };
-        let handle = serve(poller(&proxy.url(&bank)), Arc::new(before)).start().unwrap();
+        let (barrier, before) = Barrier::new();
+        let handle = serve(poller(&proxy.url(&bank)), before).start().unwrap();
         let ids = bank.enqueue(1..=5);
-        handlers.recv_timeout(PATIENCE).unwrap();
+        barrier.await_handler();
         proxy.silence();
-        released.store(true, Ordering::SeqCst);
+        barrier.release();
         await_booked(&bank, &handle, &ids);
         await_well(&handle);
         let _ = handle.shutdown(PATIENCE);
@@ -331,25 +352,19 @@ fn work_goes_on_after_a_server_has_only_accepted_connections_for_a_while() {
 fn a_lease_is_extended_although_the_connections_have_fallen_silent() {
     let bank = Bank::new();
     let proxy = Proxy::before(&bank);
-    let (entered, handlers) = mpsc::sync_channel(10);
-    let released = Arc::new(AtomicBool::new(false));
-    let may_go_on = released.clone();
-    let before = move || {
-        let _ = entered.send(());
-        await_so("released", || may_go_on.load(Ordering::SeqCst));
-    };
-    let handle = MODES[2](poller(&proxy.url(&bank)), Arc::new(before)).start().unwrap();
+    let (barrier, before) = Barrier::new();
+    let handle = MODES[2](poller(&proxy.url(&bank)), before).start().unwrap();
     let ids = bank.enqueue([1]);
-    handlers.recv_timeout(PATIENCE).unwrap();
+    barrier.await_handler();
     proxy.silence();
     let until = |id| -> DateTime<Utc> { bank.state(id).next_attempt_time.expect("the end of the lease") };
     let first = until(ids[0]);
     // After this much, no extension of before can hold it.
     await_so("extended", || until(ids[0]) > first + chrono::TimeDelta::seconds(10));
     assert_eq!(bank.state(ids[0]).try_count, 1);
-    assert!(handlers.try_recv().is_err(), "it was called once");
+    assert!(barrier.entered.try_recv().is_err(), "it was called once");
     // Its worker's connection is silent too, so another worker settles it, after another call.
-    released.store(true, Ordering::SeqCst);
+    barrier.release();
     await_booked(&bank, &handle, &ids);
     let _ = handle.shutdown(PATIENCE);
 }
@@ -358,21 +373,15 @@ fn a_lease_is_extended_although_the_connections_have_fallen_silent() {
 fn a_shutdown_ends_although_no_connection_says_anything() {
     let bank = Bank::new();
     let proxy = Proxy::before(&bank);
-    let (entered, handlers) = mpsc::sync_channel(10);
-    let released = Arc::new(AtomicBool::new(false));
-    let may_go_on = released.clone();
-    let before = move || {
-        let _ = entered.send(());
-        await_so("released", || may_go_on.load(Ordering::SeqCst));
-    };
-    let handle = MODES[0](poller(&proxy.url(&bank)), Arc::new(before)).start().unwrap();
+    let (barrier, before) = Barrier::new();
+    let handle = MODES[0](poller(&proxy.url(&bank)), before).start().unwrap();
     let ids = bank.enqueue(1..=2);
-    handlers.recv_timeout(PATIENCE).unwrap();
+    barrier.await_handler();
     proxy.accept_only(true);
     proxy.silence();
     let shutdown = handle.shutdown(Duration::ZERO);
     assert_eq!(shutdown.tally.succeeded, 0);
-    released.store(true, Ordering::SeqCst);
+    barrier.release();
     assert!(bank.booked().is_empty());
     // Another process goes on when the server has ended the transactions.
     let other = MODES[0](poller(bank.database.url()), Arc::new(|| {})).start().unwrap();

@@ -8,24 +8,15 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{Error, HandlerResult, Message, Outcome, Poller, PollerSettings, Queueable};
+use queueable::{Error, HandlerResult, Message, Outcome, Poller, PollerSettings};
 
 use crate::db::Conn;
-use crate::suite::bank::{Bank, Payment, book, payments};
+use crate::suite::bank::{Bank, Payment, book, payment_queue, payments};
 use crate::suite::lease::{self, Charge};
 use crate::suite::modes::Grouped;
 use crate::suite::warnings::{await_warning, keep_warnings};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A payment under a lease whose extension a test can await.
-#[derive(Debug, Queryable, Selectable, Queueable)]
-#[diesel(table_name = payments)]
-#[queue(module = brief_queue, lease = "8s", retry = fixed("1h"))]
-struct Brief {
-    id: i64,
-    amount_cents: i64,
-}
 
 #[test]
 fn workers_without_a_session_keep_no_row_from_those_that_have_one() {
@@ -76,9 +67,9 @@ fn a_driver_that_panics_while_the_heartbeat_connects_costs_no_lease() {
     };
     let (extended, is_extended) = mpsc::channel();
     let seen = bank.database.url().to_owned();
-    let call = move |charge: &Brief, _: &queueable::Lease| {
+    let call = move |charge: &Charge, _: &queueable::Lease| {
         let end = || -> Option<DateTime<Utc>> {
-            let of_row = payments::table.find(charge.id).select(brief_queue::next_attempt_time);
+            let of_row = payments::table.find(charge.id).select(payment_queue::next_attempt_time);
             of_row.get_result(&mut Conn::establish(&seen).unwrap()).unwrap()
         };
         let first = end();
@@ -90,9 +81,9 @@ fn a_driver_that_panics_while_the_heartbeat_connects_costs_no_lease() {
         let _ = extended.send(());
         Ok(charge.amount_cents)
     };
-    let apply = |_: &Brief, _: &i64, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
-    let handle = Poller::with_own_connections(connect).workers(1).serve::<Brief>((call, apply)).start().unwrap();
-    await_warning(&["connecting for the leases panicked"]);
+    let handler = (call, lease::apply);
+    let handle = Poller::with_own_connections(connect).workers(1).serve::<Charge>(handler).start().unwrap();
+    await_warning(&["Charge", "extending the leases panicked"]);
     is_extended.recv_timeout(PATIENCE).expect("the heartbeat works");
     assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 1);
     assert_eq!(bank.state(ids[0]).try_count, 1);

@@ -248,11 +248,11 @@ impl Slot {
 
     /// Does the same for a scout, which gives the attempt up next.
     pub(crate) fn revoke_by_scout_if_timed_out(&self, now: Instant) -> Option<(usize, Option<i64>)> {
-        let revoked = self.revoke_if_timed_out(now)?;
-        if let Some(run) = &mut *self.run.lock() {
-            run.lost_to_scout = run.phase == Phase::Revoked(Revocation::TimedOut);
+        let revoked = self.revoke_if_timed_out(now);
+        if let (Some(_), Some(run)) = (revoked, &mut *self.run.lock()) {
+            run.lost_to_scout = true;
         }
-        Some(revoked)
+        revoked
     }
 
     /// Takes the transaction away because of shutdown.

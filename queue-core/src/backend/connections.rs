@@ -312,10 +312,24 @@ impl<C: QueueConnection> Deref for Connection<C> {
 impl<C: QueueConnection> DerefMut for Connection<C> {
     fn deref_mut(&mut self) -> &mut C {
         self.wait.begin();
-        match &mut self.source {
+        self.source.connection()
+    }
+}
+
+impl<C: QueueConnection> Sourced<C> {
+    fn connection(&mut self) -> &mut C {
+        match self {
             Sourced::Pooled(connection) => connection,
             Sourced::Own(connection) => connection,
         }
+    }
+}
+
+impl<C: QueueConnection> Connection<C> {
+    /// Lends it to a handler, whose statements are not the thread's own.
+    pub(crate) fn lend(&mut self) -> &mut C {
+        self.wait.end();
+        self.source.connection()
     }
 }
 

@@ -284,7 +284,8 @@ pub(crate) fn ending_transactions<P, C: AsyncClient, T>(
 
 /// Returns the host and the port of a URL. `None`: there are none, or a password may be among what looks like them.
 fn host_of(url: &str) -> Option<&str> {
-    let (address, parameters) = url.split_once("://")?.1.split_once('?').unwrap_or((url.split_once("://")?.1, ""));
+    let (_, rest) = url.split_once("://")?;
+    let (address, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     let (_, host) = address.rsplit_once('@').or((!parameters.contains('@')).then_some(("", address)))?;
     host.split('/').next().filter(|host| !host.is_empty())
 }

@@ -77,7 +77,7 @@ impl SessionRuntime {
     /// Drives a future that may itself call what blocks on this runtime: it is polled outside the runtime, which runs
     /// only while the future waits.
     pub(crate) fn drive<F: Future>(&self, future: F) -> F::Output {
-        // On a thread that runs async tasks, before the future has begun anything.
+        // Panics on a thread that runs async tasks, before the future has sent anything.
         self.block_on(future::ready(()));
         // What the future spawns must go on after it, so it does not belong to the session's own runtime.
         let tasks = Handle::try_current().unwrap_or_else(|_| TASKS.clone());

@@ -24,8 +24,6 @@ const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 /// the application would inherit its settings, and after a panic its state is unknown.
 pub(crate) struct Session<C: QueueConnection> {
     connection: Connection<C>,
-    /// The wait of its thread for the server.
-    wait: Arc<ServerWait>,
     /// The number by which the server knows the session.
     pub(crate) id: Option<i64>,
     lock_timeout: Duration,
@@ -108,7 +106,6 @@ impl<C: QueueConnection> Session<C> {
         }
         Ok(Session {
             connection,
-            wait: wait.clone(),
             id,
             lock_timeout: limits.lock_timeout,
             handler_settings: HandlerSettings { own, ..HandlerSettings::default() },
@@ -133,9 +130,7 @@ impl<C: QueueConnection> Session<C> {
     /// Lends the connection to a handler, which may change any setting.
     pub(crate) fn lend(&mut self) -> &mut C {
         self.handler_settings.is_lent = true;
-        let connection = &mut *self.connection;
-        self.wait.end();
-        connection
+        self.connection.lend()
     }
 
     /// Runs a statement that controls the transaction. The statement that ends a handler's savepoint also restores the

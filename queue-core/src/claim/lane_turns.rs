@@ -289,7 +289,7 @@ mod tests {
     fn a_row_that_was_enqueued_anew_is_another_one() {
         let refusals = LaneRefusals::default();
         let (lane, key) = (lane("7"), RowKey::new(1, "1"));
-        let due = |second| Some(Due::from(chrono::DateTime::from_timestamp(second, 0).unwrap()));
+        let due = |second| Some(Due::from(chrono::DateTime::from_timestamp(second, 0).expect("a small number")));
         refusals.refuse(&lane, &key, due(1), 3);
         assert!(refusals.holds(&lane, &key, due(1)).is_some());
         assert_eq!(refusals.holds(&lane, &key, due(2)), None);

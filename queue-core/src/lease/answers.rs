@@ -14,7 +14,7 @@ use super::settle::taken_away;
 use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
 use crate::backend::{QueueConnection, RoundTrips, Session};
 use crate::entity::Key;
-use crate::handler::{Answered, Failure, HandlerResult, LeaseLost, Message, Panicked, drop_safely};
+use crate::handler::{Answered, Failure, HandlerResult, Message, Panicked, drop_safely};
 use crate::row::{ErrorText, Fence, idempotency_key};
 use crate::statement::Change;
 use crate::sync::{Mutex, fail_point};
@@ -22,10 +22,10 @@ use crate::sync::{Mutex, fail_point};
 /// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 
+/// The same if the server is far away: as long as it takes to lock rows [`LOCKED_TOGETHER`] times, and at most this long.
 const TAKES_UP_FOR_AT_MOST: Duration = Duration::from_secs(1);
 
-/// How many rows one statement locks. If the server is far away, a transaction takes up answers for as long as so many round
-/// trips.
+/// How many rows are locked together.
 const LOCKED_TOGETHER: u32 = 8;
 
 /// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
@@ -39,6 +39,13 @@ pub(super) struct Batch<K, C> {
 }
 
 pub(super) type SharedBatch<K, C> = Arc<Mutex<Batch<K, C>>>;
+
+impl<K, C> Batch<K, C> {
+    /// Takes the answers that other workers are to apply instead.
+    pub(super) fn take_answers(&mut self) -> Vec<EndedCall<K, C>> {
+        self.applied.drain(..).chain(self.locked.drain(..)).collect()
+    }
+}
 
 /// A row whose answer is being applied after others, for the thread that records that its handler is late.
 pub(crate) struct LateBatch<K, C> {
@@ -104,10 +111,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         let (started, mut takes_up_for) = (Instant::now(), TAKES_UP_FOR);
         loop {
-            if hand.current.is_none() {
-                hand.current = hand.batch.lock().locked.pop_front();
-            }
-            if hand.current.is_none() {
+            hand.current = hand.batch.lock().locked.pop_front();
+            let Some(ended) = &hand.current else {
                 let left = most.saturating_sub(u32::try_from(hand.decided.len()).unwrap_or(most));
                 if left == 0 || started.elapsed() >= takes_up_for || session.is_spoilt() {
                     break;
@@ -118,13 +123,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 }
                 takes_up_for = takes_up_for.max((sent.elapsed() * LOCKED_TOGETHER).min(TAKES_UP_FOR_AT_MOST));
                 continue;
-            }
-            let Some(ended) = &hand.current else { continue };
+            };
             let row = &ended.row;
             let late = LateRow { row: row.clone(), timeout: self.served.info.timeout };
             slot.hold(Box::new(LateBatch { late, batch: hand.batch.clone() }), &[&row.watch]);
-            let is_in_time = matches!(row.clock.answered(), None | Some(LeaseLost::Unconfirmed));
-            let decided = match is_in_time {
+            let decided = match ended.may_join() {
                 false => None,
                 true if in_turn => {
                     session.control(SAVEPOINT)?;

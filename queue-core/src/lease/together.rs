@@ -127,9 +127,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let applied = {
             let mut batch = late.batch.lock();
             batch.given_up = Some(late.late.row.held.clone());
-            let mut applied = std::mem::take(&mut batch.applied);
-            applied.extend(std::mem::take(&mut batch.locked));
-            applied
+            batch.take_answers()
         };
         if let Some(calls) = &self.calls {
             // The transaction was taken away, and cannot commit any more.
@@ -141,10 +139,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Has other workers apply the answers of a transaction whose worker was left behind.
     pub(crate) fn put_back_applied(&self, late: &LateBatch<K, C>) {
-        let mut batch = late.batch.lock();
-        let mut answers = std::mem::take(&mut batch.applied);
-        answers.extend(std::mem::take(&mut batch.locked));
-        drop(batch);
+        let answers = late.batch.lock().take_answers();
         if let Some(calls) = &self.calls {
             calls.put_back(answers);
         }

@@ -52,11 +52,7 @@ impl<C: QueueConnection> Heartbeat<C> {
         let mut holder = shared.sessions.of_heartbeat(&post, pause);
         // At once, because later the application may have taken every other connection. A beat tries again, and logs
         // why it cannot.
-        let first = catch_unwind(AssertUnwindSafe(|| holder.session().map(drop)));
-        if let Err(panic) = first {
-            std::mem::forget(panic);
-            shared.log.warn("poller", "connecting for the leases panicked");
-        }
+        for_all_leases(shared, &mut holder, |_, holder| drop(holder.session()));
         drop(has_tried);
         while !post.is_left_behind() {
             let is_stopping = shared.board.is_stopping();

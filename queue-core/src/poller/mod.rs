@@ -23,6 +23,7 @@ mod serve;
 mod settings;
 mod shared;
 mod start;
+mod timeouts;
 pub(crate) mod wake;
 mod watchdog;
 mod work_board;

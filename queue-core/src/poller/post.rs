@@ -61,8 +61,18 @@ pub(crate) struct LeftBehind {
 }
 
 impl Post {
-    pub(crate) fn new(duty: Duty, connection: ThreadConnection, [patience, connects_for]: [Duration; 2]) -> Arc<Self> {
+    pub(crate) fn new(
+        duty: Duty,
+        connection: ThreadConnection,
+        patience: Duration,
+        connects_for: Duration,
+    ) -> Arc<Self> {
         Arc::new(Post { duty, wait: Arc::default(), connection, patience, connects_for, state: Mutex::default() })
+    }
+
+    /// Returns where a worker registers its attempts.
+    pub(crate) fn slot(&self) -> Option<&Arc<Slot>> {
+        if let Duty::Worker(slot) = &self.duty { Some(slot) } else { None }
     }
 
     /// Returns how long the thread waits for the database before it is left behind.
@@ -105,7 +115,7 @@ impl Post {
         if state.has_left || state.is_left_behind {
             return None;
         }
-        let row = if let Duty::Worker(slot) = &self.duty { slot.leave_behind()? } else { None };
+        let row = self.slot().map_or(Some(None), |slot| slot.leave_behind())?;
         state.is_left_behind = true;
         Some(LeftBehind { duty: self.duty.clone(), turn: state.turn.take(), row, waited })
     }

@@ -45,10 +45,10 @@ pub struct PollerSettings {
     pub lock_timeout: Duration,
     /// How long the pool may take to give a connection. Default 5 seconds.
     pub pool_timeout: Duration,
-    /// How long a thread of the poller waits for an answer of the database to a statement of its own, beside the time that
-    /// `lock_timeout` allows for locks, or for a connection: the network, or a proxy, may have fallen silent. Then another
-    /// thread with another connection takes its place, and [`ConnectionLost`](crate::Event::ConnectionLost) says so. Default 30
-    /// seconds. Handlers' own statements have the handler's timeout, and on SQLite nothing falls silent.
+    /// How long a thread of the poller waits, beyond `lock_timeout`, for a connection or for the answer to a statement of its
+    /// own. The network, or a proxy, may have fallen silent: another thread with another connection takes its place, and
+    /// [`ConnectionLost`](crate::Event::ConnectionLost) says so. 1 millisecond to 1 hour, default 30 seconds. Handlers' own
+    /// statements have the handler's timeout, and on SQLite nothing falls silent.
     pub network_timeout: Duration,
     /// How long running handlers may go on when the handle is dropped. Default 30 seconds, the handlers' default timeout.
     pub shutdown_grace: Duration,
@@ -153,6 +153,11 @@ impl PollerSettings {
     /// Returns how long the database may take to answer a statement of the poller's own.
     pub(crate) fn patience(&self) -> Duration {
         self.lock_timeout + self.network_timeout
+    }
+
+    /// Returns for how many stuck handlers another worker is started.
+    pub(crate) fn most_stuck(&self) -> usize {
+        self.max_stuck_workers.unwrap_or(self.workers)
     }
 
     /// Checks each setting by itself.

@@ -13,16 +13,13 @@ use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::{Runner, Slot};
-use crate::backend::{Connections, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::backend::{Connections, ErrorClass, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
 use crate::event::{Connectivity, Events, ThreadConnection};
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 use crate::sync::{Mutex, TasksOf, fail_point};
-
-/// How long the scout tries to end a session that was left behind.
-const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// How long a shutdown waits until the sessions of handlers that do not return have ended.
 const ENDING: Duration = Duration::from_secs(5);
@@ -38,13 +35,12 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) wake_signal: Arc<WakeSignal>,
     /// Whether the poller ends when nothing is due.
     pub(crate) until_idle: bool,
-    pub(super) slots: Mutex<Vec<Arc<Slot>>>,
     /// The runtime on which the tasks run that handlers spawn.
     pub(super) tasks: TasksOf,
     /// The threads that use the database.
     pub(super) posts: Mutex<Vec<Arc<Post>>>,
-    /// The sessions that were left behind, with how long each has been silent, since when.
-    pub(super) silent: Mutex<Vec<(i64, Duration, Instant)>>,
+    /// The sessions that were left behind, and since when each has been silent.
+    pub(super) silent: Mutex<Vec<(i64, Instant)>>,
     /// All threads that may not have ended.
     pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) crashes: Arc<Crashes>,
@@ -57,19 +53,12 @@ pub(crate) struct PollerShared<C: QueueConnection> {
 impl<C: QueueConnection> PollerShared<C> {
     /// Makes a slot in which one more worker registers its attempts.
     pub(crate) fn new_slot(&self) -> Arc<Slot> {
-        let slot = Arc::new(Slot::new(Recorder::new(self.crashes.clone())));
-        self.slots.lock().push(slot.clone());
-        slot
-    }
-
-    /// Removes the slot of a worker that leaves.
-    pub(crate) fn remove_slot(&self, slot: &Arc<Slot>) {
-        self.slots.lock().retain(|other| !Arc::ptr_eq(other, slot));
+        Arc::new(Slot::new(Recorder::new(self.crashes.clone())))
     }
 
     /// Returns the slots of all workers.
     pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
-        self.slots.lock().clone()
+        self.posts.lock().iter().filter_map(|post| post.slot().cloned()).collect()
     }
 
     /// Returns the threads that use the database.
@@ -79,7 +68,7 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// Makes the post of a thread that is about to start. `patience`: how long the database may take to answer it.
     pub(crate) fn new_post(&self, duty: Duty, connection: ThreadConnection, patience: Duration) -> Arc<Post> {
-        let post = Post::new(duty, connection, [patience, self.settings.patience()]);
+        let post = Post::new(duty, connection, patience, self.settings.patience());
         self.posts.lock().push(post.clone());
         post
     }
@@ -159,28 +148,25 @@ impl<C: QueueConnection> PollerShared<C> {
         }
     }
 
-    /// Notes a session that was left behind after so much silence. The scout ends it.
-    pub(crate) fn note_silent(&self, session: i64, waited: Duration) {
-        self.silent.lock().push((session, waited, Instant::now()));
+    /// Notes a session that was left behind, silent since then. The scout ends it.
+    pub(crate) fn note_silent(&self, session: i64, since: Instant) {
+        self.silent.lock().push((session, since));
         self.wake_signal.notify(None);
-    }
-
-    fn first_silent(&self) -> Option<(i64, Duration, Instant)> {
-        let mut silent = self.silent.lock();
-        silent.retain(|(.., since)| since.elapsed() < KEPT_FOR);
-        silent.first().copied()
     }
 
     /// Ends the sessions that were left behind: their transactions may hold locks.
     pub(crate) fn end_silent_sessions(&self, holder: &mut SessionHolder<C>) {
-        while let Some((session, waited, since)) = self.first_silent() {
-            let ended = holder.session().and_then(|own| Ok(own.end_silent_session(session, waited + since.elapsed())?));
-            if let Err(error) = ended {
-                // The next time, unless that never succeeds.
+        loop {
+            let first = self.silent.lock().first().copied();
+            // The next probe logs trouble with the scout's own session.
+            let (Some((session, since)), Ok(own)) = (first, holder.session()) else { return };
+            if let Err(error) = own.end_silent_session(session, since.elapsed()) {
                 self.log.warn("poller", &format!("a silent session cannot be ended: {}", failure_text(&error, 500)));
-                return holder.close();
+                if C::classify(&error) == ErrorClass::ConnectionLost {
+                    return holder.close();
+                }
             }
-            self.silent.lock().retain(|(other, ..)| *other != session);
+            self.silent.lock().retain(|(other, _)| *other != session);
         }
     }
 

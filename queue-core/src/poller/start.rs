@@ -135,7 +135,6 @@ fn prepare<C: QueueConnection>(
         wake_signal: WakeSignal::new(),
         until_idle,
         tasks: tasks.unwrap_or_else(TasksOf::blocked_caller),
-        slots: Mutex::default(),
         posts: Mutex::default(),
         silent: Mutex::default(),
         threads: Mutex::default(),

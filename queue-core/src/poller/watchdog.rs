@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::heartbeat::Heartbeat;
 use super::post::{Duty, LeftBehind};
@@ -79,8 +79,8 @@ impl<C: QueueConnection> Watchdog<C> {
                 self.shared.runners[runner].put_back(row);
             }
             self.shared.board.leave_behind(turn);
-            if let Some(session) = post.wait.session() {
-                self.shared.note_silent(session, waited);
+            if let (Some(session), Some(since)) = (post.wait.session(), Instant::now().checked_sub(waited)) {
+                self.shared.note_silent(session, since);
             }
             let text = format!("the database has not answered for {waited:?}");
             self.shared.log.warn("poller", &format!("{text}: another thread takes the place of {duty}"));

@@ -76,7 +76,6 @@ impl<C: QueueConnection> Worker<C> {
                 shared.board.pause(jittered(delay, 1.0, fastrand::f64()));
             }
         }
-        shared.remove_slot(&self.slot);
     }
 
     /// Opens the session, if there is none. Returns whether there is one.

@@ -18,14 +18,13 @@ use crate::row::{Fence, Instant, TimestampUtc};
 pub struct Recall<DB: QueueBackend> {
     row: KeyedRow<DB>,
     columns: &'static str,
-    waits: bool,
     state: Option<Fence>,
 }
 
 impl<DB: QueueBackend> Recall<DB> {
     /// Reads the status and the try count.
     pub fn new(row: KeyedRow<DB>) -> Self {
-        Recall { row, columns: "{.status}, {.try_count}", waits: true, state: None }
+        Recall { row, columns: "{.status}, {.try_count}", state: None }
     }
 
     /// Reads the time of the last attempt, which shows whose attempt that was.
@@ -43,11 +42,6 @@ impl<DB: QueueBackend> Recall<DB> {
     pub fn in_state(self, state: Fence) -> Self {
         Recall { state: Some(state), ..self }
     }
-
-    /// Finds no row if another session holds its lock, instead of waiting.
-    pub fn unless_locked(self) -> Self {
-        Recall { waits: false, ..self }
-    }
 }
 
 impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
@@ -59,7 +53,7 @@ impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
         if let Some(state) = &self.state {
             push_fence(&mut sql, state)?;
         }
-        sql.push(if self.waits { "{row_lock}" } else { "{claim_lock}" })
+        sql.push("{row_lock}")
     }
 }
 
@@ -111,7 +105,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the row's state under its lock, unless another session holds it.
     pub fn recall_unless_locked(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
-        state_of(connection, &Recall::new(self.row(key)).unless_locked())
+        Ok(self.lock_free(connection, &[key])?.pop().and_then(|(_, state)| state))
     }
 
     /// Locks those of the rows that no other session holds, and returns the place and the state of each. There must be at

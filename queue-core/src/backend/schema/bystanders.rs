@@ -172,7 +172,7 @@ mod tests {
     fn words_in_quotes_and_comments_of_a_head_are_masked_where_they_are() {
         let text = "CREATE TRIGGER \"update on é\" AFTER UPDATE/* of\na */ ON `begin` -- update or\nBEGIN";
         let head = head_of(text);
-        assert_eq!(head.len(), text.rfind("BEGIN").unwrap());
+        assert_eq!(head.len(), text.rfind("BEGIN").expect("it has a body"));
         assert_eq!(any_column(&head), text.find("UPDATE"));
         assert_eq!(head.find("on xx"), text.find("ON `begin`"));
     }
