@@ -57,6 +57,57 @@ fn a_row_with_a_zero_date_fails_alone() {
     assert_eq!(bank.state(ids[0]).status, Status::Error);
 }
 
+diesel::table! {
+    visits (id) {
+        id -> BigInt,
+    }
+}
+
+diesel::table! {
+    visits_done (id) {
+        id -> BigInt,
+    }
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = visits)]
+#[queue(archive(success = visits_done), timeout = "30s")]
+struct Visit {
+    #[expect(dead_code, reason = "nobody asks for it")]
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = visits)]
+#[queue(prefix = "round_", periodic, timeout = "30s")]
+struct Round {
+    #[expect(dead_code, reason = "nobody asks for it")]
+    id: i64,
+}
+
+/// An application that is not strict stores zero dates, in columns that are no business of the queue's.
+#[test]
+fn a_zero_date_of_the_applications_own_keeps_no_row_from_its_end() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    let table = "CREATE TABLE visits (id BIGINT PRIMARY KEY, seen DATETIME NOT NULL, left_at DATETIME NOT NULL)";
+    connection.batch_execute(table).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Visit>().entity::<Round>()).unwrap();
+    connection
+        .batch_execute(
+            "SET SESSION sql_mode = '';
+             INSERT INTO visits (id, seen, left_at, next_attempt_time, round_next_attempt_time)
+             VALUES (1, '0000-00-00', '2026-00-00', '2026-01-01', '2026-01-01')",
+        )
+        .unwrap();
+    let round = Round::poller(database.pool(2), |_: &Round, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    assert_eq!(round.workers(1).run_until_idle().unwrap().succeeded, 1);
+    let visit = Visit::poller(database.pool(2), |_: &Visit, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    assert_eq!(visit.workers(1).run_until_idle().unwrap().succeeded, 1);
+    let moved = visits_done::table.filter(sql::<Bool>("seen = 0 AND CAST(left_at AS CHAR) LIKE '2026-00-00%'"));
+    assert_eq!(moved.count().get_result::<i64>(&mut connection), Ok(1));
+}
+
 #[test]
 fn a_conflict_leaves_the_row_alone_or_enqueues_it_anew() {
     let bank = Bank::new();

@@ -34,6 +34,8 @@ pub(crate) enum OneTrip {
     Text(String),
     /// A block of statements.
     Block,
+    /// The statement that settles it, on a server without blocks.
+    Update(String),
 }
 
 impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
@@ -46,19 +48,23 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         {
             return None;
         }
-        if C::Backend::FINISHES_IN_A_BLOCK {
-            let ends_so = began.is_none()
-                && due.is_some()
-                && self.session.prepared.finish_of(self.plan.served.queue.id()).is_some();
-            return ends_so.then_some(OneTrip::Block);
-        }
-        let (key, tries) = (literal(self.row.key)?, stored(self.row.tries));
         let (prepared, queue) = (&self.session.prepared, self.plan.served.queue.id());
+        let tries = stored(self.row.tries);
+        if C::Backend::FINISHES_IN_A_BLOCK {
+            return match (began, prepared.finish_of(queue)) {
+                (None, Some(_)) => due.map(|_| OneTrip::Block),
+                (None, None) => {
+                    self.plan.served.queue.text_of_success(self.row.key, self.row.fence, tries).map(OneTrip::Update)
+                }
+                (Some(_), _) => None,
+            };
+        }
+        let key = literal(self.row.key)?;
         let (name, since) = match began {
             None => (prepared.finish_of(queue)?.to_owned(), due?),
             Some(began) => (format!("{FINISH_LEASE}_{}", prepared.lease_finish_of(queue)?), began),
         };
-        let (success, since) = (Status::Success, time_literal(since));
+        let (success, since) = (Status::Success, time_literal(since, "+00"));
         Some(OneTrip::Text(format!("{name}({key}, '{success}', {tries}, '{status}', {try_count}, {since}")))
     }
 
@@ -75,11 +81,9 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
                 let tries = stored(self.row.tries);
                 let finished =
                     self.plan.served.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
-                finished.map(|()| {
-                    self.session.note_own_settings();
-                    self.session.note_next_begun();
-                })
+                finished.map(|()| self.session.note_finished())
             }
+            OneTrip::Update(update) => self.session.finish_by_update("queueable_handler", &update),
         };
         let error = match finished {
             Ok(()) => {

@@ -243,7 +243,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (Some(number), Some(key)) = (session.prepare_lease(self.served.queue)?, literal(&held.key)) else {
             return Ok(None);
         };
-        let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {})", time_literal(began));
+        let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {})", time_literal(began, "+00"));
         session.begin_holding(&hold, "queueable_handler").map(Some)
     }
 

@@ -10,13 +10,13 @@ use diesel::result::QueryResult;
 
 use super::change::{Change, hangs_on_content};
 use super::condition::{push_fence, push_is_due_at};
-use super::key_text::has_literals;
+use super::key_text::{has_literals, literal, time_literal};
 use super::queue::ErasedQueue;
 use super::settle::Settle;
 use super::writer::{Writer, statement};
 use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement, Unfinished, execute};
 use crate::entity::{Key, KeyedRow, QueueSql};
-use crate::row::{Fence, OnFinish, Options};
+use crate::row::{Fence, Instant, OnFinish, Options, RowKey};
 
 /// The server's message if a [`finish_block`] finds not exactly one row in the fence's state.
 const FINISHED_NOT_ONE: &str = "queueable: the row is not as it was claimed";
@@ -65,6 +65,33 @@ pub fn finish_block<DB: QueueBackend>(row: KeyedRow<DB>, fence: Fence, tries: i3
         push_fence(sql, fence)?;
         push_unless_one_row(sql, FINISHED_NOT_ONE)?;
         sql.push("COMMIT; END")
+    })
+}
+
+/// The update of a [`finish_block`] without binds, for a text with several statements. `key` is the key as an SQL literal.
+fn text_of_success<DB: QueueBackend>(
+    queue: &'static QueueSql<DB>,
+    key: String,
+    fence: Fence,
+    due: Instant,
+    tries: i32,
+) -> impl Statement<DB> {
+    let (status, due) = (format!("'{}'", fence.status), time_literal(due, ""));
+    let claimed = [("{.status}", status), ("{.try_count}", fence.try_count.to_string())];
+    statement(queue, (key, claimed, due, tries.to_string()), |(key, claimed, due, tries), sql| {
+        sql.push("UPDATE {table} SET {status} = 'SUCCESS', {next_attempt_time} = NULL, {try_count} = ")?;
+        sql.out.push_sql(tries);
+        push_end(sql)?;
+        sql.push("{key} = ")?;
+        sql.out.push_sql(key);
+        for (column, value) in claimed {
+            sql.within((" AND ", " = "), |sql| sql.push(column))?;
+            sql.out.push_sql(value);
+        }
+        sql.push(" AND ")?;
+        push_is_due_at(sql)?;
+        sql.out.push_sql(due);
+        Ok(())
     })
 }
 
@@ -132,6 +159,16 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             Err(error) if !C::has_compounds(Some(&error)) => None,
             passed => Some(passed.map(drop)),
         }
+    }
+
+    /// Returns the statement that settles a success, as a text without binds. `None`: its end needs more, or its key has no
+    /// literal.
+    pub fn text_of_success(&self, key: &RowKey<K>, fence: Fence, tries: i32) -> Option<String> {
+        let (key, due) = (literal(key)?, fence.due?);
+        self.sql
+            .options
+            .ends_plainly()
+            .then(|| text_of::<C>(&text_of_success(self.sql, key, fence, due, tries)).ok())?
     }
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.

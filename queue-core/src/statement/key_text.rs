@@ -116,15 +116,16 @@ pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
     word.chars().all(is_plain).then(|| format!("'{word}'"))
 }
 
-/// Returns the time as an SQL literal, with the microseconds that the databases store.
-pub(crate) fn time_literal(time: Instant) -> String {
+/// Returns the time as an SQL literal, with the microseconds that the databases store. `zone`: how the database writes that it
+/// is UTC.
+pub(crate) fn time_literal(time: Instant, zone: &str) -> String {
     let time = DateTime::<Utc>::from(time);
     if !(0..=9999).contains(&time.year()) {
-        return time.format("'%Y-%m-%d %H:%M:%S%.6f+00'").to_string();
+        return format!("'{}{zone}'", time.format("%Y-%m-%d %H:%M:%S%.6f"));
     }
     // Every message has such a time, and this costs a third of reading the format.
     format!(
-        "'{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:06}+00'",
+        "'{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:06}{zone}'",
         time.year(),
         time.month(),
         time.day(),
@@ -147,7 +148,7 @@ mod tests {
             ("+12026-01-02T03:04:05Z", "'+12026-01-02 03:04:05.000000+00'"),
         ] {
             let time: DateTime<Utc> = time.parse().expect("a time");
-            assert_eq!(time_literal(time.into()), expected);
+            assert_eq!(time_literal(time.into(), "+00"), expected);
         }
     }
 

@@ -171,6 +171,41 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_a_conflict_and_a_server_in_offline_mode_are_known_by_each_servers_words() {
+        for (message, class) in [
+            ("Error writing file '/tmp/MYfd=84' (OS errno 28 - No space left on device)", ErrorClass::NoRoom),
+            ("Error writing file '/tmp/MYfd=84' (Errcode: 28 \"No space left on device\")", ErrorClass::NoRoom),
+            ("Can't create/write to file '/tmp/MLfd=9' (OS errno 28 - No space left on device)", ErrorClass::NoRoom),
+            ("The table 'payments' is full", ErrorClass::NoRoom),
+            ("Error writing file '/tmp/MYfd=84' (OS errno 5 - Input/output error)", ErrorClass::Other),
+            ("Error on observer while running replication hook 'before_commit'.", ErrorClass::Conflict),
+            ("Plugin instructed the server to rollback the current transaction.", ErrorClass::Conflict),
+            ("The server is currently in offline mode", ErrorClass::ConnectionLost),
+        ] {
+            assert_eq!(classify_message(message), class, "{message}");
+        }
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn what_can_only_be_read_is_known_by_each_servers_words() {
+        let refuses = |message: &str| {
+            let error = Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()));
+            <diesel::MysqlConnection as ErrorClasses<Mysql>>::refuses_writes(&error)
+        };
+        for message in [
+            "The MySQL server is running with the --super-read-only option so it cannot execute this statement",
+            "Cannot execute statement in a READ ONLY transaction",
+            "Cannot execute statement in a READ ONLY transaction.",
+            "Running in read-only mode",
+            "Schema 'shop' is in read only mode.",
+        ] {
+            assert!(refuses(message), "{message}");
+        }
+        assert!(!refuses("Incorrect integer value: 'Running in read-only mode' for column 'a' at row 1"));
+    }
+
+    #[test]
     fn a_limit_on_a_statements_time_is_no_conflict() {
         let limit = "Query execution was interrupted (max_statement_time exceeded)";
         assert_eq!(classify_message(limit), ErrorClass::Other);

@@ -16,7 +16,7 @@ use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
 use crate::backend::schema::{Target, fingerprint};
 use crate::backend::setup::{Exclusion, SessionLimits, SessionSetup};
 use crate::backend::statement::{One, execute};
-use crate::backend::transactions::{OneRoundTrip, Transactions, Unfinished, in_own_transaction};
+use crate::backend::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished, in_own_transaction};
 use crate::error::refused;
 
 use diesel::prelude::*;
@@ -135,7 +135,7 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
 
     fn control(&mut self, statement: &'static str) -> QueryResult<()> {
         // As text each would be three round trips, because the client first has to announce that there may be several.
-        if PREPARES_CONTROLS.load(Ordering::Relaxed) {
+        if statement == "COMMIT" || PREPARES_CONTROLS.load(Ordering::Relaxed) {
             match execute(self, &statement) {
                 // MySQL does not prepare savepoints, MariaDB does.
                 Err(error) if message_of(&error) == Some(NOT_PREPARED) => {
@@ -196,6 +196,29 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
 }
 
 impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
+    /// Ends a message on MySQL, which has no blocks outside of routines, by statements in one text. None runs after the first
+    /// that fails.
+    fn finish(
+        &mut self,
+        savepoint: &str,
+        settle: &str,
+        _next: AfterFinish<'_>,
+        settings: &MysqlSettings,
+    ) -> Result<bool, Unfinished> {
+        let Some(are_same) = settings.are_same() else {
+            return Err(Unfinished::OtherSettings(refused("the server compares no settings".to_owned())));
+        };
+        // The server evaluates the last argument only if the first is false.
+        let text = format!(
+            "DO IF({are_same}, 1, EXP(998)); RELEASE SAVEPOINT {savepoint}; {settle}; DO IF(ROW_COUNT() = 1, 1, EXP(999)); COMMIT"
+        );
+        let finished = self.batch_execute(&text).map(|()| false);
+        finished.map_err(|error| match message_of(&error) {
+            Some("DOUBLE value is out of range in 'exp(998)'") => Unfinished::OtherSettings(error),
+            _ => Self::unfinished(error, "DOUBLE value is out of range in 'exp(999)'"),
+        })
+    }
+
     fn unfinished(error: Error, not_one_row: &str) -> Unfinished {
         if Self::classify(&error) == ErrorClass::ConnectionLost {
             return Unfinished::NotCommitted(error);

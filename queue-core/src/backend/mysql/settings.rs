@@ -69,6 +69,13 @@ struct Values {
     database: Option<String>,
 }
 
+impl MysqlSettings {
+    /// Returns the condition that the session's settings are the original ones. `None`: the server can evaluate none.
+    pub(super) fn are_same(&self) -> Option<String> {
+        self.fingerprint.map(|fingerprint| format!("{fingerprint} <=> @queueable_settings"))
+    }
+}
+
 impl<C: MysqlSession> SessionSettings<Mysql> for C {
     type Settings = MysqlSettings;
 
@@ -118,9 +125,9 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
         let Some(known) = &settings.known else { return Ok(false) };
-        let Some(fingerprint) = settings.fingerprint else { return Ok(read(self, settings.has_roles)? != *known) };
+        let Some(are_same) = settings.are_same() else { return Ok(read(self, settings.has_roles)? != *known) };
         // A handler may have set `sql_select_limit` to 0.
-        let same = format!("CAST({fingerprint} <=> @queueable_settings AS SIGNED)");
+        let same = format!("CAST({are_same} AS SIGNED)");
         Ok(diesel::select(diesel::dsl::sql::<BigInt>(&same)).limit(1).get_result::<i64>(self)? != 1)
     }
 
