@@ -8,6 +8,7 @@ mod server;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::{env, fs};
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
@@ -246,17 +247,34 @@ fn root_url(port: u16) -> String {
     format!("mysql://root@127.0.0.1:{port}/mysql")
 }
 
+/// The program that serves MySQL, for private servers of MySQL's instead of MariaDB's.
+fn mysqld() -> Option<String> {
+    env::var("QUEUEABLE_MYSQLD").ok().filter(|program| !program.is_empty())
+}
+
+/// Where a server of MySQL's finds the statements for its start, beside its data directory.
+const AT_START: &str = "init.sql";
+
 pub(crate) fn initialize(data: &Path) -> Command {
-    let mut command = Command::new(server::program("mariadb-install-db", PLACES));
-    command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
-    command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+    let Some(mysqld) = mysqld() else {
+        let mut command = Command::new(server::program("mariadb-install-db", PLACES));
+        command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+        return command;
+    };
+    // A new server lets root in by the socket only.
+    let root = "CREATE USER IF NOT EXISTS root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
+    fs::write(data.with_file_name(AT_START), root.replace("; ", ";\n")).expect("the directory is writable");
+    let mut command = Command::new(mysqld);
+    command.args(["--no-defaults", "--initialize-insecure"]).arg(format!("--datadir={}", data.display()));
     command
 }
 
 /// `innodb-flush-log-at-trx-commit=2` hands a commit to the system without forcing it to the disk. With 0 the server
 /// would keep it for up to a second, and a test that kills the server would find commits lost.
 fn serve(data: &Path, port: u16) -> Command {
-    let mut command = Command::new(server::program("mariadbd", PLACES));
+    let mysqld = mysqld();
+    let mut command = Command::new(mysqld.as_deref().map_or_else(|| server::program("mariadbd", PLACES), Into::into));
     command.arg("--no-defaults").arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
     command.args([
         "--skip-networking=0",
@@ -271,6 +289,10 @@ fn serve(data: &Path, port: u16) -> Command {
         "--character-set-server=utf8mb4",
         "--default-time-zone=+00:00",
     ]);
+    if mysqld.is_some() {
+        command.args(["--mysqlx=OFF", "--skip-log-bin", "--secure-file-priv=NULL"]);
+        command.arg(format!("--init-file={}", data.with_file_name(AT_START).display()));
+    }
     command
 }
 

@@ -9,6 +9,9 @@ mod low_water;
 mod prepared_statements;
 mod row_locks;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,13 +19,14 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::{DuplicatedKeys, sql};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel::sql_types::Bool;
+use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::MigrationHarness;
 use queue_core::internals::backend::Schema;
-use queueable::{Error, Message, Migrations, Outcome, QueueState, Queueable, Status};
+use queueable::{Error, Event, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
 use crate::db::{Conn, Database, PrivateServer, initialize, is_mariadb};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
+use crate::suite::events::{PATIENCE, await_event, listener};
 use crate::suite::keyed::erased;
 use crate::suite::names::a_table_elsewhere_works;
 use crate::suite::rerun_on_change::{Document, Library};
@@ -56,6 +60,75 @@ fn a_row_with_a_zero_date_fails_alone() {
     assert_eq!(bank.booked(), ids[1..]);
     assert_eq!(bank.state(ids[0]).status, Status::Error);
 }
+
+/// Returns how many statements the session has run.
+fn questions(connection: &mut Conn) -> QueryResult<i64> {
+    let room = if is_mariadb() { "information_schema" } else { "performance_schema" };
+    let number =
+        format!("(SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM {room}.session_status WHERE VARIABLE_NAME = 'Questions')");
+    diesel::select(sql::<BigInt>(&number)).get_result(connection)
+}
+
+/// From one handler to the next, with the one question that the handler asks. On MySQL the client announces four times whether
+/// a text may have several statements.
+#[test]
+fn a_message_is_as_few_statements_as_ever() {
+    let bank = Bank::new();
+    bank.enqueue(1..=30);
+    let counts = Arc::new(Mutex::new(Vec::new()));
+    let seen = counts.clone();
+    let handler = move |_: &Payment, message: &mut Message<'_, Conn>| {
+        seen.lock().unwrap().push(questions(message.connection())?);
+        Ok(Outcome::Done)
+    };
+    assert_eq!(bank.poller(handler).workers(1).run_until_idle().unwrap().succeeded, 30);
+    let mut costs: Vec<_> = counts.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect();
+    costs.sort_unstable();
+    assert_eq!(costs[costs.len() / 2], if is_mariadb() { 4 } else { 12 }, "{costs:?}");
+}
+
+/// MariaDB has no such state of a database.
+#[test]
+fn a_database_that_mysql_makes_read_only_costs_no_try() {
+    if is_mariadb() {
+        return;
+    }
+    let bank = Arc::new(Bank::new());
+    let name: String = diesel::select(sql::<Text>("DATABASE()")).get_result(&mut bank.connect()).unwrap();
+    let make =
+        move |bank: &Bank, state| bank.connect().batch_execute(&format!("ALTER DATABASE `{name}` READ ONLY = {state}"));
+    make(&bank, 1).unwrap();
+    let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
+    assert!(found[0].problem.starts_with("the database takes no writes: Schema '"), "{found:?}");
+    make(&bank, 0).unwrap();
+
+    // The server waits for the transaction of the first handler, and lets no other one write before it has changed the database.
+    let ids = bank.enqueue([1, 2]);
+    let (listener, heard) = listener();
+    let (seen, change, changing) = (bank.clone(), make.clone(), Arc::new(Mutex::new(None)));
+    let (changed, is_first) = (changing.clone(), AtomicBool::new(true));
+    let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if is_first.swap(false, Ordering::SeqCst) {
+            let (bank, change) = (seen.clone(), change.clone());
+            *changing.lock().unwrap() = Some(thread::spawn(move || change(&bank, 1)));
+            while diesel::select(sql::<BigInt>(CHANGE_WAITS)).get_result(&mut seen.connect()) != Ok(1_i64) {}
+        }
+        book(payment, message)
+    };
+    let handle = bank.poller(handler).workers(1).on_event(listener).start().unwrap();
+    await_event(&heard, |event| matches!(event, Event::Interrupted(_)));
+    changed.lock().unwrap().take().unwrap().join().unwrap().unwrap();
+    make(&bank, 0).unwrap();
+    for _ in &ids {
+        await_event(&heard, |event| matches!(event, Event::Succeeded(attempt) if attempt.try_number == 1));
+    }
+    handle.shutdown(PATIENCE);
+    assert_eq!(bank.booked(), ids);
+}
+
+/// Counts the changes of the test's database that wait for transactions.
+const CHANGE_WAITS: &str = "(SELECT COUNT(*) FROM information_schema.processlist \
+     WHERE db = DATABASE() AND state LIKE 'Waiting for%metadata lock' AND info LIKE 'ALTER DATABASE%')";
 
 diesel::table! {
     visits (id) {

@@ -8,14 +8,15 @@ use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::ended::NewState;
 use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::{SettleRules, Teller};
-use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder};
+use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::Error;
 use crate::log::RateLimitedLog;
-use crate::row::{ErrorText, ascii_only, failure_text, queue_name};
+use crate::row::{ErrorText, Fence, RowKey, Settlement, ascii_only, failure_text, queue_name};
 use crate::statement::{Change, ErasedQueue, QueueOn};
 use crate::sync::fail_point;
 
@@ -98,6 +99,31 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         // Others hold these rows, or they are no longer due.
         self.due_rows.refused_rows.end(keys);
         true
+    }
+
+    /// Releases the sentinel of a message, settles its row and sets the next sentinel, in one statement or text. `None`: that is
+    /// impossible, or the handler's settings have to be restored first, and nothing was done.
+    pub(crate) fn pass_on(
+        &self,
+        session: &mut Session<C>,
+        key: &RowKey<K>,
+        fence: Fence,
+        new: &NewState,
+    ) -> Option<Result<(), Unfinished>> {
+        let text = |tries| self.queue.text_of_success(key, fence, tries);
+        let passed = match (self.queue.pass_on(session, key, fence, &new.change), new.settled) {
+            (Some(passed), _) => passed,
+            (None, Settlement::Succeeded) => {
+                session.pass_on("queueable_handler", &new.change.try_count.and_then(text)?)
+            }
+            (None, _) => return None,
+        };
+        match &passed {
+            Ok(()) => session.note_own_settings(),
+            Err(Unfinished::OtherSettings(_)) => return None,
+            Err(_) => {}
+        }
+        Some(passed)
     }
 
     /// Logs a warning about the queue.

@@ -202,6 +202,11 @@ impl<C: QueueConnection> Session<C> {
         self.next.has_begun = Some(Begun::Message);
     }
 
+    /// Passes from one message of a transaction to the next in one text with the update that settles the row.
+    pub(crate) fn pass_on(&mut self, savepoint: &str, update: &str) -> Result<(), Unfinished> {
+        self.connection.pass_on(savepoint, update, &self.handler_settings.own)
+    }
+
     /// Ends a message in one text with the update that settles its row, on a server without blocks.
     pub(crate) fn finish_by_update(&mut self, savepoint: &str, update: &str) -> Result<(), Unfinished> {
         let settings = &self.handler_settings.own;

@@ -90,6 +90,20 @@ pub enum Unfinished {
     SettingsNotPutBack(Error),
 }
 
+impl Unfinished {
+    /// Returns the database's error.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Unfinished::Savepoint(error)
+            | Unfinished::RowChanged(error)
+            | Unfinished::NotWritten(error)
+            | Unfinished::NotCommitted(error)
+            | Unfinished::OtherSettings(error)
+            | Unfinished::SettingsNotPutBack(error) => error,
+        }
+    }
+}
+
 /// The work that begins together with the end of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum AfterFinish<'a> {
@@ -122,6 +136,12 @@ pub trait OneRoundTrip<DB = <Self as Connection>::Backend>: SessionSettings<DB> 
         _settings: &Self::Settings,
     ) -> Result<bool, Unfinished> {
         Err(Unfinished::NotWritten(refused("this database does not end a message at once".to_owned())))
+    }
+
+    /// Passes from one message of a transaction to the next in one text, on a server that could have blocks and has none:
+    /// releases the savepoint, settles by this update, and sets the savepoint anew.
+    fn pass_on(&mut self, _savepoint: &str, _settle: &str, _settings: &Self::Settings) -> Result<(), Unfinished> {
+        Err(Unfinished::NotWritten(refused("this database passes on by a block".to_owned())))
     }
 
     /// Begins a transaction, locks a row and sets the savepoint in one round trip. `hold` is the name of a prepared

@@ -1,15 +1,14 @@
 //! How a message of a group leaves its savepoint: the worker releases it with the effects, or rolls back to it.
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::Error as DieselError;
 
 use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, undone, write};
 use super::work::OpenGroup;
 use crate::attempt::{AttemptError, Interruption, NewState, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
-use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, message_of};
+use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, Unfinished};
 use crate::entity::Key;
 use crate::handler::{Failure, Outcome};
 use crate::row::ErrorText;
-use crate::statement::{Change, PASSED_NOT_ONE};
 use crate::sync::fail_point;
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
@@ -43,19 +42,24 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         has_ended: bool,
     ) -> Handled<K> {
         let new = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        let passed = if goes_on { self.pass_on(row, &new.change) } else { None };
+        let served = self.plan.served;
+        let passed = if goes_on { served.pass_on(self.session, &row.key, row.fence, &new) } else { None };
         let decided = row.decided(new, true);
         match passed {
             Some(Ok(())) => {
                 fail_point("released");
             }
-            Some(Err(error)) if is_interruption::<C>(&error) || says_of_savepoint(&error) => {
-                return self.not_released(row, error, has_ended);
-            }
-            Some(Err(error)) if says_of_row(&error) => {
+            Some(Err(Unfinished::Savepoint(error))) => return self.not_released(row, error, has_ended),
+            Some(Err(Unfinished::RowChanged(error))) => {
                 return Err(GroupEnd::Undone(Undone::RowsChanged(error.to_string())));
             }
-            Some(Err(error)) => return Err(GroupEnd::Undone(Undone::Alone(error.to_string()))),
+            Some(Err(unfinished)) => {
+                let error = unfinished.into_error();
+                return match is_interruption::<C>(&error) {
+                    true => self.not_released(row, error, has_ended),
+                    false => Err(GroupEnd::Undone(Undone::Alone(error.to_string()))),
+                };
+            }
             None => {
                 if let Err(error) = self.session.control(RELEASE) {
                     return self.not_released(row, error, has_ended);
@@ -69,21 +73,6 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         }
         self.decided.push(decided);
         Ok(())
-    }
-
-    /// Releases, settles and sets the next savepoint in one round trip, if possible.
-    fn pass_on(&mut self, row: &GroupRow<K>, change: &Change) -> Option<QueryResult<()>> {
-        let passed = match self.plan.served.queue.pass_on(self.session, &row.key, row.fence, change)? {
-            // Nothing was done. The worker restores the handler's settings first.
-            Err(error) if C::Backend::OTHER_SETTINGS.is_some_and(|(_, says)| message_of(&error) == Some(says)) => {
-                return None;
-            }
-            passed => passed,
-        };
-        if passed.is_ok() {
-            self.session.note_own_settings();
-        }
-        Some(passed)
     }
 
     /// Decides what becomes of a message whose savepoint could not be released. `has_ended`: its handler has ended the
@@ -177,17 +166,4 @@ pub(crate) fn is_commit_refusal<C: QueueConnection>(error: &DieselError) -> bool
 /// that the transaction is over.
 fn says_refused(error: &ErrorText) -> bool {
     error.text().is_some_and(|text| text.contains(COMMIT_REFUSED))
-}
-
-/// Tells whether a compound statement, which only MariaDB runs, has failed because the savepoint is gone, and not
-/// later.
-fn says_of_savepoint(error: &DieselError) -> bool {
-    matches!(error, DieselError::DatabaseError(_, information)
-        if information.message() == "SAVEPOINT queueable_handler does not exist")
-}
-
-/// Tells whether it has failed because the row is not as it was claimed.
-fn says_of_row(error: &DieselError) -> bool {
-    matches!(error, DieselError::DatabaseError(_, information)
-        if information.message() == PASSED_NOT_ONE)
 }

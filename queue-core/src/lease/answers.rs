@@ -12,7 +12,7 @@ use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use super::settle::taken_away;
 use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
-use crate::backend::{QueueConnection, RoundTrips, Session};
+use crate::backend::{QueueConnection, RoundTrips, Session, Unfinished};
 use crate::entity::Key;
 use crate::handler::{Answered, Failure, HandlerResult, Message, Panicked, drop_safely};
 use crate::row::{ErrorText, Fence, idempotency_key};
@@ -105,7 +105,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         hand: &mut InHand<K, C>,
         most: u32,
     ) -> Result<(), Uncommitted<K>> {
-        let in_turn = !C::Backend::REFUSES_COMMITS;
+        let (in_turn, mut has_savepoint) = (!C::Backend::REFUSES_COMMITS, false);
         if !in_turn {
             session.control(SAVEPOINT)?;
         }
@@ -130,12 +130,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             let decided = match ended.may_join() {
                 false => None,
                 true if in_turn => {
-                    session.control(SAVEPOINT)?;
-                    let decided = self.apply_one(session, slot, ended)?;
-                    if let Err(error) = session.control(RELEASE) {
-                        return Err(self.without_savepoint(session, row, error));
+                    if !std::mem::replace(&mut has_savepoint, true) {
+                        session.control(SAVEPOINT)?;
                     }
-                    expect(self.write(session, &decided), 1)?;
+                    let decided = self.apply_one(session, slot, ended)?;
+                    has_savepoint = self.settle_in_turn(session, row, &decided)?;
                     Some(decided)
                 }
                 true => Some(self.apply_one(session, slot, ended)?),
@@ -157,6 +156,24 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             session.control(RELEASE)?;
         }
         Ok(())
+    }
+
+    /// Settles a row before the next handler runs. Returns whether the savepoint for that is set.
+    fn settle_in_turn(
+        &self,
+        session: &mut Session<C>,
+        row: &WatchedRow<K>,
+        decided: &DecidedLease<K>,
+    ) -> Result<bool, Uncommitted<K>> {
+        match self.served.pass_on(session, &row.held.key, row.held.fence, &decided.new) {
+            Some(Ok(())) => return Ok(true),
+            Some(Err(Unfinished::Savepoint(error))) => return Err(self.without_savepoint(session, row, error)),
+            Some(Err(unfinished)) => return Err(unfinished.into_error().into()),
+            None => {}
+        }
+        session.control(RELEASE).map_err(|error| self.without_savepoint(session, row, error))?;
+        expect(self.write(session, decided), 1)?;
+        Ok(false)
     }
 
     /// Takes up more answers, and locks those of their rows that are as they were claimed. Returns whether there are any.

@@ -16,13 +16,13 @@ use super::settle::Settle;
 use super::writer::{Writer, statement};
 use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement, Unfinished, execute};
 use crate::entity::{Key, KeyedRow, QueueSql};
-use crate::row::{Fence, Instant, OnFinish, Options, RowKey};
+use crate::row::{Fence, OnFinish, Options, RowKey};
 
 /// The server's message if a [`finish_block`] finds not exactly one row in the fence's state.
 const FINISHED_NOT_ONE: &str = "queueable: the row is not as it was claimed";
 
 /// The text in the error of a settlement that has not changed exactly one row.
-pub(crate) const PASSED_NOT_ONE: &str = "queueable: not one row was changed";
+const PASSED_NOT_ONE: &str = "queueable: not one row was changed";
 
 /// The update that settles a success, of a row under a lease if it is `leased`. `$1` is the key, `$2` the new status and `$3`
 /// the new number of tries, `$4` and `$5` the status and the tries as claimed. `$6` is when the row was due, or under a
@@ -68,29 +68,33 @@ pub fn finish_block<DB: QueueBackend>(row: KeyedRow<DB>, fence: Fence, tries: i3
     })
 }
 
-/// The update of a [`finish_block`] without binds, for a text with several statements. `key` is the key as an SQL literal.
+/// The update of a [`finish_block`] without binds, for a text with several statements, also of a row under a lease. `key` is the
+/// key as an SQL literal.
 fn text_of_success<DB: QueueBackend>(
     queue: &'static QueueSql<DB>,
     key: String,
     fence: Fence,
-    due: Instant,
     tries: i32,
 ) -> impl Statement<DB> {
-    let (status, due) = (format!("'{}'", fence.status), time_literal(due, ""));
-    let claimed = [("{.status}", status), ("{.try_count}", fence.try_count.to_string())];
-    statement(queue, (key, claimed, due, tries.to_string()), |(key, claimed, due, tries), sql| {
+    let Fence { status, try_count, .. } = fence;
+    let claimed = format!(" AND {{.status}} = '{status}' AND {{.try_count}} = {try_count}");
+    let [began, due] = [fence.began, fence.due].map(|time| time.map(|time| time_literal(time, "")));
+    statement(queue, (key, claimed, began, due, tries.to_string()), |(key, claimed, began, due, tries), sql| {
         sql.push("UPDATE {table} SET {status} = 'SUCCESS', {next_attempt_time} = NULL, {try_count} = ")?;
         sql.out.push_sql(tries);
         push_end(sql)?;
         sql.push("{key} = ")?;
         sql.out.push_sql(key);
-        for (column, value) in claimed {
-            sql.within((" AND ", " = "), |sql| sql.push(column))?;
-            sql.out.push_sql(value);
+        sql.push_with(claimed, &[])?;
+        if let Some(began) = began {
+            sql.push(" AND {.last_attempt_time} = ")?;
+            sql.out.push_sql(began);
         }
-        sql.push(" AND ")?;
-        push_is_due_at(sql)?;
-        sql.out.push_sql(due);
+        if let Some(due) = due {
+            sql.push(" AND ")?;
+            push_is_due_at(sql)?;
+            sql.out.push_sql(due);
+        }
         Ok(())
     })
 }
@@ -147,9 +151,15 @@ pub(crate) fn text_of<C: QueueConnection>(statement: &dyn Statement<C::Backend>)
 }
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
-    /// Releases the sentinel of a message, settles its row and sets the sentinel of the next message, if that can be
-    /// one round trip. `None`: it cannot, and nothing is done. A row that is not as it was claimed is an error.
-    pub fn pass_on(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> Option<QueryResult<()>> {
+    /// Releases the sentinel of a message, settles its row and sets the sentinel of the next message, if one statement can do
+    /// that. `None`: it cannot, and nothing is done.
+    pub fn pass_on(
+        &self,
+        connection: &mut C,
+        key: &K,
+        fence: Fence,
+        change: &Change,
+    ) -> Option<Result<(), Unfinished>> {
         let is_one_update = change.on_finish(self.sql.options) == OnFinish::Keep && !hangs_on_content(change, fence);
         if !is_one_update || !C::has_compounds(None) {
             return None;
@@ -157,18 +167,16 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         match execute(connection, &pass_on(Settle::new(self.row(key), fence, change))) {
             // The server did not understand the text, so it did nothing of it.
             Err(error) if !C::has_compounds(Some(&error)) => None,
-            passed => Some(passed.map(drop)),
+            passed => Some(passed.map(drop).map_err(|error| C::unfinished(error, PASSED_NOT_ONE))),
         }
     }
 
-    /// Returns the statement that settles a success, as a text without binds. `None`: its end needs more, or its key has no
-    /// literal.
+    /// Returns the statement that settles a success, as a text without binds, for a server that could have blocks and has none.
+    /// `None`: its end needs more, or its key has no literal.
     pub fn text_of_success(&self, key: &RowKey<K>, fence: Fence, tries: i32) -> Option<String> {
-        let (key, due) = (literal(key)?, fence.due?);
-        self.sql
-            .options
-            .ends_plainly()
-            .then(|| text_of::<C>(&text_of_success(self.sql, key, fence, due, tries)).ok())?
+        let is_one = C::Backend::FINISHES_IN_A_BLOCK && !C::has_compounds(None) && self.sql.options.ends_plainly();
+        let key = literal(key).filter(|_| is_one && (fence.began.is_some() || fence.due.is_some()))?;
+        text_of::<C>(&text_of_success(self.sql, key, fence, tries)).ok()
     }
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.

@@ -57,6 +57,5 @@ pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
 pub use self::undecodable::{UndecodableRow, key_texts, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
-pub(crate) use self::finish::PASSED_NOT_ONE;
 pub(crate) use self::key_text::{literal, time_literal};
 pub(crate) use self::queue::{ErrorTextRowType, KeyRowType, LoadedRowType, SampleRowType};

@@ -23,6 +23,7 @@ use diesel::prelude::*;
 
 impl<C: MysqlSession> SessionSetup<Mysql> for C {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
+        let lock_timeout = whole_seconds(limits.lock_timeout);
         // With autocommit=1 a handler that ignores a deadlock would commit its later statements one by one. Without
         // strict mode the server stores a value that does not fit in a mutilated form.
         for statement in [
@@ -35,7 +36,8 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
                 .to_owned(),
             // The classification reads the errors' messages, because Diesel passes on nothing else.
             "SET SESSION lc_messages = 'en_US'".to_owned(),
-            set_lock_waits(whole_seconds(limits.lock_timeout), whole_seconds(limits.lock_timeout)),
+            // Under snapshot isolation, which MariaDB has by default from 11.6.2 on, an UPDATE waits for every row that it passes.
+            format!("{}{}", set_lock_waits(lock_timeout, lock_timeout), set_snapshot_isolation(0)),
             // A worker waits for work as long as there is none, and reads all rows that it asks for.
             format!("SET SESSION wait_timeout = {LONGEST_WAIT}, SESSION sql_select_limit = {}", u64::MAX),
             format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.timeout)),
@@ -58,9 +60,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
                 "time_zone" => value == "+00:00",
                 "sql_mode" => value.contains("STRICT_ALL_TABLES"),
                 "tx_read_only" | "transaction_read_only" => value == "OFF",
-                "innodb_lock_wait_timeout" | "lock_wait_timeout" => {
-                    value == whole_seconds(limits.lock_timeout).to_string()
-                }
+                "innodb_lock_wait_timeout" | "lock_wait_timeout" => value == lock_timeout.to_string(),
                 "wait_timeout" => value == LONGEST_WAIT.to_string(),
                 "sql_select_limit" => value == u64::MAX.to_string(),
                 _ => value == "READ-COMMITTED",
@@ -173,7 +173,7 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
         ))
         .get_result(self)?;
         let wait = whole_seconds(wait);
-        // Under snapshot isolation, which MariaDB has by default from 11.6.2 on, an UPDATE waits for every row that it passes.
+        // As a poller's session does.
         self.batch_execute(&format!("{}{}", set_lock_waits(wait, wait), set_snapshot_isolation(0)))?;
         let is_alone =
             matches!(C::TransactionManager::transaction_manager_status_mut(self).transaction_depth(), Ok(None));
@@ -196,8 +196,7 @@ impl<C: MysqlSession> Transactions<Mysql> for C {
 }
 
 impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
-    /// Ends a message on MySQL, which has no blocks outside of routines, by statements in one text. None runs after the first
-    /// that fails.
+    /// Ends a message on MySQL.
     fn finish(
         &mut self,
         savepoint: &str,
@@ -205,18 +204,11 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
         _next: AfterFinish<'_>,
         settings: &MysqlSettings,
     ) -> Result<bool, Unfinished> {
-        let Some(are_same) = settings.are_same() else {
-            return Err(Unfinished::OtherSettings(refused("the server compares no settings".to_owned())));
-        };
-        // The server evaluates the last argument only if the first is false.
-        let text = format!(
-            "DO IF({are_same}, 1, EXP(998)); RELEASE SAVEPOINT {savepoint}; {settle}; DO IF(ROW_COUNT() = 1, 1, EXP(999)); COMMIT"
-        );
-        let finished = self.batch_execute(&text).map(|()| false);
-        finished.map_err(|error| match message_of(&error) {
-            Some("DOUBLE value is out of range in 'exp(998)'") => Unfinished::OtherSettings(error),
-            _ => Self::unfinished(error, "DOUBLE value is out of range in 'exp(999)'"),
-        })
+        settle_by_text(self, savepoint, settle, "COMMIT", settings).map(|()| false)
+    }
+
+    fn pass_on(&mut self, savepoint: &str, settle: &str, settings: &MysqlSettings) -> Result<(), Unfinished> {
+        settle_by_text(self, savepoint, settle, &format!("SAVEPOINT {savepoint}"), settings)
     }
 
     fn unfinished(error: Error, not_one_row: &str) -> Unfinished {
@@ -240,9 +232,34 @@ impl<C: MysqlSession> OneRoundTrip<Mysql> for C {
         _settings: Option<&MysqlSettings>,
         _token: Option<&str>,
     ) -> QueryResult<()> {
-        // MySQL has no such blocks outside of procedures. Messages end by several statements there.
-        execute(self, &"BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END").map(drop)
+        let tried = execute(self, &"BEGIN NOT ATOMIC IF 1 = 0 THEN COMMIT; END IF; END").map(drop);
+        if let Err(error) = &tried {
+            C::has_compounds(Some(error));
+        }
+        tried
     }
+}
+
+/// Settles a message on MySQL, which has no blocks outside of routines, by statements in one text. None runs after the first that
+/// fails.
+fn settle_by_text<C: MysqlSession>(
+    connection: &mut C,
+    savepoint: &str,
+    settle: &str,
+    then: &str,
+    settings: &MysqlSettings,
+) -> Result<(), Unfinished> {
+    let Some(are_same) = settings.are_same() else {
+        return Err(Unfinished::OtherSettings(refused("the server compares no settings".to_owned())));
+    };
+    // The server evaluates the last argument only if the first is false.
+    let text = format!(
+        "DO IF({are_same}, 1, EXP(998)); RELEASE SAVEPOINT {savepoint}; {settle}; DO IF(ROW_COUNT() = 1, 1, EXP(999)); {then}"
+    );
+    connection.batch_execute(&text).map_err(|error| match message_of(&error) {
+        Some("DOUBLE value is out of range in 'exp(998)'") => Unfinished::OtherSettings(error),
+        _ => C::unfinished(error, "DOUBLE value is out of range in 'exp(999)'"),
+    })
 }
 
 /// Whether the server prepares statements that control a transaction.
@@ -266,7 +283,9 @@ fn skips_locked_rows(version: &str) -> bool {
 /// Sets only the wait for rows: groups wait for each other's rows, not for tables.
 fn set_row_lock_wait(connection: &mut impl MysqlSession, wait: Duration) -> QueryResult<()> {
     let wait = whole_seconds(wait);
-    connection.batch_execute(&format!("SET SESSION innodb_lock_wait_timeout = {wait}, @queueable_lock_wait = {wait}"))
+    let set = format!("SET SESSION innodb_lock_wait_timeout = {wait}, @queueable_lock_wait = {wait}");
+    // As a batch it would be three round trips.
+    execute(connection, &set.as_str()).map(drop)
 }
 
 fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) -> String {
