@@ -101,7 +101,7 @@ run_program() {
 }
 export -f run_program
 
-# Two programs at a time, the longest first. Their tests mostly wait, for servers and for pollers, so each has twice as many
+# Three programs at a time, the longest first. Their tests mostly wait, for servers and for pollers, so each has twice as many
 # threads as there are processors.
 run_programs() {
     export logs databases skipped=$*
@@ -110,7 +110,7 @@ run_programs() {
     LD_LIBRARY_PATH=$(rustc --print target-libdir)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     awk '{ place = index(" suite_postgres suite_mysql suite_async_postgres suite_async_mysql postgres mysql sqlite ui examples ", " " $1 " ") }
         { print (place ? place : 999), $0 }' "$logs/programs" | sort -n | cut -d ' ' -f 2- |
-        xargs -P 2 -L 1 bash -c 'run_program "$@"' run
+        xargs -P 3 -L 1 bash -c 'run_program "$@"' run
     ! compgen -G "$logs/failed-*" >/dev/null || { cat $(compgen -G "$logs/failed-*" | sed 's/failed-/test-/'); return 1; }
 }
 
