@@ -12,7 +12,7 @@ mod row_locks;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
@@ -87,6 +87,30 @@ fn a_message_is_as_few_statements_as_ever() {
     assert_eq!(costs[costs.len() / 2], if is_mariadb() { 4 } else { 12 }, "{costs:?}");
 }
 
+/// With such a limit MySQL evaluates nothing in a `SELECT`, nor in a `DO`. The blocks by which messages end on MariaDB do not see
+/// the limit: there it stays for the session's later messages.
+#[test]
+fn a_limit_of_no_rows_on_mysql_hides_neither_itself_nor_a_row_that_the_handler_has_changed() {
+    if is_mariadb() {
+        return;
+    }
+    let bank = Bank::new();
+    let ids = bank.enqueue(1..=4);
+    let handler = |payment: &Payment, message: &mut Message<'_, Conn>| {
+        if payment.amount_cents < 3 {
+            message.connection().batch_execute("SET SESSION sql_select_limit = 0")?;
+        }
+        if payment.amount_cents == 2 {
+            let changed = diesel::update(payments::table.find(payment.id)).set(payment_queue::try_count.eq(7));
+            changed.execute(message.connection())?;
+        }
+        book(payment, message)
+    };
+    let tally = bank.poller(handler).workers(1).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.retried), (3, 1), "{tally:?}");
+    assert_eq!(bank.booked(), [ids[0], ids[2], ids[3]]);
+}
+
 /// MariaDB has no such state of a database.
 #[test]
 fn a_database_that_mysql_makes_read_only_costs_no_try() {
@@ -110,8 +134,12 @@ fn a_database_that_mysql_makes_read_only_costs_no_try() {
     let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
         if is_first.swap(false, Ordering::SeqCst) {
             let (bank, change) = (seen.clone(), change.clone());
-            *changing.lock().unwrap() = Some(thread::spawn(move || change(&bank, 1)));
-            while diesel::select(sql::<BigInt>(CHANGE_WAITS)).get_result(&mut seen.connect()) != Ok(1_i64) {}
+            let waiting = thread::spawn(move || change(&bank, 1));
+            let (mut connection, deadline) = (seen.connect(), Instant::now() + Duration::from_secs(20));
+            while diesel::select(sql::<BigInt>(CHANGE_WAITS)).get_result(&mut connection) != Ok(1_i64) {
+                assert!(Instant::now() < deadline && !waiting.is_finished(), "the change does not wait");
+            }
+            *changing.lock().unwrap() = Some(waiting);
         }
         book(payment, message)
     };

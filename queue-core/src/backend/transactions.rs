@@ -121,7 +121,7 @@ pub enum AfterFinish<'a> {
 pub trait OneRoundTrip<DB = <Self as Connection>::Backend>: SessionSettings<DB> {
     /// Ends a message in one round trip: releases the savepoint, settles, commits, and begins what comes next. `settle`
     /// is the name of a prepared [`finish`](crate::statement::finish) and its arguments; the statement also compares
-    /// the settings. Returns whether the next row is locked, if `next` asks for that. If it is not, the transaction has
+    /// the settings. On MySQL it is the update itself, and the text around it compares them. Returns whether the next row is locked, if `next` asks for that. If it is not, the transaction has
     /// begun all the same.
     ///
     /// # Errors

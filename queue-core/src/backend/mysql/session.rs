@@ -250,11 +250,13 @@ fn settle_by_text<C: MysqlSession>(
     settings: &MysqlSettings,
 ) -> Result<(), Unfinished> {
     let Some(are_same) = settings.are_same() else {
-        return Err(Unfinished::OtherSettings(refused("the server compares no settings".to_owned())));
+        return Err(Unfinished::OtherSettings(refused("the server cannot compare its settings".to_owned())));
     };
-    // The server evaluates the last argument only if the first is false.
+    // The server evaluates the last argument only if the first is false. In SET, because DO hides errors on MariaDB, and evaluates
+    // nothing if `sql_select_limit` is 0.
     let text = format!(
-        "DO IF({are_same}, 1, EXP(998)); RELEASE SAVEPOINT {savepoint}; {settle}; DO IF(ROW_COUNT() = 1, 1, EXP(999)); {then}"
+        "SET @queueable_checked = IF({are_same}, 1, EXP(998)); RELEASE SAVEPOINT {savepoint}; {settle}; \
+         SET @queueable_checked = IF(ROW_COUNT() = 1, 1, EXP(999)); {then}"
     );
     connection.batch_execute(&text).map_err(|error| match message_of(&error) {
         Some("DOUBLE value is out of range in 'exp(998)'") => Unfinished::OtherSettings(error),
