@@ -42,6 +42,7 @@ mod suite {
     pub(crate) mod chinook;
     mod columns;
     mod crash;
+    mod early_times;
     pub(crate) mod events;
     mod frozen;
     pub(crate) mod group;

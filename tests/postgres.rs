@@ -60,6 +60,7 @@ mod suite {
     pub(crate) mod chinook;
     mod columns;
     mod crash;
+    mod early_times;
     pub(crate) mod events;
     mod explain;
     mod frozen;

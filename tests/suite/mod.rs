@@ -9,6 +9,7 @@ mod check;
 pub(crate) mod chinook;
 mod columns;
 mod crash;
+mod early_times;
 mod emails;
 pub(crate) mod events;
 mod explain;

@@ -64,7 +64,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             None => (prepared.finish_of(queue)?.to_owned(), due?),
             Some(began) => (format!("{FINISH_LEASE}_{}", prepared.lease_finish_of(queue)?), began),
         };
-        let (success, since) = (Status::Success, time_literal(since, "+00"));
+        let (success, since) = (Status::Success, time_literal(since, "+00")?);
         Some(OneTrip::Text(format!("{name}({key}, '{success}', {tries}, '{status}', {try_count}, {since}")))
     }
 

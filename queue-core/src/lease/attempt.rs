@@ -243,7 +243,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (Some(number), Some(key)) = (session.prepare_lease(self.served.queue)?, literal(&held.key)) else {
             return Ok(None);
         };
-        let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {})", time_literal(began, "+00"));
+        let Some(began) = time_literal(began, "+00") else { return Ok(None) };
+        let hold = format!("{HOLD}_{number}({key}, '{status}', {try_count}, {began})");
         session.begin_holding(&hold, "queueable_handler").map(Some)
     }
 

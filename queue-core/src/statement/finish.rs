@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 
 use super::change::{Change, hangs_on_content};
 use super::condition::{push_fence, push_is_due_at};
-use super::key_text::{has_literals, literal, time_literal};
+use super::key_text::{has_literals, integer_text, time_literal};
 use super::queue::ErasedQueue;
 use super::settle::Settle;
 use super::writer::{Writer, statement};
@@ -68,17 +68,16 @@ pub fn finish_block<DB: QueueBackend>(row: KeyedRow<DB>, fence: Fence, tries: i3
     })
 }
 
-/// The update of a [`finish_block`] without binds, for a text with several statements, also of a row under a lease. `key` is the
-/// key as an SQL literal.
+/// The update of a [`finish_block`] without binds, for a text with several statements, also of a row under a lease. `key` is a
+/// number, which every server reads alike.
 fn text_of_success<DB: QueueBackend>(
     queue: &'static QueueSql<DB>,
     key: String,
-    fence: Fence,
+    Fence { status, try_count, .. }: Fence,
+    [began, due]: [Option<String>; 2],
     tries: i32,
 ) -> impl Statement<DB> {
-    let Fence { status, try_count, .. } = fence;
     let claimed = format!(" AND {{.status}} = '{status}' AND {{.try_count}} = {try_count}");
-    let [began, due] = [fence.began, fence.due].map(|time| time.map(|time| time_literal(time, "")));
     statement(queue, (key, claimed, began, due, tries.to_string()), |(key, claimed, began, due, tries), sql| {
         sql.push("UPDATE {table} SET {status} = 'SUCCESS', {next_attempt_time} = NULL, {try_count} = ")?;
         sql.out.push_sql(tries);
@@ -172,11 +171,15 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Returns the statement that settles a success, as a text without binds, for a server that could have blocks and has none.
-    /// `None`: its end needs more, or its key has no literal.
+    /// `None`: its end needs more, or its key is no number.
     pub fn text_of_success(&self, key: &RowKey<K>, fence: Fence, tries: i32) -> Option<String> {
         let is_one = C::Backend::FINISHES_IN_A_BLOCK && !C::has_compounds(None) && self.sql.options.ends_plainly();
-        let key = literal(key).filter(|_| is_one && (fence.began.is_some() || fence.due.is_some()))?;
-        text_of::<C>(&text_of_success(self.sql, key, fence, tries)).ok()
+        let times = [fence.began, fence.due];
+        let literals = times.map(|time| time.and_then(|time| time_literal(time, "")));
+        // Each time has a literal, and there is one.
+        let are_all = times.iter().zip(&literals).all(|(time, literal)| time.is_some() == literal.is_some());
+        let key = integer_text(key.value()).filter(|_| is_one && are_all && times != [None; 2])?;
+        text_of::<C>(&text_of_success(self.sql, key, fence, literals, tries)).ok()
     }
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.

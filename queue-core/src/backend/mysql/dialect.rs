@@ -104,9 +104,10 @@ impl FromSql<TimestampUtc, Mysql> for DueTime {
 
 impl ToSql<TimestampUtc, Mysql> for DateTime<Utc> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Mysql>) -> serialize::Result {
-        // The server would store the zero date instead, which reads as no time at all.
-        if !(1000..=9999).contains(&self.year()) {
-            return Err(format!("the time {self} is outside the years 1000 to 9999 that DATETIME has").into());
+        // The server would store the zero date instead, which reads as no time at all. It also keeps years before 1000, although it
+        // does not promise that, and other clients have written them.
+        if !(0..=9999).contains(&self.year()) {
+            return Err(format!("the time {self} is outside the years 0 to 9999 that DATETIME has").into());
         }
         <NaiveDateTime as ToSql<Datetime, Mysql>>::to_sql(&self.naive_utc(), &mut out.reborrow())
     }
