@@ -263,8 +263,8 @@ pub(crate) fn initialize(data: &Path) -> Command {
         return command;
     };
     // A new server lets root in by the socket only.
-    let root = "CREATE USER IF NOT EXISTS root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
-    fs::write(data.with_file_name(AT_START), root.replace("; ", ";\n")).expect("the directory is writable");
+    let root = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\nGRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
+    fs::write(data.with_file_name(AT_START), root).expect("the directory is writable");
     let mut command = Command::new(mysqld);
     command.args(["--no-defaults", "--initialize-insecure"]).arg(format!("--datadir={}", data.display()));
     command
