@@ -57,6 +57,7 @@ mod suite {
     pub(crate) mod lease;
     mod lease_batch;
     mod lease_trouble;
+    mod lost_key;
     pub(crate) mod low_water;
     pub(crate) mod main_job;
     mod migration;

@@ -22,6 +22,8 @@ mod leased_at_once;
 mod notified;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/padded_key.rs"]
+mod padded_key;
 #[path = "only/partitions.rs"]
 mod partitions;
 #[path = "only/pooler.rs"]
@@ -77,6 +79,7 @@ mod suite {
     pub(crate) mod lease;
     mod lease_batch;
     mod lease_trouble;
+    mod lost_key;
     pub(crate) mod low_water;
     pub(crate) mod main_job;
     mod migration;

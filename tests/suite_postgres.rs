@@ -23,6 +23,8 @@ mod leased_at_once;
 mod notified;
 #[path = "only/outage.rs"]
 mod outage;
+#[path = "only/padded_key.rs"]
+mod padded_key;
 #[path = "only/partitions.rs"]
 mod partitions;
 #[path = "only/pooler.rs"]

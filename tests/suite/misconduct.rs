@@ -198,3 +198,32 @@ fn a_row_that_nobody_can_write_neither_commits_nor_spins_nor_holds_up_its_neighb
     assert_eq!(bank.booked(), ids[1..]);
     assert_eq!((bank.state(ids[0]).status, bank.state(ids[0]).try_count), (Status::NotAttempted, 0));
 }
+
+#[test]
+fn a_row_whose_handler_commits_other_queue_columns_each_time_does_not_keep_others_from_their_turn() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([7, 1, 2, 3]);
+    let (tried, wait) = mpsc::channel();
+    let tried = Mutex::new(tried);
+    let (changed, others) = (ids[0], ids[1..].to_vec());
+    let handle = bank
+        .poller(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+            let _ = tried.lock().unwrap().send(payment.id);
+            if payment.id == changed {
+                let change = format!("UPDATE payments SET try_count = try_count + 1 WHERE id = {changed}; COMMIT");
+                message.connection().batch_execute(&change)?;
+            }
+            book(payment, message)
+        })
+        .workers(1)
+        .start()
+        .unwrap();
+    let mut seen: Vec<i64> = Vec::new();
+    while !others.iter().all(|id| seen.contains(id)) && seen.len() < 100 {
+        seen.push(wait.recv_timeout(PATIENCE).expect("everybody's turn comes"));
+    }
+    handle.shutdown(PATIENCE);
+    // Each further pause of the first row is twice as long as the one before.
+    assert!(seen.len() < 100, "{seen:?}");
+    assert_eq!(seen[0], changed);
+}

@@ -28,6 +28,7 @@ mod lanes;
 pub(crate) mod lease;
 mod lease_batch;
 mod lease_trouble;
+mod lost_key;
 pub(crate) mod low_water;
 pub(crate) mod main_job;
 mod metrics;

@@ -8,11 +8,11 @@ use diesel::query_builder::QueryFragment;
 use queue_core::internals::backend::{Schema, Sql, Statement};
 use queue_core::internals::statement::{
     And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, Recall, SetPause, Settle, StateCondition, Take,
-    UndecodableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_pause,
-    finish_block, key_texts, lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_details, read_keys,
-    read_pauses, remove_all, retake, sample, set_aside, taken, unknown_stages,
+    UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_pause,
+    finish_block, key_texts, keys_found, lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_details,
+    read_keys, read_pauses, remove_all, retake, sample, set_aside, taken, unknown_stages,
 };
-use queue_core::internals::{ErrorText, Fence};
+use queue_core::internals::{ErrorText, Fence, RowKey};
 use queueable::columns::Instant;
 use queueable::{Queueable, Status};
 
@@ -107,7 +107,7 @@ fn the_sql_of_a_pollers_health() {
 }
 
 #[test]
-fn the_sql_for_keys_that_cannot_be_decoded() {
+fn the_sql_for_keys_that_cannot_be_used() {
     let began = Instant::from(DateTime::UNIX_EPOCH);
     let failed = Change {
         status: Some(Status::Failed),
@@ -116,13 +116,15 @@ fn the_sql_for_keys_that_cannot_be_decoded() {
         error: ErrorText::Set("no key".to_owned()),
         ..Change::default()
     };
-    let row = UndecodableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, why: "odd".into() };
+    let key = Err::<RowKey<i64>, _>("odd".into());
+    let row = UnusableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, key };
     let mut listing = Listing::default();
     let texts = |leased| key_texts(Claimable::new(queue::<Payment>(), None), leased, 1_000);
     listing.add("those that a claim finds first", &texts(None));
     listing.add("those that were leased", &texts(Some(began)));
+    listing.add("those that are found", &keys_found(queue::<Payment>(), rows::<Payment>(&[1, 2])));
     listing.add("set aside", &set_aside(queue::<Payment>(), &row, &failed));
-    listing.matches("undecodable");
+    listing.matches("unusable_keys");
 }
 
 #[test]

@@ -54,13 +54,20 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 row.watch.interrupt(why);
                 Turn::Interrupted
             }
-            Conclusion::Overtaken => {
+            Conclusion::Overtaken { is_due } => {
+                if is_due && !self.queue.sql.options.keeps_order_in(row.details.lane.as_ref()) {
+                    self.due_rows.row_backoff.note_overtaken(&row.key);
+                }
                 // The row cannot show what happened. If its handler has committed, the effects may stay.
                 let untold = rest.failure().map(|text| format!(": {text}")).unwrap_or_default();
                 let text = format!("another session changed row {}{untold}", row.key);
                 self.warn(&text);
                 row.watch.interrupt(&text);
                 Turn::Interrupted
+            }
+            Conclusion::SetAside => {
+                row.watch.interrupt("no statement finds the row by its primary key");
+                Turn::Settled(Settlement::Failed)
             }
             Conclusion::Refused { is_noted } => {
                 let cause = rest.failure().or(rest.cause()).unwrap_or(KEPT);
@@ -97,7 +104,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     fn unless_of_another(&self, conclusion: Conclusion, row: &UnsettledRow<K>, rest: &Rest) -> Conclusion {
         let is_found_out = matches!((conclusion, rest), (Conclusion::Settled(_), Rest::FindOut(_)));
         let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.kept_rows.has_returned(claimed));
-        if is_found_out && is_of_another { Conclusion::Overtaken } else { conclusion }
+        if is_found_out && is_of_another { Conclusion::Overtaken { is_due: false } } else { conclusion }
     }
 
     /// Tells the log and the listeners of a new state that was written as the rest of an attempt.
@@ -142,7 +149,10 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 let changed = record(connection, &new.change, &|connection, change| {
                     self.queue.settle(connection, key, fence, change)
                 })?;
-                return Ok(if changed == 1 { Conclusion::Settled(new.settled) } else { Conclusion::Overtaken });
+                return Ok(match changed {
+                    1 => Conclusion::Settled(new.settled),
+                    _ => Conclusion::Overtaken { is_due: false },
+                });
             }
             Rest::FindOut(in_doubt) => return self.find_out(connection, key, fence, in_doubt),
         };
@@ -192,7 +202,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             Some(now) if fence.change_count.is_some() && now.reads_as(Fence::new(Status::NotAttempted, 0)) => {
                 Conclusion::Settled(settled)
             }
-            _ => Conclusion::Overtaken,
+            _ => Conclusion::Overtaken { is_due: false },
         })
     }
 

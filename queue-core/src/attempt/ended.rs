@@ -226,8 +226,10 @@ pub(crate) enum Conclusion {
     Settled(Settlement),
     /// Nothing was recorded; the row is due again, now or a little later.
     Interrupted,
-    /// Another session has changed the row meanwhile, so there was nothing to write.
-    Overtaken,
+    /// Another session has changed the row meanwhile, so there was nothing to write. `is_due`: it is due all the same.
+    Overtaken { is_due: bool },
+    /// No statement finds the row by its key, and the row has failed for it.
+    SetAside,
     /// The database refuses to write this on this row. `is_noted`: the row is due later, and gives the reason if the
     /// database allows that.
     Refused { is_noted: bool },
@@ -242,6 +244,11 @@ pub(crate) enum AttemptError {
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot decode the primary key `{0}`: {1}")]
     UndecodableKey(String, String),
+    #[error(
+        "no statement finds the row by its primary key `{0}`: the key's type in Rust, or the column's own, changes it (as \
+         PostgreSQL's character(n) adds spaces to a text)"
+    )]
+    LostKey(String),
     #[error("the handler ignored the error of one of its statements")]
     SwallowedError(#[source] DieselError),
     #[error(

@@ -1,6 +1,6 @@
 //! A row on which the database refuses to write, because of a constraint or a trigger: whether the refusal concerns
 //! this row alone, and what can still be noted on it. And a row that has come back as it was when its last attempt began,
-//! although its new state was committed: a trigger restores the old values. And a row whose key cannot be decoded.
+//! although its new state was committed: a trigger restores the old values. And a row whose key cannot be used.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::claim::Refusal;
 use crate::entity::Key;
 use crate::error::Error;
 use crate::row::{ErrorText, Fence, Instant, RowKey, Status, failure_text};
-use crate::statement::{Change, Next, Scope, UndecodableRow};
+use crate::statement::{Change, Next, Scope, UnusableRow};
 
 /// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
@@ -116,15 +116,19 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         self.due_rows.refuse(&row.key, row.due, row.details.lane.as_ref(), times)
     }
 
-    /// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it; otherwise
-    /// another session was faster.
+    /// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it. If its key does
+    /// not find it, it fails. Otherwise another session was faster.
     pub(super) fn kept_or_overtaken(&self, connection: &mut C, row: &UnsettledRow<K>) -> QueryResult<Conclusion> {
         let key = std::slice::from_ref(&row.key);
         let found = in_transaction(connection, |connection| self.queue.claim_keys(connection, key, 1, Scope::ALL))?;
         let is_as_claimed =
             |found: Fence| found.reads_as(row.fence) && (row.fence.due.is_none() || found.due == row.fence.due);
-        let is_kept = found.first().is_some_and(|found| is_as_claimed(found.fence));
-        Ok(if is_kept { Conclusion::Kept } else { Conclusion::Overtaken })
+        Ok(match found.first().map(|found| found.fence) {
+            Some(fence) if is_as_claimed(fence) => Conclusion::Kept,
+            Some(_) => Conclusion::Overtaken { is_due: true },
+            None if self.set_lost_aside(connection, &row.key, None)? => Conclusion::SetAside,
+            None => Conclusion::Overtaken { is_due: false },
+        })
     }
 
     /// Tries to settle this locked row, and tells whether a trigger restores its old values. The trial is undone.
@@ -159,7 +163,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 }
 
 impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
-    /// Ends a turn that claimed nothing because of an error. If a key cannot be decoded, its row fails.
+    /// Ends a turn that claimed nothing because of an error. If a key cannot be used, its row fails.
     ///
     /// Such a key stops the claim that reads it, because the claim can do nothing without the key. The worker finds the row by
     /// the database's text of the key, and only this row fails.
@@ -174,13 +178,13 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         Turn::Trouble
     }
 
-    /// Fails the rows whose keys cannot be decoded. `None`: there are none, or nothing can be done about them.
+    /// Fails the rows whose keys cannot be used. `None`: there are none, or nothing can be done about them.
     fn set_aside(&self, holder: &mut SessionHolder<C>) -> Option<u64> {
         let found = holder.session().and_then(|session| {
             let mut limit = FIRST_SEARCHED;
             loop {
                 let (rows, are_all) =
-                    in_transaction(&mut **session, |connection| self.queue.undecodable(connection, None, limit))?;
+                    in_transaction(&mut **session, |connection| self.queue.unusable(connection, None, limit, None))?;
                 if are_all || !rows.is_empty() {
                     return Ok::<_, Error>(self.fail_all(session, rows, false));
                 }
@@ -190,7 +194,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         match found {
             Ok(Ok(rows)) => rows,
             Ok(Err(error)) => {
-                self.warn(&format!("cannot set aside a row whose key cannot be decoded: {error}"));
+                self.warn(&format!("cannot set aside a row whose key cannot be used: {error}"));
                 None
             }
             Err(error) => {
@@ -206,26 +210,46 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let mut set_aside = 0;
         for began in began {
             let (rows, _) = in_transaction(connection, |connection| {
-                self.queue.undecodable(connection, Some(*began), FIRST_SEARCHED)
+                self.queue.unusable(connection, Some(*began), FIRST_SEARCHED, None)
             })?;
             set_aside += self.fail_all(connection, rows, true)?.unwrap_or(0);
         }
         Ok(set_aside)
     }
 
+    /// Fails a row of which a write by its key has found nothing, if its key does not find it. `leased`: when its lease
+    /// began. `false`: it is no such row.
+    pub(crate) fn set_lost_aside(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        leased: Option<Instant>,
+    ) -> QueryResult<bool> {
+        if !self.queue.can_lose_keys() {
+            return Ok(false);
+        }
+        let (rows, _) = in_transaction(connection, |connection| {
+            self.queue.unusable(connection, leased, FIRST_SEARCHED, Some(key))
+        })?;
+        Ok(self.fail_all(connection, rows, leased.is_some())?.is_some_and(|failed| failed > 0))
+    }
+
     /// Writes the failures, each in a transaction of its own. `None`: there is nothing to write. An error: nothing could be
     /// written.
-    fn fail_all(&self, connection: &mut C, rows: Vec<UndecodableRow>, leased: bool) -> QueryResult<Option<u64>> {
+    fn fail_all(&self, connection: &mut C, rows: Vec<UnusableRow<K>>, leased: bool) -> QueryResult<Option<u64>> {
         if rows.is_empty() {
             return Ok(None);
         }
         let (rules, mut written, mut refused) = (&self.rules, 0, None);
         for row in rows {
-            let key = row.key::<C::Backend>();
+            let key = row.key_text::<C::Backend>();
             // No attempt was made, but the lease has counted one.
             let tries = tries_before(row.fence);
-            let why = rules.texts.of(&*row.why);
-            let error = rules.texts.of(&AttemptError::UndecodableKey(key.clone(), why));
+            let error = match &row.key {
+                Ok(_) => AttemptError::LostKey(key.clone()),
+                Err(why) => AttemptError::UndecodableKey(key.clone(), rules.texts.of(&**why)),
+            };
+            let error = rules.texts.of(&error);
             let change = Change {
                 status: Some(Status::Failed),
                 next: Some(Next::Never),
@@ -237,7 +261,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             match record(connection, &change, &|connection, change| self.queue.set_aside(connection, &row, change)) {
                 Ok(0) => {}
                 Ok(_) => {
-                    rules.teller.tell_undecodable(&key, &error);
+                    rules.teller.tell_unusable(&key, &error);
                     written += 1;
                 }
                 Err(error) => refused = Some(error),

@@ -263,8 +263,8 @@ impl Teller {
         self.tell_settled(key, new, &self.watch(key, tries.max(1), None));
     }
 
-    /// Tells that a row has failed whose key cannot be decoded.
-    pub(crate) fn tell_undecodable(&self, key: &str, error: &str) {
+    /// Tells that a row has failed whose key cannot be used.
+    pub(crate) fn tell_unusable(&self, key: &str, error: &str) {
         tracing::warn!(entity = self.entity, key, error, "a row has failed for good");
         self.events.tell(|| {
             Event::GaveUp(AttemptEvent {

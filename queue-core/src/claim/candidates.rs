@@ -17,6 +17,9 @@ use crate::statement::{ClaimSome, Claimed, ClaimedRow, ErasedQueue, Scope};
 /// The smallest number of candidates on the first page: others may hold some of the rows.
 const FIRST_PAGE: u32 = 16;
 
+/// How many claims that have taken other rows look up those that they have passed over once.
+const PASSED_LOOKED_UP_ONE_IN: u8 = 64;
+
 /// The factor by which the next page is larger if others hold all of them.
 const PAGE_GROWTH: u32 = 8;
 
@@ -55,6 +58,7 @@ pub(super) fn claim_by_key<K: Key, C: QueueConnection>(
 ) -> QueryResult<Vec<Claimed<K>>> {
     let left_alone = u32::try_from(scope.except.len()).unwrap_or(u32::MAX);
     let mut passed: HashSet<_> = scope.except.iter().map(|key| key.text().clone()).collect();
+    let mut not_locked = Vec::new();
     let read = |connection: &mut C, number| queue.due_keys(connection, number, scope.floor());
     let claimed =
         claim_from_pages(connection, first_page(limit).saturating_add(left_alone), read, |connection, due| {
@@ -68,6 +72,7 @@ pub(super) fn claim_by_key<K: Key, C: QueueConnection>(
                 if !claimed.is_empty() {
                     return Ok(in_order(claimed, now));
                 }
+                not_locked.extend_from_slice(now);
                 free(connection)?;
                 (rest, many) = (later, if limit > 1 || scope.keeps_to_mark() { limit } else { FIRST_PAGE });
             }
@@ -76,7 +81,22 @@ pub(super) fn claim_by_key<K: Key, C: QueueConnection>(
     if claimed.is_empty() {
         scope.claim_floor.inspect(|claim_floor| claim_floor.note_answer());
     }
+    check_passed(queue, connection, &claimed, &not_locked)?;
     Ok(claimed)
+}
+
+/// Returns an error if a claim has passed over rows because their keys do not find them. Mostly others hold the rows, so it
+/// looks always only if the claim has taken nothing else.
+pub(super) fn check_passed<'k, K: Key, C: QueueConnection, Row>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    claimed: &[Row],
+    passed: impl IntoIterator<Item = &'k RowKey<K>>,
+) -> QueryResult<()> {
+    if claimed.is_empty() || fastrand::u8(..PASSED_LOOKED_UP_ONE_IN) == 0 {
+        queue.expect_found(connection, passed)?;
+    }
+    Ok(())
 }
 
 /// Claims up to `limit` rows. If the claim `passes` rows and would keep their locks, it reads candidates first. A lock by
@@ -92,16 +112,21 @@ pub(super) fn claim_free<K: Key, C: QueueConnection>(
         return (queue.load_claimed)(connection, &claim(limit));
     }
     let read = |connection: &mut C, number| (queue.load_claimed)(connection, &claim(number).locked(false));
-    claim_from_pages(connection, first_page(limit), read, |connection, candidates| {
-        for rows in candidates.chunks(limit.max(1) as usize) {
-            let claim = claim(limit).only(queue.rows(rows.iter().map(|row| &row.0)));
+    let mut not_locked = Vec::new();
+    let claimed = claim_from_pages(connection, first_page(limit), read, |connection, candidates| {
+        let keys: Vec<_> = candidates.into_iter().map(|row| queue.claimed_key(row)).collect();
+        for keys in keys.chunks(limit.max(1) as usize) {
+            let claim = claim(limit).only(queue.rows(keys.iter().map(RowKey::value)));
             let claimed = (queue.load_claimed)(connection, &claim)?;
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
+            not_locked.extend_from_slice(keys);
         }
         Ok(Vec::new())
-    })
+    })?;
+    check_passed(queue, connection, &claimed, &not_locked)?;
+    Ok(claimed)
 }
 
 /// Returns rows in the order in which their keys were read.

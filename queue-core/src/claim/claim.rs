@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use diesel::result::QueryResult;
 
-use super::candidates::{claim_by_key, claim_free};
+use super::candidates::{check_passed, claim_by_key, claim_free};
 use super::places::HeldPlaces;
 use super::prefetch_keys::PrefetchedKeys;
 use super::way::ClaimWay;
@@ -113,7 +113,9 @@ fn claim_head<K: Key, C: QueueConnection>(
     let Some(head) = queue.head(connection, scope.stages)? else { return Ok(Vec::new()) };
     // By its key, so that no claim passes it. It may be locked, not due, or left alone by this process.
     let claim = queue.claim_of(scope, 1).only(queue.rows([head.value()]));
-    (queue.load_claimed)(connection, &claim.locked(locks))
+    let claimed = (queue.load_claimed)(connection, &claim.locked(locks))?;
+    check_passed(queue, connection, &claimed, (claimed.is_empty()).then_some(&head))?;
+    Ok(claimed)
 }
 
 /// Returns the age whose rows come first in this claim, if any do.

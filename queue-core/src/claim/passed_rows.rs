@@ -60,6 +60,16 @@ impl<K: Clone> RowBackoff<K> {
         self.extend(key, true, false);
     }
 
+    /// Passes over a row that others change while it is attempted, from the second time on. Otherwise it would keep the
+    /// other rows from their turn.
+    pub(crate) fn note_overtaken(&self, key: &RowKey<K>) {
+        let is_known = self.rows.lock().contains_key(key.text());
+        match is_known {
+            true => self.skip_for_a_while(key),
+            false => drop(entry(&mut self.rows.lock(), key)),
+        }
+    }
+
     /// Passes over a row until the value is dropped. The worker writes the rest of its attempt in transactions of their
     /// own, and between them another worker would run the row's handler again.
     pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
@@ -110,12 +120,7 @@ impl<K: Clone> RowBackoff<K> {
 
     fn extend(&self, key: &RowKey<K>, skip_for_a_while: bool, disk_is_full: bool) -> (Duration, u32) {
         let mut rows = self.rows.lock();
-        if rows.len() >= BACKOFFS_REMEMBERED {
-            rows.clear();
-        }
-        let new =
-            || Backoff { key: key.clone(), times: 0, times_with_full_disk: 0, until: Instant::now(), skip_for_a_while };
-        let pause = rows.entry(key.text().clone()).or_insert_with(new);
+        let pause = entry(&mut rows, key);
         let delay = FIRST_BACKOFF.saturating_mul(1 << pause.times.min(16)).min(LONGEST_BACKOFF);
         let delay = jittered(delay, 1.0, fastrand::f64());
         pause.times = pause.times.saturating_add(1);
@@ -126,6 +131,20 @@ impl<K: Clone> RowBackoff<K> {
         pause.until = Instant::now() + delay + Duration::from_secs(if skip_for_a_while { 1 } else { 5 });
         (delay, if disk_is_full { pause.times_with_full_disk } else { pause.times - pause.times_with_full_disk })
     }
+}
+
+/// Returns the pause of a row, which is over if it is a new one.
+fn entry<'a, K: Clone>(rows: &'a mut HashMap<Arc<str>, Backoff<K>>, key: &RowKey<K>) -> &'a mut Backoff<K> {
+    if rows.len() >= BACKOFFS_REMEMBERED {
+        rows.clear();
+    }
+    rows.entry(key.text().clone()).or_insert_with(|| Backoff {
+        key: key.clone(),
+        times: 0,
+        times_with_full_disk: 0,
+        until: Instant::now(),
+        skip_for_a_while: false,
+    })
 }
 
 /// How many rows are remembered. Kept rows beyond that number run again and again.

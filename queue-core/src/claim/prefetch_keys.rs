@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::candidates::{claim_by_key, free_what_was_passed, in_order};
+use super::candidates::{check_passed, claim_by_key, free_what_was_passed, in_order};
 use super::prefetch_rows::Prefetched;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
@@ -100,6 +100,7 @@ impl<K: Key> PrefetchedKeys<K> {
                         return Ok(claimed);
                     }
                     misses += 1;
+                    check_passed(queue, connection, &[()], &keys)?;
                     free_what_was_passed(connection)?;
                     if misses % KEY_MISSES == 0 {
                         self.state.lock().keys.waiting.clear();

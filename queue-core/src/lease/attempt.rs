@@ -20,7 +20,7 @@ use crate::entity::Key;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handler::{Failure, LeaseLost, PanicSafeDrop, Panicked};
-use crate::row::{ErrorText, Fence, QueueState};
+use crate::row::{ErrorText, Fence, QueueState, Settlement};
 use crate::statement::{literal, time_literal};
 use crate::sync::{ErasedEntity, fail_point};
 
@@ -68,12 +68,28 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {
-                self.served.warn("lost a lease: another process changed the row; nothing was written");
                 row.watch.end(Event::LeaseLost, None, None);
+                return self.explain_loss(worker.holder, row);
             }
             _ => {}
         }
         turn
+    }
+
+    /// Fails a row that is still leased, and that no statement finds by its key. The lease of any other was taken by somebody
+    /// else.
+    fn explain_loss(&self, holder: &mut SessionHolder<C>, row: &WatchedRow<K>) -> Turn {
+        if self.served.queue.can_lose_keys() {
+            let _writing = self.turn_to_write();
+            let set_aside = |connection: &mut C| self.served.set_lost_aside(connection, &row.key, row.fence.began);
+            match holder.session().and_then(|session| Ok(set_aside(session)?)) {
+                Ok(true) => return Turn::Settled(Settlement::Failed),
+                Ok(false) => {}
+                Err(_) => holder.close(),
+            }
+        }
+        self.served.warn("lost a lease: another process changed the row; nothing was written");
+        Turn::Lost
     }
 
     /// Settles a leased row without its handler.

@@ -158,8 +158,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 self.served.tell_found_out(&held.key, in_doubt, &held.watch);
                 Written::Ended(Turn::Settled(settled))
             }
-            Conclusion::Overtaken => Written::Ended(Turn::Lost),
-            Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept => {
+            Conclusion::Overtaken { .. } => Written::Ended(Turn::Lost),
+            Conclusion::Interrupted | Conclusion::Refused { .. } | Conclusion::Kept | Conclusion::SetAside => {
                 Written::NotYet(in_doubt.cause.clone())
             }
         })

@@ -104,7 +104,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Notes on a row that could not be leased what the database allows, and leaves it alone for a while.
     fn refuse(&self, holder: &mut SessionHolder<C>, row: &UnsettledRow<K>, error: Option<DieselError>) -> Turn {
-        let Some(error) = error else { return self.served.leave_alone(row, KEPT, false) };
+        let Some(error) = error else {
+            let set_aside = |connection: &mut C| self.served.set_lost_aside(connection, &row.key, None);
+            return match holder.session().and_then(|session| Ok(set_aside(session)?)) {
+                Ok(true) => Turn::Settled(Settlement::Failed),
+                Ok(false) => self.served.leave_alone(row, KEPT, false),
+                Err(error) => self.served.end_unclaimed(holder, &error),
+            };
+        };
         let pause = self.served.due_rows.refused_rows.pause_of(&row.key);
         let text = ErrorText::Set(self.served.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
@@ -148,7 +155,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         fail_point("lease-claimed");
         let mut nothing_left = Turn::Interrupted;
         for (row, error) in batch.unwritable {
-            nothing_left = self.refuse(holder, &row, error);
+            match self.refuse(holder, &row, error) {
+                Turn::Settled(_) => batch.set_aside += 1,
+                turn => nothing_left = turn,
+            }
         }
         batch.leased.retain(|leased| {
             let returned = self.leave_returned_alone(holder, &leased.held);

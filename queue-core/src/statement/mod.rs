@@ -23,7 +23,7 @@ mod recall;
 mod report;
 mod settle;
 mod statistics;
-mod undecodable;
+mod unusable_key;
 mod walk;
 mod writer;
 
@@ -54,7 +54,7 @@ pub use self::report::{
 };
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
-pub use self::undecodable::{UndecodableRow, key_texts, set_aside};
+pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::key_text::{literal, time_literal};

@@ -2,7 +2,7 @@
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
-use diesel::sql_types::{BigInt, Bool, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Text};
 
 use super::clients::PgSession;
 use super::settings::Setting;
@@ -137,6 +137,7 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
 /// Checks the server and the role: row security, a standby, the language of messages.
 pub(super) fn check_server(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
     let mut findings = check_row_security(connection, target)?;
+    findings.extend(check_padded_keys(connection, target)?);
     tell_of_overridden(connection, target)?;
     if diesel::select(pg_is_in_recovery()).get_result::<bool>(connection)? {
         let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
@@ -149,6 +150,40 @@ pub(super) fn check_server(connection: &mut impl PgSession, target: &Target) -> 
              English words"
         );
         findings.push(finding(target, problem, "ALTER ROLE CURRENT_USER SET lc_messages = 'C'".to_owned()));
+    }
+    Ok(findings)
+}
+
+/// How many pending rows are searched for a key that is padded.
+const SEARCHED: u32 = 1_000;
+
+/// Finds columns of the key that are padded with spaces, if a pending row's is. Diesel reads the spaces, and finds nothing by
+/// a text that has them: for PostgreSQL they are no part of the value.
+fn check_padded_keys(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
+    let padded: Vec<Setting> = diesel::sql_query(
+        "SELECT attname::text AS name, (atttypmod - 4)::text AS value FROM pg_attribute \
+         WHERE attrelid = to_regclass($1) AND attname = ANY ($2) AND atttypid = 'bpchar'::regtype",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .bind::<Array<Text>, _>(&target.key)
+    .load(connection)?;
+    let mut findings = Vec::new();
+    for Setting { name, value: length } in padded {
+        let (table, column) = (&target.table, target.table.quoted(&name));
+        let pending = target.table.quoted(target.columns.next_attempt_time);
+        let is_padded: One<Bool, bool> = diesel::sql_query(format!(
+            "SELECT EXISTS (SELECT FROM (SELECT {column} AS key FROM {table} WHERE {pending} IS NOT NULL LIMIT {SEARCHED}) AS rows \
+             WHERE char_length(key) < {length}) AS is_padded"
+        ))
+        .get_result(connection)?;
+        if is_padded.0 {
+            let problem = format!(
+                "the key column `{name}` has the type character({length}), which pads shorter texts with spaces: no statement \
+                 finds a row by the text that is read"
+            );
+            let mend = format!("ALTER TABLE {table} ALTER COLUMN {column} TYPE varchar({length})");
+            findings.push(finding(target, problem, mend));
+        }
     }
     Ok(findings)
 }
