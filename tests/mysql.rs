@@ -36,6 +36,7 @@ mod upsert;
 /// The part of the suite in which the database counts: its SQL, its locks, its sessions, its DDL. `suite_mysql` mounts all of it.
 #[allow(unused, reason = "the whole suite needs more of it")]
 mod suite {
+    mod altered_table;
     pub(crate) mod attempt;
     pub(crate) mod bank;
     mod check;

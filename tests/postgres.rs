@@ -6,6 +6,8 @@ mod db;
 #[path = "only/postgres.rs"]
 mod only;
 
+#[path = "only/altered_types.rs"]
+mod altered_types;
 #[path = "only/announced.rs"]
 mod announced;
 #[path = "only/attempt_postgres.rs"]
@@ -55,6 +57,7 @@ mod upsert;
 #[allow(unused, reason = "the whole suite needs more of it")]
 mod suite {
     mod adopted;
+    pub(crate) mod altered_table;
     mod async_calls;
     pub(crate) mod attempt;
     pub(crate) mod bank;

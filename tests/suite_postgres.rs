@@ -7,6 +7,8 @@ mod db;
 mod only;
 mod suite;
 
+#[path = "only/altered_types.rs"]
+mod altered_types;
 #[path = "only/announced.rs"]
 mod announced;
 #[path = "only/attempt_postgres.rs"]

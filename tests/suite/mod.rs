@@ -2,6 +2,7 @@
 //! runs on every backend.
 
 mod adopted;
+pub(crate) mod altered_table;
 mod async_calls;
 pub(crate) mod attempt;
 pub(crate) mod bank;

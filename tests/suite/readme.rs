@@ -166,7 +166,11 @@ fn main() {
 #[test]
 fn written_folders_can_be_embedded() {
     let (manifest, _) = pasted();
-    let connection = std::any::type_name::<Conn>().rsplit("::").next().unwrap();
+    let connection = match db::NAME {
+        "postgres" => "PgConnection",
+        "mysql" => "MysqlConnection",
+        _ => "SqliteConnection",
+    };
     let project = Project::new(&manifest, &format!("type Db = {connection};\n{EMBEDDED}"));
     let migrations: Migrations<<Conn as Connection>::Backend> = Migrations::new().entity::<Payment>();
     let written = migrations.write_to(project.path().join("migrations")).unwrap().len();

@@ -34,6 +34,11 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
         Ok(None) => return Attempted::sound(End::Idle),
         Err(error) => return Attempted::lost(End::NotClaimed(error)),
     };
+    if claimed.message.is_err()
+        && let Err(error) = plan.served.expect_types(session)
+    {
+        return Attempted::lost(End::NotClaimed(error));
+    }
     let (key, tries) = (&claimed.key, tries_before(claimed.fence) + 1);
     let _span =
         tracing::debug_span!("attempt", entity = plan.served.queue.sql.entity, ?key, try_number = tries).entered();

@@ -16,6 +16,7 @@ mod served_queue;
 mod settle_rules;
 mod size;
 mod slot;
+mod stall;
 mod transaction_runner;
 
 pub use self::ended::Tally;
@@ -28,7 +29,6 @@ pub(crate) use self::ended::{
     AttemptError, Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption,
 };
 pub(crate) use self::in_flight::{CallPlace, InFlight, Reserved};
-pub(crate) use self::preflight::check_queue;
 pub(crate) use self::refusal::{KEPT, is_refusal, nowhere};
 pub(crate) use self::runner::{
     AnyQueue, BackgroundCalls, BoxedRunner, Runner, RunnerInfo, RunnerSettings, WorkerCalls, WorkerTurn,

@@ -6,6 +6,7 @@ use diesel::query_source::Table;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::{Connection, Expression};
 
+use super::served_queue::ServedQueue;
 use crate::backend::{
     DeclaredColumn, DeclaredTypes, ErrorClass, LockSql, QueueConnection, TableName, Target, TriggerMigration,
     check_rights, column_names,
@@ -31,10 +32,7 @@ fn check_table<C: QueueConnection>(connection: &mut C, target: &Target) -> Query
 
 /// Compares the live table with what a queue needs, and makes its claim, which passes over rows that others hold. In lease
 /// mode it needs no such lock.
-pub(crate) fn check_queue<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-) -> QueryResult<Vec<Finding>> {
+fn check_queue<K: Key, C: QueueConnection>(queue: &ErasedQueue<K, C>, connection: &mut C) -> QueryResult<Vec<Finding>> {
     let target = queue.target()?;
     let mut findings = check_table(connection, &target)?;
     let can_lock = C::Backend::ONE_WRITER || connection.skips_locked_rows()?;
@@ -73,6 +71,15 @@ pub(crate) fn check_queue<K: Key, C: QueueConnection>(
     }
     findings.extend(check_stages(queue, connection, &target.table)?);
     Ok(findings)
+}
+
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Does the same for a poller that starts, which is written for the table as it is now.
+    pub(crate) fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
+        let findings = check_queue(self.queue, connection)?;
+        self.note_types(connection)?;
+        Ok(findings)
+    }
 }
 
 /// Takes a place of a lane that no row has, and leaves it.

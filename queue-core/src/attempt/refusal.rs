@@ -9,12 +9,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::ended::{AttemptError, Conclusion, Tally, Turn, UnsettledRow};
 use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::{stored, tries_before};
+use super::stall::{TypesChanged, is_of_the_table};
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::claim::Refusal;
 use crate::entity::Key;
 use crate::error::Error;
 use crate::row::{ErrorText, Fence, Instant, RowKey, Status, failure_text};
-use crate::statement::{Change, Next, Scope, UnusableRow};
+use crate::statement::{Change, Claimed, Next, Scope, UnusableRow};
 
 /// The cause that is logged for a row that stays as it is although writing on it causes no error.
 pub(crate) const KEPT: &str = "a trigger keeps it from changing";
@@ -24,6 +25,9 @@ const FAR: Duration = Duration::from_secs(3600);
 
 /// How many rows are searched at first. If none of them is the row, the next search covers eight times as many.
 const FIRST_SEARCHED: u32 = 1_000;
+
+/// How many rows are read to find one that can be decoded.
+const SAMPLE: u32 = 16;
 
 /// Tells whether the database has refused a write, and may refuse it for this row alone.
 pub(crate) fn is_refusal<C: QueueConnection>(error: &DieselError) -> bool {
@@ -169,39 +173,34 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// the database's text of the key, and only this row fails.
     pub(crate) fn end_unclaimed(&self, holder: &mut SessionHolder<C>, error: &Error) -> Turn {
         holder.close();
-        if let Error::Database(DieselError::DeserializationError(_)) = error
-            && let Some(failed) = self.set_aside(holder)
-        {
-            return Turn::Group(Tally { failed, ..Tally::default() });
+        let what = "no message can be claimed";
+        let is_of_a_row =
+            matches!(error, Error::Database(DieselError::DeserializationError(why)) if !is_of_the_table(&**why));
+        match is_of_a_row.then(|| self.set_aside(holder)) {
+            Some(Ok(Some(failed))) => return Turn::Group(Tally { failed, ..Tally::default() }),
+            Some(Err(error)) => {
+                holder.close();
+                self.note_trouble(what, &error);
+            }
+            Some(Ok(None)) | None => self.note_trouble(what, error),
         }
-        self.warn(&format!("no message can be claimed: {}", failure_text(error, 500)));
         Turn::Trouble
     }
 
     /// Fails the rows whose keys cannot be used. `None`: there are none, or nothing can be done about them.
-    fn set_aside(&self, holder: &mut SessionHolder<C>) -> Option<u64> {
-        let found = holder.session().and_then(|session| {
-            let mut limit = FIRST_SEARCHED;
-            loop {
-                let (rows, are_all) =
-                    in_transaction(&mut **session, |connection| self.queue.unusable(connection, None, limit, None))?;
-                if are_all || !rows.is_empty() {
-                    return Ok::<_, Error>(self.fail_all(session, rows, false));
-                }
-                limit = limit.saturating_mul(8);
+    fn set_aside(&self, holder: &mut SessionHolder<C>) -> Result<Option<u64>, Error> {
+        let (session, mut limit) = (holder.session()?, FIRST_SEARCHED);
+        in_transaction(&mut **session, |connection| self.expect_types(connection))?;
+        loop {
+            let (rows, are_all) =
+                in_transaction(&mut **session, |connection| self.queue.unusable(connection, None, limit, None))?;
+            if are_all || !rows.is_empty() {
+                return Ok(self.fail_all(session, rows, false).unwrap_or_else(|error| {
+                    self.warn(&format!("cannot set aside a row whose key cannot be used: {error}"));
+                    None
+                }));
             }
-        });
-        match found {
-            Ok(Ok(rows)) => rows,
-            Ok(Err(error)) => {
-                self.warn(&format!("cannot set aside a row whose key cannot be used: {error}"));
-                None
-            }
-            Err(error) => {
-                self.warn(&failure_text(&error, 500));
-                holder.close();
-                None
-            }
+            limit = limit.saturating_mul(8);
         }
     }
 
@@ -215,6 +214,22 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             set_aside += self.fail_all(connection, rows, true)?.unwrap_or(0);
         }
         Ok(set_aside)
+    }
+
+    /// Gives back the rows that were leased at these times and whose keys cannot be decoded.
+    pub(crate) fn give_leased_back(&self, connection: &mut C, began: &[Instant]) -> QueryResult<()> {
+        began.iter().try_for_each(|began| {
+            in_transaction(connection, |connection| {
+                let (rows, _) = self.queue.unusable(connection, Some(*began), FIRST_SEARCHED, None)?;
+                rows.iter().try_for_each(|row| {
+                    let tries = tries_before(row.fence).saturating_sub(1);
+                    let status = Some(if tries == 0 { Status::NotAttempted } else { Status::Error });
+                    let next = Some(Next::In(Duration::ZERO));
+                    let change = Change { status, next, try_count: Some(stored(tries)), ..Change::default() };
+                    self.queue.set_aside(connection, row, &change).map(drop)
+                })
+            })
+        })
     }
 
     /// Fails a row of which a write by its key has found nothing, if its key does not find it. `leased`: when its lease
@@ -270,6 +285,60 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         match refused {
             Some(error) if written == 0 => Err(error),
             _ => Ok(Some(written)),
+        }
+    }
+}
+
+impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
+    /// Notes the types of the columns for which the entity was written, as far as the start can know.
+    pub(super) fn note_types(&self, connection: &mut C) -> QueryResult<()> {
+        let types = connection.column_types(&self.info.target)?;
+        self.stall.types.get_or_init(|| types);
+        Ok(())
+    }
+
+    /// Logs that rows cannot be claimed, or that nobody can look for them. If the table is the cause, that is said once.
+    pub(crate) fn note_trouble(&self, what: &str, error: &Error) {
+        let text = format!("{what}: {}", failure_text(error, 500));
+        let is_refused = match error {
+            Error::Database(DieselError::DeserializationError(why)) => is_of_the_table(&**why),
+            Error::Database(error) => is_refusal::<C>(error),
+            _ => false,
+        };
+        let teller = &self.rules.teller;
+        if !is_refused || !self.stall.note_refusal(self.info.entity, &self.redacted(&text), &teller.events) {
+            self.warn(&text);
+        }
+    }
+
+    /// Notes that rows can be claimed, or that none is due.
+    pub(crate) fn note_answer(&self) {
+        self.stall.note_answer(self.info.entity, &self.rules.teller.events);
+    }
+
+    /// Returns an error if none of the claimed rows can be decoded because the table has changed.
+    pub(crate) fn expect_decoded(&self, connection: &mut C, rows: &[Claimed<K>]) -> QueryResult<()> {
+        if rows.is_empty() || rows.iter().any(|row| row.message.is_ok()) {
+            return Ok(());
+        }
+        self.expect_types(connection)
+    }
+
+    /// After rows could not be decoded: returns an error if a column has another type than at the start, and no due row can be
+    /// decoded. Otherwise the fault is in the rows.
+    pub(crate) fn expect_types(&self, connection: &mut C) -> QueryResult<()> {
+        let Some(before) = self.stall.types.get() else { return Ok(()) };
+        let now = connection.column_types(&self.info.target)?;
+        // A column that is gone is an error of its own, and the entity does not know a new one.
+        let changed = before.iter().find_map(|(name, before)| {
+            let (_, now) = now.iter().find(|(other, now)| other == name && now != before)?;
+            Some(format!("column `{name}` had the type {before} when the poller started, and has {now} now"))
+        });
+        match changed {
+            Some(changed) if !self.queue.any_decodable(connection, SAMPLE)? => {
+                Err(DieselError::DeserializationError(Box::new(TypesChanged(changed))))
+            }
+            _ => Ok(()),
         }
     }
 }

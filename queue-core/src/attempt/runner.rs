@@ -13,7 +13,7 @@ use super::in_flight::InFlight;
 use super::slot::{ErasedRow, Slot};
 use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::claim::ClaimStyle;
-use crate::error::Finding;
+use crate::error::{Error, Finding};
 use crate::event::Events;
 use crate::row::FailureTexts;
 use crate::sync::Mutex;
@@ -89,6 +89,12 @@ pub(crate) struct RunnerInfo {
 pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Returns what is known of the runner from the start.
     fn info(&self) -> &RunnerInfo;
+
+    /// Returns why the queue stands still, if it does.
+    fn stalled(&self) -> Option<String>;
+
+    /// Notes what the scout's probe has found: in how long the next row is due.
+    fn note_probe(&self, probed: Result<Option<Duration>, &Error>);
 
     /// Reads the database's current time.
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;

@@ -11,6 +11,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::ended::NewState;
 use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::{SettleRules, Teller};
+use super::stall::Stall;
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
@@ -36,6 +37,7 @@ pub(crate) struct ServedQueue<K: Key, C: QueueConnection> {
     pub(crate) info: RunnerInfo,
     pub(crate) rules: SettleRules,
     pub(crate) due_rows: DueRows<K, C>,
+    pub(super) stall: Stall,
     /// A log of its own, so that one entity's warnings do not hold back another's.
     log: RateLimitedLog,
 }
@@ -62,6 +64,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 heartbeat_interval: lease.map(|lease| lease / HEARTBEATS_PER_LEASE),
             },
             due_rows: DueRows::of(queue, low_water_at_once, lease, stages)?,
+            stall: Stall::default(),
             log: RateLimitedLog::new(texts.redact.clone()),
             rules: SettleRules {
                 teller: Teller::new(Q::ENTITY, events, texts.redact.clone()),
@@ -152,6 +155,19 @@ fn way_of<Q: Entity>(lease: Option<Duration>, default_timeout: Duration) -> Stri
 impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
     fn info(&self) -> &RunnerInfo {
         &self.info
+    }
+
+    fn stalled(&self) -> Option<String> {
+        self.stall.error()
+    }
+
+    fn note_probe(&self, probed: Result<Option<Duration>, &Error>) {
+        match probed {
+            Err(error) => self.note_trouble("cannot look for due rows", error),
+            // Whether due rows can be claimed is for the workers to find out.
+            Ok(Some(Duration::ZERO)) => {}
+            Ok(_) => self.note_answer(),
+        }
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {

@@ -208,7 +208,7 @@ fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
 /// Tells what has become of the rows of one entity.
 pub(crate) struct Teller {
     entity: &'static str,
-    events: Events,
+    pub(super) events: Events,
     /// Failures that are not the last ones. A log of its own, so that their many texts crowd out no warning.
     failures: RateLimitedLog,
 }

@@ -10,7 +10,6 @@ use super::attempt::attempt;
 use super::begin::{ClaimPlan, Plan, SharedBody};
 use super::end::timed_out;
 use super::ended::{Attempted, End, Turn, UnsettledRow};
-use super::preflight::check_queue;
 use super::runner::{AnyQueue, Runner, RunnerSettings, WorkerTurn};
 use super::served_queue::ServedQueue;
 use super::settle_rules::tries_before;
@@ -127,6 +126,9 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         rows: &PickedRows<'_, K>,
         attempted: Attempted<K>,
     ) -> Option<Turn> {
+        if !matches!(attempted.end, End::NotClaimed(_)) {
+            self.served.note_answer();
+        }
         Some(match attempted.end {
             End::Idle => {
                 self.prefetched_rows.forget();
@@ -167,7 +169,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
     }
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
-        check_queue(self.served.queue, connection)
+        self.served.check(connection)
     }
 
     fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {

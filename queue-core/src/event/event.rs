@@ -99,6 +99,23 @@ pub enum Event {
         /// How long at least one of them had none.
         after: Duration,
     },
+    /// No message of a queue can be claimed for a reason that is its table's and no row's: the table, a column or a right is
+    /// gone, or a column has another type. No row is written meanwhile.
+    #[non_exhaustive]
+    QueueStalled {
+        /// The entity's name.
+        entity: &'static str,
+        /// Why, redacted as the logs are.
+        error: String,
+    },
+    /// The queue goes on.
+    #[non_exhaustive]
+    QueueResumed {
+        /// The entity's name.
+        entity: &'static str,
+        /// How long it stood still.
+        after: Duration,
+    },
     /// The listeners were too slow, and the poller dropped events. They happened after the last event and before the next
     /// one.
     #[non_exhaustive]
@@ -141,6 +158,8 @@ impl Event {
             Event::PollerStarted { .. }
             | Event::ConnectionLost { .. }
             | Event::ConnectionRegained { .. }
+            | Event::QueueStalled { .. }
+            | Event::QueueResumed { .. }
             | Event::EventsDropped { .. }
             | Event::PollerStopped { .. } => None,
         }

@@ -9,6 +9,7 @@ const DURATION: &str = "queueable_attempt_duration_seconds";
 const WAIT: &str = "queueable_attempt_wait_seconds";
 const PAST_TIMEOUT: &str = "queueable_handlers_past_timeout_total";
 const STUCK: &str = "queueable_workers_stuck_total";
+const STALLED: &str = "queueable_queues_stalled_total";
 const LOST: &str = "queueable_connections_lost_total";
 
 /// Counts an event. With the first one, which says that the poller starts, the recorder hears what the metrics mean.
@@ -29,9 +30,11 @@ pub(crate) fn count_for_metrics(event: &Event) {
         Event::TimedOut(attempt) => counter!(PAST_TIMEOUT, "entity" => attempt.entity).increment(1),
         Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
         Event::ConnectionLost { .. } => counter!(LOST).increment(1),
+        Event::QueueStalled { entity, .. } => counter!(STALLED, "entity" => *entity).increment(1),
         Event::PollerStarted { .. } => describe(),
         Event::Begun(_)
         | Event::ConnectionRegained { .. }
+        | Event::QueueResumed { .. }
         | Event::EventsDropped { .. }
         | Event::PollerStopped { .. } => {}
     }
@@ -43,6 +46,7 @@ fn describe() {
     describe_histogram!(WAIT, Unit::Seconds, "From the due time to the call of the handler");
     describe_counter!(PAST_TIMEOUT, Unit::Count, "Handlers that were past their timeout");
     describe_counter!(STUCK, Unit::Count, "Handlers that did not return after their timeout");
+    describe_counter!(STALLED, Unit::Count, "Times at which a queue began to stand still because of its table");
     describe_counter!(LOST, Unit::Count, "Times at which a poller's threads began to lack connections");
 }
 

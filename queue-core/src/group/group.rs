@@ -74,9 +74,10 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
     plan: &Plan<'_, K, C>,
 ) -> QueryResult<Vec<Claimed<K>>> {
     session.begin_group()?;
-    let (queue, plan) = (plan.served.queue, &plan.claim);
+    let (served, queue, plan) = (plan.served, plan.served.queue, &plan.claim);
     let some = ClaimTerms { limit: size, locks: true, begins_again: false };
     let rows = claim(queue, session, plan.places, plan.prefetched_keys, some, plan.scope)?;
+    served.expect_decoded(session, &rows)?;
     if rows.is_empty() {
         C::TransactionManager::rollback_transaction(&mut **session)?;
     }

@@ -58,6 +58,9 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 return Some(Turn::Trouble);
             }
         };
+        if !matches!(grouped.end, GroupEnd::NotClaimed(_)) {
+            self.runner.served.note_answer();
+        }
         let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;
         if is_idle && self.runner.served.note_found_none(rows) {
             return None;

@@ -2,7 +2,7 @@
 //! their attempt is counted.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant as LocalTime};
 
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
@@ -10,13 +10,13 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::claimed::{ClaimedBatch, GivenUp, LeaseClaim, due, expect, expired_in, held_as, nothing, panic_safe};
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::LeaseRunner;
-use crate::attempt::{AttemptError, UnsettledRow, stored, tries_before};
+use crate::attempt::{AttemptError, UnsettledRow, in_transaction, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{ClaimTerms, LeaseWay, claim, update_then_select};
 use crate::entity::Key;
 use crate::error::refused;
 use crate::handler::{Failure, LeaseClock};
-use crate::row::{ErrorText, Fence, Status};
+use crate::row::{ErrorText, Fence, Instant, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
 use crate::sync::fail_point;
 
@@ -24,7 +24,7 @@ use crate::sync::fail_point;
 const DRAWS: u32 = 5;
 
 type ClaimIn<K, C> =
-    fn(&LeaseRunner<K, C>, &mut C, &LeaseClaim<'_, K, C>, Instant) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>>;
+    fn(&LeaseRunner<K, C>, &mut C, &LeaseClaim<'_, K, C>, LocalTime) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>>;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Claims the rows that have been due longest.
@@ -67,7 +67,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         claim: &LeaseClaim<'_, K, C>,
         way: ClaimIn<K, C>,
     ) -> QueryResult<Option<ClaimedBatch<K>>> {
-        let sent = Instant::now();
+        let sent = LocalTime::now();
         session.begin_claim()?;
         let connection = &mut **session;
         let batch = match way(self, connection, claim, sent) {
@@ -101,11 +101,20 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         if !session.is_in_no_transaction() {
             return Err(refused("a claim under a lease cannot be part of another transaction".to_owned()));
         }
-        let sent = Instant::now();
+        let sent = LocalTime::now();
         let mut batch = nothing();
         let LeasedAtOnce { rows: leased, undecodable } =
             self.served.queue.lease_at_once(session, self.length(), claim.limit, claim.scope)?;
         let (rows, began): (Vec<_>, Vec<_>) = leased.into_iter().unzip();
+        let is_any_decoded = rows.iter().any(|row| row.message.is_ok());
+        if !is_any_decoded
+            && (rows.len() + undecodable.len() > 0)
+            && let Err(error) = self.served.expect_types(session)
+        {
+            self.give_back_undecoded(session, &rows, &began)?;
+            self.served.give_leased_back(session, &undecodable)?;
+            return Err(error);
+        }
         for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
             if began.is_none() {
                 let due = due(&message);
@@ -142,12 +151,35 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         Ok(batch)
     }
 
+    /// Gives rows back that one statement has leased, because no row can be decoded.
+    fn give_back_undecoded(
+        &self,
+        connection: &mut C,
+        rows: &[Claimed<K>],
+        began: &[Option<Instant>],
+    ) -> QueryResult<()> {
+        in_transaction(connection, |connection| {
+            rows.iter().zip(began).filter(|(_, began)| began.is_some()).try_for_each(|(row, began)| {
+                let before = row.fence;
+                let next = Some(Next::In(Duration::ZERO));
+                let change = Change {
+                    status: Some(before.status),
+                    next,
+                    try_count: Some(before.try_count),
+                    ..Change::default()
+                };
+                let fence = held_as(before, tries_before(before) + 1, *began);
+                self.served.queue.settle(connection, &row.key, fence, &change).map(drop)
+            })
+        })
+    }
+
     /// Locks rows, passing over those that others hold, and writes the lease on them. `None`: one of them cannot be written.
     fn lock_and_lease(
         &self,
         connection: &mut C,
         claim: &LeaseClaim<'_, K, C>,
-        sent: Instant,
+        sent: LocalTime,
     ) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>> {
         let mut batch = nothing();
         let mut plain = Vec::new();
@@ -207,6 +239,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let locks = self.statements.can_lock();
         let some = ClaimTerms { limit: leases.limit, locks, begins_again: true };
         let rows = claim(self.served.queue, connection, leases.places, None, some, leases.scope)?;
+        self.served.expect_decoded(connection, &rows)?;
         if locks || self.served.queue.sql.options.rerun_on_change.is_none() {
             return Ok(rows);
         }
@@ -223,7 +256,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         connection: &mut C,
         claim: &LeaseClaim<'_, K, C>,
-        sent: Instant,
+        sent: LocalTime,
     ) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>> {
         let mut taken = None;
         for draw in 0..DRAWS {
@@ -237,6 +270,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         }
         let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
+        self.served.expect_decoded(connection, &rows)?;
         let mut batch = nothing();
         for (key, fence, message, details) in panic_safe(rows) {
             let row = UnsettledRow::new(key.clone(), fence, None, details.clone());

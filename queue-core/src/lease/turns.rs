@@ -11,7 +11,7 @@ use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
 use crate::attempt::{
     AnyQueue, AttemptError, BackgroundCalls, Conclusion, ErasedRow, HEARTBEATS_PER_LEASE, KEPT, Runner, Slot, Turn,
-    UnsettledRow, WorkerTurn, check_queue, in_transaction,
+    UnsettledRow, WorkerTurn, in_transaction,
 };
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::claim::{LeaseWay, PickedRows, Places};
@@ -91,6 +91,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let batch = claimed.map_err(|error| self.served.end_unclaimed(holder, &error));
         drop(writing);
         let batch = batch?;
+        self.served.note_answer();
         // Rows that were picked one by one say nothing about the number of due rows, and neither does a refused row
         // that was claimed alone.
         if rows.only.is_none() && batch.unwritable.is_empty() {
@@ -193,7 +194,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
 
     fn check(&self, connection: &mut C) -> QueryResult<Vec<Finding>> {
         self.statements.learn::<C>(connection.skips_locked_rows()?);
-        check_queue(self.served.queue, connection)
+        self.served.check(connection)
     }
 
     fn calls(&self) -> Option<&dyn BackgroundCalls> {

@@ -227,7 +227,7 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
                 let in_flight = runner.calls().map_or(0, |calls| calls.counts().unsettled());
                 calls += in_flight;
                 let running = running.iter().filter(|running| **running == number).count();
-                self.health.entity(number, entity, running + in_flight)
+                self.health.entity(number, entity, running + in_flight, runner.served().stalled())
             })
             .collect();
         Health {

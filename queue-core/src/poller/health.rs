@@ -67,6 +67,11 @@ pub struct EntityHealth {
     pub oldest_due: Option<Duration>,
     /// How long ago `oldest_due` was read. `None`: not yet.
     pub read: Option<Duration>,
+    /// Why no message of it can be claimed, if the reason is its table's and no row's: the table, a column or a right is
+    /// gone, or a column has another type than when the poller started. Nothing is written meanwhile. A restart of the process
+    /// mends no table, so [`Health::is_well`] does not ask for it.
+    #[serde(default)]
+    pub stalled: Option<String>,
 }
 
 impl Health {
@@ -136,14 +141,16 @@ impl HealthBoard {
         self.0.lock().last_probe.map(|at| at.elapsed())
     }
 
-    /// Returns the health of a runner's entity. `running`: how many of its messages are being processed.
-    pub(crate) fn entity(&self, runner: usize, entity: &str, running: usize) -> EntityHealth {
+    /// Returns the health of a runner's entity. `running`: how many of its messages are being processed. `stalled`: why the queue
+    /// stands still, if it does.
+    pub(crate) fn entity(&self, runner: usize, entity: &str, running: usize, stalled: Option<String>) -> EntityHealth {
         let reading = self.0.lock().oldest[runner];
         EntityHealth {
             entity: entity.to_owned(),
             running,
             oldest_due: reading.and_then(|reading| reading.oldest_due),
             read: reading.map(|reading| reading.at.elapsed()),
+            stalled,
         }
     }
 }
@@ -163,7 +170,7 @@ mod tests {
         let reading = board.0.lock().oldest[0].expect("what was read");
         let took = reading.at - asked;
         assert_eq!(reading.next - reading.at, READ_EVERY.max(took * REST));
-        let entity = board.entity(0, "Payment", 2);
+        let entity = board.entity(0, "Payment", 2, None);
         assert_eq!((entity.running, entity.oldest_due), (2, Some(Duration::from_secs(9))));
     }
 }

@@ -17,6 +17,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// | `queueable_handlers_past_timeout_total` | counter | `entity` |
     /// | `queueable_workers_stuck_total` | counter | `entity` |
     /// | `queueable_connections_lost_total` | counter | |
+    /// | `queueable_queues_stalled_total` | counter | `entity` |
     ///
     /// The outcomes are the names of the [events](crate::Event) that end an attempt: `succeeded`, `advanced`, `runs_again`,
     /// `skipped`, `will_retry`, `gave_up`, `interrupted`, `refused`, `lease_lost`. A duration and a wait are recorded if the

@@ -190,7 +190,7 @@ impl<C: QueueConnection> Scout<C> {
     /// other runners.
     fn probe_safely(&mut self, runner: usize, timer: &mut PollTimer) -> bool {
         catch_unwind(AssertUnwindSafe(|| self.probe(runner, timer))).unwrap_or_else(|panic| {
-            self.back_off(runner, timer, &format!("looking for due rows panicked: {}", panic_text(panic)));
+            self.back_off(runner, timer, Some(&format!("looking for due rows panicked: {}", panic_text(panic))));
             false
         })
     }
@@ -206,7 +206,7 @@ impl<C: QueueConnection> Scout<C> {
         let seen = match self.see(runner, timer, has_work) {
             Ok(seen) => seen,
             Err(trouble) => {
-                self.back_off(runner, timer, &trouble);
+                self.back_off(runner, timer, trouble.as_deref());
                 return false;
             }
         };
@@ -240,12 +240,12 @@ impl<C: QueueConnection> Scout<C> {
         true
     }
 
-    /// Finds out what there is to do for a runner.
-    fn see(&mut self, runner: usize, timer: &mut PollTimer, has_work: bool) -> Result<Seen, String> {
+    /// Finds out what there is to do for a runner. An error without a text is logged already.
+    fn see(&mut self, runner: usize, timer: &mut PollTimer, has_work: bool) -> Result<Seen, Option<String>> {
         let shared = self.shared.clone();
         if has_work {
             let probed = self.probe_low_water(runner, timer);
-            return probed.map(|()| Seen::Busy).map_err(|error| format!("the scout's probe failed: {error}"));
+            return probed.map(|()| Seen::Busy).map_err(|error| Some(format!("the scout's probe failed: {error}")));
         }
         timer.turns_seen = shared.board.turns();
         if shared.gates[runner].is_paused() {
@@ -257,7 +257,13 @@ impl<C: QueueConnection> Scout<C> {
                 shared.runners[runner].served().probe_due(self.holder.session()?, self.shared.until_idle)?,
             )),
         });
-        let seen = probed.map_err(|error| format!("cannot look for due rows: {}", failure_text(&error, 500)))?;
+        let served = shared.runners[runner].served();
+        match &probed {
+            Ok(Seen::Due(due)) => served.note_probe(Ok(*due)),
+            Ok(_) => {}
+            Err(error) => served.note_probe(Err(error)),
+        }
+        let seen = probed.map_err(|_| None)?;
         timer.troubles = 0;
         shared.health.note_answer();
         Ok(seen)
@@ -278,8 +284,8 @@ impl<C: QueueConnection> Scout<C> {
     }
 
     /// Leaves a database in trouble alone for a while.
-    fn back_off(&mut self, runner: usize, timer: &mut PollTimer, trouble: &str) {
-        self.shared.warn(runner, trouble);
+    fn back_off(&mut self, runner: usize, timer: &mut PollTimer, trouble: Option<&str>) {
+        trouble.inspect(|trouble| self.shared.warn(runner, trouble));
         self.holder.close();
         timer.troubles += 1;
         let pause = BACKOFF.delay(timer.troubles).unwrap_or(self.shared.settings.poll_interval);

@@ -10,7 +10,7 @@ use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_fence, push_keys};
 use super::key_text::{push_key_text, push_select_key};
 use super::queue::{ErasedQueue, KeyTextRow};
-use super::walk::{Claimable, Walk};
+use super::walk::{Claimable, Scope, Walk};
 use super::writer::statement;
 use crate::backend::{QueueBackend, QueueConnection, Statement, column_names, execute};
 use crate::entity::{IsKey, Key, QueueSql};
@@ -164,6 +164,20 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         let lost = self.lost_keys(connection, &keys)?;
         rows.retain(|row| row.key.as_ref().map_or(true, |key| lost.contains(key.text())));
         Ok((rows, are_all))
+    }
+
+    /// Tells whether any of the first `limit` due rows can be decoded.
+    pub(crate) fn any_decodable(&self, connection: &mut C, limit: u32) -> QueryResult<bool> {
+        // First the keys alone, because one that cannot be decoded is an error of the whole statement.
+        let texts = key_texts(Claimable::new(self.sql, None), None, limit.into());
+        let keys = (self.load_key_texts)(connection, &texts)?;
+        let decoded = keys.iter().filter(|row| row.4.read().is_some()).count();
+        if decoded == 0 || decoded < keys.len() {
+            return Ok(decoded > 0);
+        }
+        let claim = self.claim_of(Scope::ALL, limit).locked(false);
+        let rows = (self.load_claimed)(connection, &claim)?;
+        Ok(rows.iter().any(|row| row.4.read().is_some()))
     }
 
     /// Tells whether a key might not find the row from which it was read. An integer is the same in Rust as in every

@@ -66,6 +66,10 @@ impl<D: Ddl> Schema for D {
         archive::copied_columns(self, table)
     }
 
+    fn column_types(&mut self, target: &Target) -> QueryResult<Vec<(String, String)>> {
+        Ok(self.columns(&target.table)?.into_iter().map(|column| (column.name, column.whole_type)).collect())
+    }
+
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let mut findings = check_queue(self, target)?;
         findings.extend(self.check_own(target)?);

@@ -135,6 +135,9 @@ pub trait Schema {
     /// If there is no such table.
     fn copied_columns(&mut self, table: &TableName) -> QueryResult<Vec<String>>;
 
+    /// Returns the names and the types of a table's columns; none if there is no such table.
+    fn column_types(&mut self, target: &Target) -> QueryResult<Vec<(String, String)>>;
+
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
 

@@ -1,0 +1,74 @@
+//! Whether a queue stands still for a reason that is its table's and no row's: the table, a column or a right is gone, or a
+//! column has another type than when the poller started. No row is written meanwhile, and the queue goes on when the table, or
+//! the process, is right again.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use crate::event::{Event, Events};
+use crate::sync::Mutex;
+
+/// How many refusals in a row stall a queue. One alone may come from a statement that was prepared before a migration.
+const REFUSALS: u32 = 2;
+
+/// No row can be decoded, and the table is not as it was.
+#[derive(Debug, thiserror::Error)]
+#[error("no row can be decoded: {0}; migrate the table back, or start the process anew with a struct that fits")]
+pub(super) struct TypesChanged(pub(super) String);
+
+/// Tells whether an error of decoding says that the table has changed.
+pub(super) fn is_of_the_table(why: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    why.is::<TypesChanged>()
+}
+
+/// What is known of a queue that stands still.
+#[derive(Default)]
+pub(crate) struct Stall {
+    /// The names and types of the table's columns when the poller started.
+    pub(super) types: OnceLock<Vec<(String, String)>>,
+    /// How many claims and probes in a row the database has refused.
+    refusals: AtomicU32,
+    stalled: Mutex<Option<Stalled>>,
+}
+
+struct Stalled {
+    since: Instant,
+    error: String,
+}
+
+impl Stall {
+    /// Returns why the queue stands still.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.stalled.lock().as_ref().map(|stalled| stalled.error.clone())
+    }
+
+    /// Notes a refusal. Returns whether the queue stands still: then it is said already.
+    pub(super) fn note_refusal(&self, entity: &'static str, error: &str, events: &Events) -> bool {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 < REFUSALS {
+            return false;
+        }
+        let mut stalled = self.stalled.lock();
+        if stalled.is_none() {
+            tracing::error!(entity, "the queue stands still until its table is right again: {error}");
+            *stalled = Some(Stalled { since: Instant::now(), error: error.to_owned() });
+            // Under the lock, so that no thread sends the opposite event first.
+            events.tell(|| Event::QueueStalled { entity, error: error.to_owned() });
+        }
+        true
+    }
+
+    /// Notes that rows can be claimed.
+    pub(super) fn note_answer(&self, entity: &'static str, events: &Events) {
+        // Every message asks this.
+        if self.refusals.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut stalled = self.stalled.lock();
+        self.refusals.store(0, Ordering::Relaxed);
+        if let Some(Stalled { since, .. }) = stalled.take() {
+            tracing::info!(entity, "the queue goes on");
+            events.tell(|| Event::QueueResumed { entity, after: since.elapsed() });
+        }
+    }
+}
