@@ -36,5 +36,6 @@ mod suite {
     pub(crate) mod modes;
     mod session_settings;
     mod sessions;
+    pub(crate) mod thorough;
     pub(crate) mod warnings;
 }

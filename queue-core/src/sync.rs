@@ -1,7 +1,10 @@
-//! Small tools that every room uses: a lock of panicked holders, a guard, entities in boxes, and fail points.
+//! Small tools that every room uses: a lock of panicked holders, marks of threads, a guard, entities in boxes, and
+//! fail points.
 
 use std::any::Any;
-use std::sync::{self, MutexGuard, PoisonError};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{self, Arc, MutexGuard, PoisonError};
 
 /// A mutex whose lock is taken even if its holder has panicked: every section under it leaves the state whole.
 #[derive(Debug, Default)]
@@ -19,6 +22,9 @@ impl<T> Mutex<T> {
 
 #[cfg(any(feature = "_async", feature = "tokio"))]
 mod runtime {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use tokio::runtime::{Handle, RuntimeFlavor};
 
     /// Tells whether a tokio runtime has this thread, for a task or to block on.
@@ -40,6 +46,14 @@ mod runtime {
         pub(crate) fn blocked_caller() -> Self {
             let has_others = |handle: &Handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread;
             TasksOf(Handle::try_current().ok().filter(has_others))
+        }
+
+        /// Tells whether the runtime has ended: it drops each task at once.
+        pub(crate) fn has_ended(&self) -> bool {
+            let Some(handle) = &self.0 else { return false };
+            let mut task = pin!(handle.spawn(async {}));
+            let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            matches!(polled, Poll::Ready(Err(error)) if error.is_cancelled())
         }
 
         /// Makes it the runtime of this thread until the returned value is dropped.
@@ -67,11 +81,73 @@ mod runtime {
             TasksOf
         }
 
+        pub(crate) fn has_ended(&self) -> bool {
+            false
+        }
+
         pub(crate) fn enter(&self) -> impl Sized + '_ {}
     }
 }
 
 pub(crate) use self::runtime::{TasksOf, is_in_runtime};
+
+thread_local! {
+    static MARK: RefCell<ThreadMark> = RefCell::default();
+}
+
+/// What tells whether the thread that holds something for the time being is still at work. A thread that never returns,
+/// because its handler or the database does not, is given up, and what bears its mark is held by nobody any more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ThreadMark(Arc<AtomicBool>);
+
+impl ThreadMark {
+    /// Returns the mark of this thread.
+    pub(crate) fn current() -> Self {
+        MARK.with_borrow(Clone::clone)
+    }
+
+    /// Makes it the mark of this thread. One that was given up, and goes on all the same, gets a new one.
+    pub(crate) fn enter(&mut self) {
+        if self.is_given_up() {
+            *self = ThreadMark::default();
+        }
+        MARK.with_borrow_mut(|mark| *mark = self.clone());
+    }
+
+    /// Gives the thread up.
+    pub(crate) fn give_up(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl PartialEq for ThreadMark {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Whether a thread does something that only one does at a time.
+#[derive(Debug, Default)]
+pub(crate) struct OneAtATime(Option<ThreadMark>);
+
+impl OneAtATime {
+    /// Notes that this thread begins.
+    pub(crate) fn begin(&mut self) {
+        self.0 = Some(ThreadMark::current());
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.0 = None;
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.as_ref().is_some_and(|mark| !mark.is_given_up())
+    }
+}
 
 /// Does this when the returned value is dropped.
 pub(crate) fn at_end(act: impl FnMut()) -> impl Drop {

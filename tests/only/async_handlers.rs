@@ -144,6 +144,24 @@ fn a_task_that_a_handler_spawns_runs_on_the_runtime_of_the_application() {
 }
 
 #[test]
+fn a_poller_stops_when_the_runtime_of_its_handlers_tasks_has_ended() {
+    let bank = Bank::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let poller = Payment::poller(bank.pool(3), Async(book)).workers(2);
+    let handle = runtime.block_on(poller.start_async()).unwrap();
+    runtime.shutdown_background();
+    let ids = bank.enqueue(1..=4);
+    while handle.health().alive {
+        thread::yield_now();
+    }
+    let _ = handle.shutdown(Duration::from_secs(60));
+    // The failure by which a worker finds out costs a try.
+    let tries: i32 = ids.iter().map(|id| bank.state(*id).try_count).sum();
+    assert!(tries <= 2, "{tries} tries");
+    assert!(bank.booked().is_empty());
+}
+
+#[test]
 fn several_pollers_share_an_async_handler() {
     let bank = Bank::new();
     let ids = bank.enqueue([1, 2]);

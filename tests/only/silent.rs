@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use queueable::{
-    AsyncCalls, Event, Failure, HandlerResult, Lease, Message, Outcome, Poller, PollerHandle, PollerSettings,
-    Queueable, Status,
+    AsyncCalls, Event, Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, PollerHandle,
+    PollerSettings, Queueable, Status,
 };
 use tokio::runtime::Builder;
 
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, Payment, book, ledger, payments};
+use crate::suite::thorough::times;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -33,6 +35,8 @@ struct ProxyState {
     links: Mutex<Vec<Link>>,
     /// Whether new connections are silent.
     is_silent: AtomicBool,
+    /// After how many sends of the client a new connection falls silent. 0: it does not.
+    sends: AtomicU64,
     /// How long bytes take, in milliseconds.
     delay: AtomicU64,
     has_ended: AtomicBool,
@@ -72,6 +76,17 @@ impl Proxy {
         self.state.links.lock().unwrap().iter().for_each(|link| link.is_silent.store(true, Ordering::SeqCst));
     }
 
+    /// Ends the connections that are open.
+    fn reset(&self) {
+        let ends = |link: &Link| link.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        self.state.links.lock().unwrap().drain(..).for_each(|link| ends(&link));
+    }
+
+    /// Has new connections fall silent after so many sends of the client. 0: they do not.
+    fn silence_after(&self, sends: u64) {
+        self.state.sends.store(sends, Ordering::SeqCst);
+    }
+
     /// Delays all bytes.
     fn delay(&self, by: Duration) {
         self.state.delay.store(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
@@ -99,7 +114,9 @@ impl ProxyState {
         for end in [&client, &server] {
             end.set_nodelay(true).unwrap();
         }
+        let mut left = Some(self.sends.load(Ordering::SeqCst)).filter(|sends| *sends > 0);
         for (from, to) in [(&client, &server), (&server, &client)] {
+            let mut left = left.take();
             let (mut from, mut to, is_silent) = (from.try_clone().unwrap(), to.try_clone().unwrap(), is_silent.clone());
             let state = self.clone();
             thread::spawn(move || {
@@ -110,6 +127,10 @@ impl ProxyState {
                     }
                     // The distance that the proxy stands for.
                     thread::sleep(Duration::from_millis(state.delay.load(Ordering::SeqCst)));
+                    if let Some(left) = &mut left {
+                        is_silent.fetch_or(*left == 0, Ordering::SeqCst);
+                        *left = left.saturating_sub(1);
+                    }
                     if !is_silent.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).is_err() {
                         break;
                     }
@@ -152,6 +173,24 @@ struct BriefInGroup {
 #[queue(module = brief_call_queue, lease = "10s", timeout = "60s", retry = fixed("10ms"), max_tries = 100)]
 struct BriefCall {
     id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_turn_queue, exclusive, timeout = "3s", retry = fixed("10ms"), max_tries = 100)]
+struct BriefInTurn {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = brief_lane_queue, serial_by = company_id, timeout = "3s", retry = fixed("10ms"), max_tries = 100)]
+struct BriefInLane {
+    id: i64,
+    #[allow(dead_code, reason = "the lane")]
+    company_id: i64,
     amount_cents: i64,
 }
 
@@ -224,6 +263,22 @@ const MODES: [Serve; 3] = [
         poller.serve::<BriefCall>((call, |row: &BriefCall, (): &(), message: &mut Message<'_, Conn>| {
             enter(row.id, row.amount_cents, message)
         }))
+    },
+];
+
+/// The same where a row waits for others.
+const IN_TURN: [Serve; 2] = [
+    |poller, before| {
+        poller.serve::<BriefInTurn>(move |row: &BriefInTurn, message: &mut Message<'_, Conn>| {
+            before();
+            enter(row.id, row.amount_cents, message)
+        })
+    },
+    |poller, before| {
+        poller.serve::<BriefInLane>(move |row: &BriefInLane, message: &mut Message<'_, Conn>| {
+            before();
+            enter(row.id, row.amount_cents, message)
+        })
     },
 ];
 
@@ -324,6 +379,79 @@ fn work_goes_on_after_all_connections_have_fallen_silent_in_the_middle_of_messag
         await_well(&handle);
         let _ = handle.shutdown(PATIENCE);
         assert_eq!(bank.booked(), ids);
+    }
+}
+
+#[test]
+fn work_goes_on_after_a_reset_whose_new_connections_fall_silent_too() {
+    for serve in MODES.into_iter().chain(IN_TURN) {
+        // Where exactly the threads are when their connections fall silent, each client decides in its own way.
+        for sends in times(&[3][..], &[3, 5, 8]) {
+            let bank = Bank::new();
+            let in_turn = Migrations::new().entity::<BriefInTurn>().entity::<BriefInLane>();
+            bank.connect().run_pending_migrations(in_turn).unwrap();
+            let proxy = Proxy::before(&bank);
+            let (barrier, before) = Barrier::new();
+            let handle = serve(poller(&proxy.url(&bank)), before).start().unwrap();
+            let ids = bank.enqueue(1..=9);
+            barrier.await_handler();
+            proxy.silence_after(*sends);
+            proxy.reset();
+            barrier.release();
+            await_so("the wait shows", || !handle.health().is_well(Duration::from_millis(300)));
+            proxy.silence_after(0);
+            await_booked(&bank, &handle, &ids);
+            let _ = handle.shutdown(PATIENCE);
+            assert_eq!(bank.booked(), ids);
+        }
+    }
+}
+
+#[test]
+fn a_start_ends_although_its_connections_fall_silent() {
+    let bank = Bank::new();
+    let proxy = Proxy::before(&bank);
+    for sends in [1, 4, 7, 12, 20] {
+        proxy.silence_after(sends);
+        let (poller, (done, started)) = (MODES[2](poller(&proxy.url(&bank)), Arc::new(|| {})), mpsc::channel());
+        thread::spawn(move || drop(done.send(poller.start())));
+        let started = started.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("after {sends} sends it hangs"));
+        match started {
+            Ok(handle) => drop(handle.shutdown(Duration::ZERO)),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    proxy.silence_after(0);
+    let ids = bank.enqueue(1..=3);
+    let handle = MODES[2](poller(&proxy.url(&bank)), Arc::new(|| {})).start().unwrap();
+    await_booked(&bank, &handle, &ids);
+    let _ = handle.shutdown(PATIENCE);
+}
+
+#[test]
+fn a_poller_that_is_stopped_while_it_starts_processes_nothing() {
+    for opened in [1, 2, 3, 5] {
+        let bank = Bank::new();
+        bank.enqueue(1..=3);
+        let proxy = Proxy::before(&bank);
+        proxy.delay(Duration::from_millis(3));
+        let (sender, heard) = mpsc::channel();
+        let poller = MODES[0](poller(&proxy.url(&bank)), Arc::new(|| {}));
+        let poller = poller.on_event(move |event| drop(sender.send(event.clone())));
+        let state = proxy.state.clone();
+        let stop = async move {
+            while state.links.lock().unwrap().len() < opened {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+        let stopped = runtime.block_on(poller.run_until(stop)).unwrap();
+        let booked = bank.booked().len();
+        // It may have begun before the stop was ready, and ends as at any shutdown then.
+        assert_eq!(u64::try_from(booked), Ok(stopped.tally.succeeded));
+        // The listener is let go when nothing is left of the poller.
+        while heard.recv_timeout(PATIENCE).is_ok() {}
+        assert_eq!(bank.booked().len(), booked);
     }
 }
 

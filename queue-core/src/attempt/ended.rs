@@ -89,6 +89,17 @@ pub(crate) enum Turn {
     Trouble,
 }
 
+impl Turn {
+    /// Tells whether a handler has failed.
+    pub(crate) fn has_failures(self) -> bool {
+        match self {
+            Turn::Settled(settled) => settled.is_failure(),
+            Turn::Group(tally) => tally.retried + tally.failed > 0,
+            _ => false,
+        }
+    }
+}
+
 /// How an attempt in transaction mode ended.
 pub(crate) struct Attempted<K> {
     pub(crate) end: End<K>,

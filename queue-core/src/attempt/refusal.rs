@@ -10,7 +10,7 @@ use super::ended::{AttemptError, Conclusion, Tally, Turn, UnsettledRow};
 use super::served_queue::{ServedQueue, in_transaction, record};
 use super::settle_rules::{stored, tries_before};
 use super::stall::{TypesChanged, is_of_the_table};
-use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder, is_of_a_pooler};
 use crate::claim::Refusal;
 use crate::entity::Key;
 use crate::error::Error;
@@ -299,7 +299,12 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 
     /// Logs that rows cannot be claimed, or that nobody can look for them. If the table is the cause, that is said once.
     pub(crate) fn note_trouble(&self, what: &str, error: &Error) {
-        let text = format!("{what}: {}", failure_text(error, 500));
+        let mut text = format!("{what}: {}", failure_text(error, 500));
+        if is_of_a_pooler(&text) {
+            text.push_str(
+                "; a pooler lends the session to others, or does not reset it (PgBouncer: `server_reset_query`)",
+            );
+        }
         let is_refused = match error {
             Error::Database(DieselError::DeserializationError(why)) => is_of_the_table(&**why),
             Error::Database(error) => is_refusal::<C>(error),

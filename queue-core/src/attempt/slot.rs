@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::crash::Recorder;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseLost, StopSignal};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, ThreadMark};
 
 /// The attempt that one worker is running.
 #[derive(Default)]
@@ -25,6 +25,8 @@ pub(crate) struct Slot {
     gave_up: AtomicBool,
     /// Tells a handler's async code that its transaction was taken away.
     stop: StopSignal,
+    /// What the worker holds bears this mark.
+    thread: Mutex<ThreadMark>,
 }
 
 /// A running attempt.
@@ -82,6 +84,7 @@ impl Slot {
     pub(crate) fn note_turn_for(&self, runner: usize) {
         self.runner.store(runner, Ordering::Relaxed);
         self.gave_up.store(false, Ordering::Relaxed);
+        self.thread.lock().enter();
     }
 
     /// Notes that an attempt begins on this session.
@@ -148,6 +151,7 @@ impl Slot {
         let held = run.held.take()?;
         run.given_up = true;
         self.gave_up.store(true, Ordering::Relaxed);
+        self.thread.lock().give_up();
         let runner = run.runner;
         // A shutdown does not wait for this attempt either, and the rows of a group are as they were. So the end of the
         // process is no crash.
@@ -164,6 +168,7 @@ impl Slot {
             return None;
         }
         self.replace();
+        self.thread.lock().give_up();
         self.recorder.end();
         // What a COMMIT on its way becomes, only the database knows.
         let run = slot.as_mut().filter(|run| run.phase != Phase::Committing);

@@ -228,6 +228,14 @@ pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
     }
 }
 
+/// Tells whether a message says that a pooler lends a session to several connections: a prepared statement is another
+/// connection's, or is lost.
+pub(crate) fn is_of_a_pooler(text: &str) -> bool {
+    let is_of_a_statement = text.contains("prepared statement \"")
+        && (text.ends_with("already exists") || text.ends_with("does not exist"));
+    is_of_a_statement || text.contains("statement pooling mode")
+}
+
 /// Returns the message of the server, or of its client.
 pub(crate) fn message_of(error: &Error) -> Option<&str> {
     let Error::DatabaseError(_, information) = error else { return None };

@@ -45,7 +45,7 @@ pub use self::setup::{Exclusion, Place, SessionLimits, SessionSettings, SessionS
 pub use self::statement::{Loads, Sql, Statement};
 pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished};
 
-pub(crate) use self::connection::message_of;
+pub(crate) use self::connection::{is_of_a_pooler, message_of};
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::now::push_now_plus;

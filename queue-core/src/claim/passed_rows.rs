@@ -14,7 +14,7 @@ use crate::entity::{Key, jittered};
 use crate::error::Error;
 use crate::row::{Instant as Due, QueueState, RowKey};
 use crate::statement::{ClaimedRow, ErasedQueue, Scope};
-use crate::sync::{Mutex, at_end};
+use crate::sync::{Mutex, ThreadMark, at_end};
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const MOST_PASSED_OVER: usize = 50;
 pub(crate) struct RowBackoff<K> {
     rows: Mutex<HashMap<Arc<str>, Backoff<K>>>,
     /// The rows whose attempts are being concluded: unlocked, and still due.
-    concluded: Mutex<Vec<RowKey<K>>>,
+    concluded: Mutex<Vec<(RowKey<K>, ThreadMark)>>,
 }
 
 struct Backoff<K> {
@@ -73,10 +73,11 @@ impl<K: Clone> RowBackoff<K> {
     /// Passes over a row until the value is dropped. The worker writes the rest of its attempt in transactions of their
     /// own, and between them another worker would run the row's handler again.
     pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
-        self.concluded.lock().push(key.clone());
+        let entry = (key.clone(), ThreadMark::current());
+        self.concluded.lock().push(entry.clone());
         at_end(move || {
             let mut concluded = self.concluded.lock();
-            if let Some(place) = concluded.iter().position(|other| other == key) {
+            if let Some(place) = concluded.iter().position(|other| *other == entry) {
                 concluded.swap_remove(place);
             }
         })
@@ -84,11 +85,18 @@ impl<K: Clone> RowBackoff<K> {
 
     /// Removes the keys of rows whose attempts are being concluded.
     pub(crate) fn without_concluded(&self, keys: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
-        let concluded = self.concluded.lock();
+        let concluded = self.being_concluded();
         if concluded.is_empty() {
             return keys;
         }
         keys.into_iter().filter(|key| !concluded.contains(key)).collect()
+    }
+
+    /// Returns the rows whose attempts are being concluded, by threads that are still at work.
+    fn being_concluded(&self) -> Vec<RowKey<K>> {
+        let mut concluded = self.concluded.lock();
+        concluded.retain(|(_, thread)| !thread.is_given_up());
+        concluded.iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// Forgets a row whose state was written.
@@ -101,7 +109,7 @@ impl<K: Clone> RowBackoff<K> {
 
     /// Returns the rows that a claim passes over now.
     pub(crate) fn passed_over(&self) -> Vec<RowKey<K>> {
-        let mut passed_over = self.concluded.lock().clone();
+        let mut passed_over = self.being_concluded();
         let rows = self.rows.lock();
         if !rows.is_empty() {
             let now = Instant::now();
@@ -309,7 +317,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
             let step = self.state.lock().next_step(limit, Instant::now());
             match step {
                 Step::Survey(number) => {
-                    let _surveying = at_end(|| self.state.lock().survey.is_running = false);
+                    let _surveying = at_end(|| self.state.lock().survey.running.end());
                     self.survey(holder.session()?, stages, number)?;
                 }
                 Step::Claim(lookout) => return Ok(lookout),
@@ -359,7 +367,7 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
         }
         let survey = self.state.lock().begin_survey(thorough, Instant::now());
         if let Some(number) = survey {
-            let _surveying = at_end(|| self.state.lock().survey.is_running = false);
+            let _surveying = at_end(|| self.state.lock().survey.running.end());
             self.survey(connection, stages, number)?;
         }
         let (until_known, from) = {
@@ -397,6 +405,20 @@ mod tests {
         assert!(!backoff.any());
         drop(concluded);
         assert_eq!(backoff.passed_over(), []);
+    }
+
+    #[test]
+    fn a_row_whose_thread_was_given_up_is_not_passed_over() {
+        let (mut mark, backoff, one) = (ThreadMark::default(), RowBackoff::new(), RowKey::new(1, "1"));
+        mark.enter();
+        let concluded = backoff.while_concluded(&one);
+        mark.give_up();
+        assert_eq!(backoff.passed_over(), []);
+        mark.enter();
+        let again = backoff.while_concluded(&one);
+        drop(concluded);
+        assert_eq!(backoff.passed_over(), std::slice::from_ref(&one));
+        drop(again);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::result::QueryResult;
 
@@ -15,11 +15,7 @@ use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
 use crate::entity::Key;
 use crate::row::{Lane, LaneValue, Lanes};
 use crate::statement::ErasedQueue;
-use crate::sync::Mutex;
-
-/// How long this process trusts its own count of a lane's places. A handler that never returns keeps its count, while
-/// its session has been ended and its place is free.
-const COUNT_TRUSTED: Duration = Duration::from_secs(10);
+use crate::sync::{Mutex, ThreadMark};
 
 /// The shortest time in which the ends of leases are searched for.
 const SHORTEST_LEASE_SEARCH: Duration = Duration::from_secs(3_600);
@@ -32,14 +28,8 @@ pub(crate) struct Places<K: Key, C: QueueConnection> {
     pub(super) turns: LaneTurns<K, C>,
     /// In lease mode, how far the end of a lease may be away.
     longest_lease: Option<Duration>,
-    /// How many places this process holds in each lane, in the modes in which a place is a lock.
-    held: Arc<Mutex<HashMap<Arc<str>, Taken>>>,
-}
-
-/// The places of a lane that this process holds.
-struct Taken {
-    places: u32,
-    last: Instant,
+    /// Which threads of this process hold places in each lane, in the modes in which a place is a lock.
+    held: CountedPlaces,
 }
 
 /// The places that a worker holds, and gives back after its transaction.
@@ -57,16 +47,42 @@ struct HeldPlace {
     _counted: CountedPlace,
 }
 
-/// A place that is counted for this process as long as this value lives.
-struct CountedPlace(Arc<Mutex<HashMap<Arc<str>, Taken>>>, Arc<str>);
+/// The places that threads of this process hold.
+#[derive(Clone, Default)]
+struct CountedPlaces(Arc<Mutex<HashMap<Arc<str>, Vec<ThreadMark>>>>);
+
+impl CountedPlaces {
+    /// Counts a place for this thread, if fewer than this number are taken in the lane.
+    fn count(&self, lane: &Arc<str>, places: u32) -> Option<CountedPlace> {
+        let mut held = self.0.lock();
+        let threads = held.entry(lane.clone()).or_default();
+        // Their sessions have been ended, or will be, and the database knows best which places are free.
+        threads.retain(|thread| !thread.is_given_up());
+        if threads.len() >= places as usize {
+            return None;
+        }
+        let thread = ThreadMark::current();
+        threads.push(thread.clone());
+        Some(CountedPlace { of: self.clone(), lane: lane.clone(), thread })
+    }
+}
+
+/// A place that is counted for this process as long as this value lives, and its thread is at work.
+struct CountedPlace {
+    of: CountedPlaces,
+    lane: Arc<str>,
+    thread: ThreadMark,
+}
 
 impl Drop for CountedPlace {
     fn drop(&mut self) {
-        let mut held = self.0.lock();
-        if let Some(taken) = held.get_mut(&self.1) {
-            taken.places -= 1;
-            if taken.places == 0 {
-                held.remove(&self.1);
+        let mut held = self.of.0.lock();
+        if let Some(threads) = held.get_mut(&self.lane) {
+            if let Some(place) = threads.iter().position(|thread| *thread == self.thread) {
+                threads.swap_remove(place);
+            }
+            if threads.is_empty() {
+                held.remove(&self.lane);
             }
         }
     }
@@ -105,7 +121,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             turns: LaneTurns::new(queue),
             // Another release of the application may have longer leases.
             longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_LEASE_SEARCH)),
-            held: Arc::default(),
+            held: CountedPlaces::default(),
         }))
     }
 
@@ -152,17 +168,6 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         }
     }
 
-    /// Counts a place for this process, if fewer than this number are taken.
-    fn count(&self, identity: &Arc<str>, places: u32) -> Option<CountedPlace> {
-        let mut held = self.held.lock();
-        let taken = held.entry(identity.clone()).or_insert_with(|| Taken { places: 0, last: Instant::now() });
-        if taken.places >= places && taken.last.elapsed() < COUNT_TRUSTED {
-            return None;
-        }
-        *taken = Taken { places: taken.places + 1, last: Instant::now() };
-        Some(CountedPlace(self.held.clone(), identity.clone()))
-    }
-
     /// Counts the rows of a lane that are under leases, up to `limit`.
     pub(super) fn leased(&self, connection: &mut C, lane: &Lane, except: Option<&K>, limit: u32) -> QueryResult<u32> {
         self.queue.leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
@@ -199,7 +204,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
 
     /// Takes one of these many places in a lane, or leaves that to the claim. `false`: there is none.
     fn take(&self, connection: &mut C, lane: &Arc<str>, of: u32, in_claim: bool) -> QueryResult<bool> {
-        let Some(_counted) = self.places.count(lane, of) else { return Ok(false) };
+        let Some(_counted) = self.places.held.count(lane, of) else { return Ok(false) };
         let place = if in_claim { Some(0) } else { connection.take_place(&self.places.target, lane, of)? };
         let Some(place) = place else { return Ok(false) };
         self.held.lock().push(HeldPlace { lane: lane.clone(), place, of, _counted });
@@ -274,5 +279,27 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
             }
         }
         Ok(Standing::Holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_when_its_thread_has_left_it_or_was_given_up() {
+        let (places, lane, mut mark) = (CountedPlaces::default(), Arc::from("7"), ThreadMark::default());
+        mark.enter();
+        let first = places.count(&lane, 1);
+        assert!(first.is_some() && places.count(&lane, 1).is_none());
+        drop(first);
+        let silent = places.count(&lane, 1);
+        mark.give_up();
+        mark.enter();
+        let next = places.count(&lane, 1);
+        assert!(next.is_some());
+        // The late end of the one that was given up takes nothing from the other.
+        drop(silent);
+        assert!(places.count(&lane, 1).is_none());
     }
 }

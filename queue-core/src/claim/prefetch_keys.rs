@@ -80,7 +80,7 @@ impl<K: Key> PrefetchedKeys<K> {
                 Step::Read(number) => {
                     has_read = true;
                     let _reading = at_end(|| {
-                        self.state.lock().keys.is_read = false;
+                        self.state.lock().keys.reading.end();
                         self.arrived.notify_all();
                     });
                     let keys = queue.due_keys(connection, number, scope.floor())?;
@@ -137,7 +137,7 @@ impl<K: Key> PrefetchedKeys<K> {
                     return Step::Lock(keys);
                 }
             }
-            if !state.keys.is_read {
+            if !state.keys.reading.is_running() {
                 break;
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -150,7 +150,7 @@ impl<K: Key> PrefetchedKeys<K> {
         if has_read {
             return Step::Claim;
         }
-        state.keys.is_read = true;
+        state.keys.reading.begin();
         Step::Read(state.appetite(limit))
     }
 
@@ -165,7 +165,7 @@ impl<K: Key> PrefetchedKeys<K> {
     pub(crate) fn forget(&self) {
         let mut state = self.state.lock();
         // A read by another worker that is still running is out of date too.
-        state.keys.is_read = false;
+        state.keys.reading.end();
         state.keys.clear();
         state.has_more = false;
     }
@@ -207,7 +207,7 @@ impl<K: Clone> State<K> {
 
     /// Keeps the keys that were read from `floor` on, without those that are known to be taken.
     fn arrive(&mut self, keys: Vec<RowKey<K>>, floor: Option<Due>, shuffled: bool) {
-        if !self.keys.is_read {
+        if !self.keys.reading.is_running() {
             return;
         }
         let free = keys.into_iter().filter(|key| !self.keys.was_taken(key.text())).collect();
@@ -231,9 +231,9 @@ mod tests {
 
     fn read(ahead: &PrefetchedKeys<u32>, keys: impl IntoIterator<Item = u32>) {
         let mut state = ahead.state.lock();
-        state.keys.is_read = true;
+        state.keys.reading.begin();
         state.arrive(self::keys(keys), None, true);
-        state.keys.is_read = false;
+        state.keys.reading.end();
     }
 
     fn keys(keys: impl IntoIterator<Item = u32>) -> Vec<RowKey<u32>> {
@@ -271,7 +271,7 @@ mod tests {
         read(&ahead, 2..=20);
         assert!(matches!(ahead.step(10, &except(&[]), false), Step::Lock(keys) if keys.len() == 10));
         assert!(matches!(ahead.step(10, &except(&[]), false), Step::Read(_)));
-        ahead.state.lock().keys.is_read = false;
+        ahead.state.lock().keys.reading.end();
         ahead.state.lock().keys.read = Instant::now() - PREFETCHED_KEPT * 2;
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
     }
@@ -280,10 +280,10 @@ mod tests {
     fn keys_that_were_read_from_a_mark_on_are_not_for_a_claim_that_probes_below_it() {
         let ahead = warm();
         let floor = Some(Due::from(DateTime::UNIX_EPOCH));
-        ahead.state.lock().keys.is_read = true;
+        ahead.state.lock().keys.reading.begin();
         ahead.state.lock().keys.met_others = true;
         ahead.state.lock().arrive(keys(2..=20), floor, false);
-        ahead.state.lock().keys.is_read = false;
+        ahead.state.lock().keys.reading.end();
         // They are in their order, although the workers met another process.
         assert_eq!(ahead.state.lock().keys.waiting.front().map(|key| **key), Some(2));
         assert!(matches!(ahead.step(1, &Scope::ALL, false), Step::Read(_)));

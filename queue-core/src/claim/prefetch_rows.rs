@@ -20,7 +20,7 @@ use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
 use crate::row::{Instant as Due, RowKey};
 use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope, literal};
-use crate::sync::{Mutex, at_end};
+use crate::sync::{Mutex, OneAtATime, ThreadMark, at_end};
 
 /// How long prefetched keys and rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind
 /// them for that long.
@@ -68,7 +68,7 @@ struct State<K> {
     /// Until when nothing is prefetched.
     refused: Option<Instant>,
     /// The rows that are being processed, by the threads that process them.
-    at_work: HashMap<ThreadId, Arc<str>>,
+    at_work: HashMap<ThreadId, (Arc<str>, ThreadMark)>,
 }
 
 /// What is known of other processes at the same rows.
@@ -144,7 +144,7 @@ impl<K: Key> PrefetchedRows<K> {
     /// Notes that a row is no longer being processed, although its handler has not returned.
     pub(crate) fn give_up(&self, key: &RowKey<K>) {
         let text = key.text().clone();
-        self.state.lock().at_work.retain(|_, row| *row != text);
+        self.state.lock().at_work.retain(|_, (row, _)| *row != text);
     }
 
     /// Reads more rows, if few are left and the workers are quick enough. Workers that need a row meanwhile claim it.
@@ -155,7 +155,7 @@ impl<K: Key> PrefetchedRows<K> {
         scope: Scope<'_, K>,
     ) -> QueryResult<()> {
         let Some((number, age)) = self.state.lock().wanted() else { return Ok(()) };
-        let _reading = at_end(|| self.state.lock().rows.is_read = false);
+        let _reading = at_end(|| self.state.lock().rows.reading.end());
         let begun = Instant::now();
         match queue.prefetch_rows(connection, number, scope.floor()) {
             Ok(rows) => {
@@ -227,11 +227,12 @@ impl<K: Key> State<K> {
     /// Returns how many rows to read now, if any, and the age of the read.
     fn wanted(&mut self) -> Option<(u32, u64)> {
         let is_enough = self.rows.waiting.len() > self.few && self.rows.are_fresh();
-        if self.rows.is_read || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
+        if self.rows.reading.is_running() || is_enough || self.refused.is_some_and(|until| Instant::now() < until) {
             return None;
         }
         let number = self.appetite.number(self.at_work.len(), self.rows.met_others)?;
-        (self.rows.is_read, self.few) = (true, number as usize / 4);
+        self.rows.reading.begin();
+        self.few = number as usize / 4;
         Some((number, self.age))
     }
 
@@ -244,10 +245,11 @@ impl<K: Key> State<K> {
         if read.age != self.age {
             return;
         }
+        self.at_work.retain(|_, (_, thread)| !thread.is_given_up());
         let mut free = VecDeque::new();
         for (row, version) in rows {
             let key = row.key.text().clone();
-            if self.rows.was_taken(&key) || self.at_work.values().any(|other| *other == key) {
+            if self.rows.was_taken(&key) || self.at_work.values().any(|(other, _)| *other == key) {
                 continue;
             }
             // It ends before a row that no SQL text can lock: the plain claim takes that one, when no other row is left.
@@ -265,13 +267,13 @@ impl<K: Key> State<K> {
     /// Notes that the calling worker processes the row with this key.
     fn note_work(&mut self, key: Arc<str>) {
         self.end_work();
-        self.at_work.insert(thread::current().id(), key);
+        self.at_work.insert(thread::current().id(), (key, ThreadMark::current()));
         self.appetite.note_taken(Instant::now());
     }
 
     /// Notes that the calling worker no longer processes its row.
     fn end_work(&mut self) {
-        if let Some(key) = self.at_work.remove(&thread::current().id()) {
+        if let Some((key, _)) = self.at_work.remove(&thread::current().id()) {
             self.rows.note_taken(key);
         }
     }
@@ -329,7 +331,7 @@ impl<K> ReadRow<K> {
 pub(super) struct Prefetched<T> {
     pub(super) waiting: VecDeque<T>,
     /// Whether a worker reads them at this moment.
-    pub(super) is_read: bool,
+    pub(super) reading: OneAtATime,
     pub(super) read: Instant,
     /// The keys that were taken lately, and when: their rows are being processed, or held by others, and a read may have
     /// begun before that.
@@ -342,7 +344,7 @@ impl<T> Prefetched<T> {
     pub(super) fn none() -> Self {
         Prefetched {
             waiting: VecDeque::new(),
-            is_read: false,
+            reading: OneAtATime::default(),
             read: Instant::now(),
             taken: HashMap::new(),
             met_others: false,

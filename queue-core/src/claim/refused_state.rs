@@ -9,6 +9,7 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
 use crate::entity::jittered;
 use crate::row::{Instant as Due, RowKey};
+use crate::sync::OneAtATime;
 
 /// How long a row is left alone after its first refusal. Each further refusal multiplies it by [`REFUSAL_PAUSE_GROWTH`].
 const FIRST_REFUSAL_PAUSE: Duration = Duration::from_secs(10);
@@ -105,7 +106,7 @@ pub(super) struct ClaimStart<K> {
 
 /// The result of the last survey, and when the next one is made.
 pub(super) struct Survey {
-    pub(super) is_running: bool,
+    pub(super) running: OneAtATime,
     next: Instant,
     /// The database's time at the last survey, and this process's time then.
     present: Option<(Due, Instant)>,
@@ -174,7 +175,7 @@ impl<K: Clone> RefusedState<K> {
                 excepted: Vec::new(),
                 has_moved: false,
             },
-            survey: Survey { is_running: false, next: now, present: None, is_all_refused: false },
+            survey: Survey { running: OneAtATime::default(), next: now, present: None, is_all_refused: false },
         }
     }
 
@@ -252,9 +253,9 @@ impl<K: Clone> RefusedState<K> {
         self.start.excepted.retain(|key| key.text() != text);
         self.retries.end(text, Instant::now());
         if self.rows.is_empty() {
-            let is_running = self.survey.is_running;
+            let running = std::mem::take(&mut self.survey.running);
             *self = RefusedState::new(self.turns, Instant::now());
-            self.survey.is_running = is_running;
+            self.survey.running = running;
         }
     }
 
@@ -305,10 +306,10 @@ impl<K: Clone> RefusedState<K> {
     /// Begins a survey, if it is time for one or `at_once` asks for it, and no other worker makes one. Returns how many
     /// keys to read.
     pub(super) fn begin_survey(&mut self, at_once: bool, now: Instant) -> Option<u32> {
-        if self.survey.is_running || (!at_once && now < self.survey.next) {
+        if self.survey.running.is_running() || (!at_once && now < self.survey.next) {
             return None;
         }
-        self.survey.is_running = true;
+        self.survey.running.begin();
         // Each number of keys is a statement of its own.
         u32::try_from((self.rows.len() + ROWS_SURVEYED).next_power_of_two()).ok()
     }

@@ -41,19 +41,19 @@ impl<C: QueueConnection> Heartbeat<C> {
     /// Starts the thread.
     pub(crate) fn spawn(self, has_tried: Option<Sender<()>>) -> Result<(), Error> {
         let (shared, post) = (self.shared.clone(), self.post.clone());
-        spawn(&shared, post, "queueable-heart".to_owned(), move || self.run(has_tried))
+        post.tells_trial(has_tried);
+        spawn(&shared, post, "queueable-heart".to_owned(), move || self.run())
     }
 
-    /// Beats until every worker has left, or is left behind. `has_tried` is dropped when the heartbeat has tried to
-    /// open its session.
-    fn run(self, has_tried: Option<Sender<()>>) {
+    /// Beats until every worker has left, or is left behind.
+    fn run(self) {
         let Heartbeat { shared, post, pause } = self;
         let shared = &*shared;
         let mut holder = shared.sessions.of_heartbeat(&post, pause);
         // At once, because later the application may have taken every other connection. A beat tries again, and logs
         // why it cannot.
         for_all_leases(shared, &mut holder, |_, holder| drop(holder.session()));
-        drop(has_tried);
+        post.note_trial();
         while !post.is_left_behind() {
             let is_stopping = shared.board.is_stopping();
             holder.move_to_file(shared.sessions.files());

@@ -57,8 +57,8 @@ impl<C: QueueConnection> Poller<C> {
     /// is any future: a signal, the receiver of a channel, `token.cancelled()` of a `CancellationToken`.
     ///
     /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
-    /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends in the same
-    /// way. If the poller does not start, the error is also logged, because nobody may await a spawned task.
+    /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends, and it processes
+    /// nothing. If the poller does not start, the error is also logged, because nobody may await a spawned task.
     ///
     /// # Errors
     ///
@@ -82,13 +82,17 @@ impl<C: QueueConnection> Poller<C> {
     /// ```
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Shutdown, Error> {
         let poller = self.of_this_runtime();
+        let early = poller.stop.clone();
         let (mut starting, mut stop) = (pin!(on_thread(move || poller.start().inspect_err(log_refusal))), pin!(stop));
         let started = poll_fn(|context| match starting.as_mut().poll(context) {
             Poll::Ready(started) => Poll::Ready(Some(started)),
             // A connect may wait for a server that accepts connections and says nothing.
             Poll::Pending => stop.as_mut().poll(context).map(|()| None),
         });
-        let Some(started) = started.await else { return Ok(Shutdown { tally: Tally::default(), rolled_back: 0 }) };
+        let Some(started) = started.await else {
+            early.stop();
+            return Ok(Shutdown { tally: Tally::default(), rolled_back: 0 });
+        };
         let running = Running(Some(started?));
         stop.await;
         let handle = running.into_handle();

@@ -4,8 +4,10 @@
 
 #[cfg(feature = "_async")]
 mod async_closures;
+mod checks;
 mod columns_in_use;
 mod control_watch;
+mod early_stop;
 mod gate;
 mod handle;
 mod health;

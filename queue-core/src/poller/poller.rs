@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use diesel::r2d2::R2D2Connection;
 
+use super::early_stop::EarlyStop;
 use super::serve::{ConnectionFor, HandlerFor, ServeLater, Served};
 use super::settings::PollerSettings;
 use crate::backend::{ConnectionSource, Connections, ConnectionsFrom, QueueConnection};
@@ -47,6 +48,7 @@ pub struct Poller<C: R2D2Connection + 'static> {
     pub(super) listeners: Listeners,
     /// Where the tasks run that handlers spawn. `None`: where the poller is started.
     pub(super) tasks: Option<TasksOf>,
+    pub(super) stop: EarlyStop,
 }
 
 impl<C: R2D2Connection + 'static> Poller<C> {
@@ -103,6 +105,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
             shares: Vec::new(),
             listeners: Listeners::default(),
             tasks: None,
+            stop: EarlyStop::default(),
         }
     }
 

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::attempt::{ErasedRow, Slot};
 use crate::backend::ServerWait;
 use crate::event::ThreadConnection;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, ThreadMark};
 
 /// What a thread of a poller does.
 #[derive(Clone)]
@@ -40,6 +41,8 @@ pub(crate) struct Post {
     /// How long a connect may take.
     connects_for: Duration,
     state: Mutex<PostState>,
+    /// What a thread without a slot holds bears this mark.
+    pub(super) thread: ThreadMark,
 }
 
 #[derive(Default)]
@@ -48,6 +51,8 @@ struct PostState {
     turn: Option<usize>,
     is_left_behind: bool,
     has_left: bool,
+    /// Dropped when the thread has tried to open its session, or never will.
+    has_tried: Option<Sender<()>>,
 }
 
 /// What was known of a thread when it was left behind.
@@ -67,7 +72,18 @@ impl Post {
         patience: Duration,
         connects_for: Duration,
     ) -> Arc<Self> {
-        Arc::new(Post { duty, wait: Arc::default(), connection, patience, connects_for, state: Mutex::default() })
+        let (wait, state, thread) = Default::default();
+        Arc::new(Post { duty, wait, connection, patience, connects_for, state, thread })
+    }
+
+    /// Has this sender dropped when the thread has tried to open its session, or never will.
+    pub(crate) fn tells_trial(&self, has_tried: Option<Sender<()>>) {
+        self.state.lock().has_tried = has_tried;
+    }
+
+    /// Notes that the thread has tried to open its session.
+    pub(crate) fn note_trial(&self) {
+        self.state.lock().has_tried = None;
     }
 
     /// Returns where a worker registers its attempts.
@@ -103,7 +119,7 @@ impl Post {
     /// Notes that the thread leaves. Returns whether it was left behind.
     pub(crate) fn leave(&self) -> bool {
         let mut state = self.state.lock();
-        state.has_left = true;
+        (state.has_left, state.has_tried) = (true, None);
         state.is_left_behind
     }
 
@@ -116,7 +132,8 @@ impl Post {
             return None;
         }
         let row = self.slot().map_or(Some(None), |slot| slot.leave_behind())?;
-        state.is_left_behind = true;
+        (state.is_left_behind, state.has_tried) = (true, None);
+        self.thread.give_up();
         Some(LeftBehind { duty: self.duty.clone(), turn: state.turn.take(), row, waited })
     }
 }

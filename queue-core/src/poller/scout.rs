@@ -72,14 +72,14 @@ impl<C: QueueConnection> Scout<C> {
     /// Starts the thread.
     pub(crate) fn spawn(self, has_tried: Option<Sender<()>>) -> Result<(), Error> {
         let (shared, post) = (self.shared.clone(), self.post.clone());
-        spawn(&shared, post, "queueable-scout".to_owned(), move || self.run(has_tried))
+        post.tells_trial(has_tried);
+        spawn(&shared, post, "queueable-scout".to_owned(), move || self.run())
     }
 
-    /// Probes until the poller stops, or, if it is to end then, until nothing is due. `has_tried` is dropped when the
-    /// scout has tried to open its session.
-    fn run(mut self, mut has_tried: Option<Sender<()>>) {
+    /// Probes until the poller stops, or, if it is to end then, until nothing is due.
+    fn run(mut self) {
         // A panic is ours or the driver's. Without a scout, no worker would process the rows that become due.
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch(&mut has_tried))) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.watch())) {
             let text = format!("the scout panicked and starts again: {}", panic_text(panic));
             self.shared.log.warn("poller", &text);
             self.post.wait.end();
@@ -92,14 +92,13 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    fn watch(&mut self, has_tried: &mut Option<Sender<()>>) {
+    fn watch(&mut self) {
         let now = Instant::now();
         let mut timers: Vec<_> = self.shared.runners.iter().map(|_| PollTimer::new(now)).collect();
         // If it cannot be opened, the first probe logs why.
-        let has_tried = has_tried.take();
         let _ = self.holder.session();
         self.read_clock();
-        drop(has_tried);
+        self.post.note_trial();
         while !self.shared.board.is_stopping() && !self.post.is_left_behind() {
             self.shared.end_silent_sessions(&mut self.holder);
             self.survey();

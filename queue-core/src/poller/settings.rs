@@ -73,8 +73,8 @@ pub struct PollerSettings {
     /// Whether the poller reads the control table, see [`Poller::control`](crate::Poller::control). Default no.
     pub control: bool,
     /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer
-    /// replaced. Default as many as there are workers, so that a poller has at most twice the threads and the
-    /// connections. While more handlers are stuck, the poller works with fewer threads.
+    /// replaced. Default as many as there are workers, so that stuck handlers keep at most as many threads and connections
+    /// again. While more handlers are stuck, the poller works with fewer threads.
     pub max_stuck_workers: Option<usize>,
     /// How the poller detects rows whose handler ends the whole process. Default [`CrashAccounting::On`].
     pub crash_accounting: CrashAccounting,

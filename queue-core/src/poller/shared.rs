@@ -170,6 +170,14 @@ impl<C: QueueConnection> PollerShared<C> {
         }
     }
 
+    /// Stops the poller, because nothing can be processed any more for this reason.
+    pub(crate) fn stop_because(&self, runner: usize, why: &str) {
+        if self.board.stop() {
+            tracing::error!(entity = self.runners[runner].info().entity, "{why}: the poller stops");
+            self.wake_signal.notify(None);
+        }
+    }
+
     /// Logs a warning about the entity of a runner.
     pub(crate) fn warn(&self, runner: usize, text: &str) {
         self.log.warn(self.runners[runner].info().entity, text);
@@ -224,9 +232,11 @@ pub(crate) fn spawn<C: QueueConnection>(
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), Error> {
     shared.board.add_thread();
+    let mut thread = post.thread.clone();
     let thread_guard = ThreadGuard { shared: shared.clone(), post };
     let run = move || {
         let _thread_guard = thread_guard;
+        thread.enter();
         work();
     };
     shared.keep_thread(thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)?);

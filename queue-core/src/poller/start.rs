@@ -4,14 +4,12 @@ use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use diesel::connection::TransactionManager;
-
+use super::checks::check_in_time;
 use super::columns_in_use::ColumnsInUse;
 use super::gate::Gate;
-use super::handle::{PollerHandle, REPLACEMENT_WAIT};
+use super::handle::PollerHandle;
 use super::health::HealthBoard;
 use super::heartbeat::Heartbeat;
 use super::poller::Poller;
@@ -23,10 +21,8 @@ use super::wake::WakeSignal;
 use super::watchdog::Watchdog;
 use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
-use crate::backend::{Connections, ErrorClass, LockSql, QueueConnection, Session, SessionLimits, message_of};
-use crate::control::check_control;
+use crate::backend::{LockSql, QueueConnection, SessionLimits};
 use crate::crash::Crashes;
-use crate::entity::jittered;
 use crate::error::Error;
 use crate::event::{Connectivity, Event, Events};
 use crate::log::RateLimitedLog;
@@ -104,7 +100,7 @@ fn prepare<C: QueueConnection>(
     until_idle: bool,
     events: Events,
 ) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
-    let Poller { connections, settings, served, shares, tasks, .. } = poller;
+    let Poller { connections, settings, served, shares, tasks, stop, .. } = poller;
     let for_runners = settings.for_runner(events.clone(), Arc::default());
     let runners = build_runners(served, &settings, &for_runners)?;
     check_entities(&runners)?;
@@ -115,7 +111,7 @@ fn prepare<C: QueueConnection>(
     }
     let gates = gates_of(&runners, &settings)?;
     let limits = session_limits(&runners, &settings);
-    let database = check_tables(&connections, &settings, limits, &runners)?;
+    let (runners, database) = check_in_time(&connections, &settings, limits, runners, &stop)?;
     let columns = ColumnsInUse::enter(&database, &runners)?;
     if until_idle {
         check_reentrance(&database, &runners)?;
@@ -130,8 +126,10 @@ fn prepare<C: QueueConnection>(
         files: AtomicU64::new(0),
         connectivity: Arc::new(Connectivity::new(events)),
     };
+    let board = board_for(&runners, shares);
+    stop.stops(&board)?;
     let shared = PollerShared {
-        board: board_for(&runners, shares),
+        board,
         wake_signal: WakeSignal::new(),
         until_idle,
         tasks: tasks.unwrap_or_else(TasksOf::blocked_caller),
@@ -286,108 +284,4 @@ fn gates_of<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: &Polle
         }
     }
     if findings.is_empty() { Ok(gates) } else { Err(Error::Unsafe(findings)) }
-}
-
-/// The pause before the tables are checked again after a conflict; at random up to twice as long.
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// Compares the live tables with what the queues need, and returns the database's name.
-///
-/// A check that meets another writer on SQLite, or a conflict elsewhere, may fail at once now and then, however patient
-/// the session is. Nothing was written, so the check is repeated, for as long as a session may wait for a lock.
-fn check_tables<C: QueueConnection>(
-    connections: &Connections<C>,
-    settings: &PollerSettings,
-    limits: SessionLimits,
-    runners: &[Box<dyn Runner<C>>],
-) -> Result<String, Error> {
-    let begun = Instant::now();
-    loop {
-        match check_tables_once(connections, settings, limits, runners) {
-            Err(Error::Database(error))
-                if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_timeout =>
-            {
-                thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
-            }
-            Err(error) => {
-                connections.await_replacements(REPLACEMENT_WAIT);
-                return Err(named(error));
-            }
-            checked => return checked,
-        }
-    }
-}
-
-fn check_tables_once<C: QueueConnection>(
-    connections: &Connections<C>,
-    settings: &PollerSettings,
-    limits: SessionLimits,
-    runners: &[Box<dyn Runner<C>>],
-) -> Result<String, Error> {
-    let mut session = Session::open(connections, settings.pool_timeout, limits, &Arc::default())?;
-    check_own_session(connections, settings, &mut session)?;
-    let mut findings = Vec::new();
-    for runner in runners {
-        findings.extend(runner.check(&mut session)?);
-    }
-    if settings.control {
-        findings.extend(check_control(&mut *session)?);
-    }
-    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
-}
-
-/// How often [`check_own_session`] compares two connections. A pooler takes the session that was used last, or the one that was
-/// used first; one that has just connected to the server comes before both, and hides that the others are shared.
-const COMPARISONS: usize = 5;
-
-/// Refuses connections behind a pooler that lends one session to several of them, transaction by transaction: the workers'
-/// settings, locks and prepared statements would reach whoever comes next. A session that a second connection has, or that
-/// changes after the second one's transaction, is shared.
-fn check_own_session<C: QueueConnection>(
-    connections: &Connections<C>,
-    settings: &PollerSettings,
-    session: &mut Session<C>,
-) -> Result<(), Error> {
-    let Some(before) = session.id else { return Ok(()) };
-    let mut other = connections.open(settings.pool_timeout, &Arc::default())?;
-    for _ in 0..COMPARISONS {
-        other.begin()?;
-        let others = other.session_id()?;
-        // First, because a pooler with a single session has none for the first connection as long as the other one is in a
-        // transaction.
-        C::TransactionManager::rollback_transaction(&mut *other)?;
-        let after = session.session_id()?;
-        if others == Some(before) || after != Some(before) {
-            let [others, after] =
-                [others, after].map(|session| session.map_or("none".to_owned(), |number| number.to_string()));
-            return Err(shared_sessions(&format!(
-                "one connection had the session {before}, another {others}, the first {after} then"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Returns why a poller refuses sessions that a pooler shares.
-fn shared_sessions(seen: &str) -> Error {
-    Error::Setting {
-        setting: "the connections",
-        found: format!("sessions that a pooler shares: {seen}"),
-        expected: "a session for each connection, because a worker keeps settings, locks and prepared statements in it: connect the \
-                   poller to the server itself by `with_own_connections`, or to a port on which the pooler shares nothing \
-                   (PgBouncer: `pool_mode = session`); enqueueing and operations may go through the pooler",
-    }
-}
-
-/// Names the cause if a session has another connection's prepared statements, or has lost its own: a pooler that does not know
-/// them by name shares it.
-fn named(error: Error) -> Error {
-    let text = match &error {
-        Error::Database(cause) => message_of(cause).unwrap_or_default().to_owned(),
-        Error::Connect(failure) | Error::Establish(failure) => failure.to_string(),
-        _ => return error,
-    };
-    let is_it = text.contains("prepared statement \"")
-        && (text.ends_with("already exists") || text.ends_with("does not exist"));
-    if is_it { shared_sessions(&text) } else { error }
 }

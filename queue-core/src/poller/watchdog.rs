@@ -28,12 +28,17 @@ const SOON: Duration = Duration::from_millis(50);
 /// How many times the watchdog looks while a thread waits for as long as it may.
 const LOOKS: u32 = 4;
 
+/// Each replacement beyond as many as handlers may be stuck doubles the pause before the next one, up to so many times.
+const LONGEST_REST: u32 = 5;
+
 /// The watchdog of a poller.
 pub(crate) struct Watchdog<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
     /// The threads that are to be replaced. They connect one after the other, so that a server that accepts connections and
     /// says nothing gets one thread at a time.
     missing: VecDeque<Missing>,
+    /// When the next thread may be replaced.
+    next: Instant,
 }
 
 /// A thread that is to be replaced.
@@ -46,7 +51,7 @@ struct Missing {
 impl<C: QueueConnection> Watchdog<C> {
     /// Starts the watchdog.
     pub(crate) fn start(shared: &Arc<PollerShared<C>>) -> Result<(), Error> {
-        let mut watchdog = Watchdog { shared: shared.clone(), missing: VecDeque::new() };
+        let mut watchdog = Watchdog { shared: shared.clone(), missing: VecDeque::new(), next: Instant::now() };
         let watch = move || {
             while !watchdog.shared.board.has_ended() {
                 let looked = catch_unwind(AssertUnwindSafe(|| {
@@ -95,6 +100,15 @@ impl<C: QueueConnection> Watchdog<C> {
         }
     }
 
+    /// Returns how long the next replacement waits. If the server is alive and answers nothing, as when its COMMITs wait for
+    /// a replica, each thread that was left behind keeps a session, and the application needs sessions too.
+    fn rest(&self) -> Duration {
+        let settings = &self.shared.settings;
+        let left = self.shared.posts().iter().filter(|post| post.is_left_behind()).count();
+        let beyond = u32::try_from(left.saturating_sub(settings.most_stuck())).unwrap_or(u32::MAX);
+        if beyond == 0 { Duration::ZERO } else { settings.patience().saturating_mul(1 << beyond.min(LONGEST_REST)) }
+    }
+
     /// Replaces one of the threads that were left behind, unless a thread is connecting.
     fn replace_next(&mut self) {
         if self.shared.board.is_stopping() {
@@ -105,7 +119,11 @@ impl<C: QueueConnection> Watchdog<C> {
         if self.shared.posts().iter().any(|post| post.wait.connects() && !post.is_left_behind()) {
             return;
         }
+        if Instant::now() < self.next {
+            return;
+        }
         let Some(Missing { duty, connection }) = self.missing.pop_front() else { return };
+        self.next = Instant::now() + self.rest();
         let shared = self.shared.clone();
         let replaced = match &duty {
             Duty::Scout => Scout::new(shared, connection.clone()).spawn(None),

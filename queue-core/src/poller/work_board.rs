@@ -141,10 +141,11 @@ impl WorkBoard {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Stops the poller: workers finish their turns, and waiting threads wake.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+    /// Stops the poller: workers finish their turns, and waiting threads wake. Returns whether it was not stopping before.
+    pub(crate) fn stop(&self) -> bool {
+        let was_stopping = self.stopping.swap(true, Ordering::AcqRel);
         self.release_waiting();
+        !was_stopping
     }
 
     /// Notes that the grace period of a shutdown is over, and running handlers are left behind.

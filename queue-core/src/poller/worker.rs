@@ -40,17 +40,18 @@ impl<C: QueueConnection> Worker<C> {
     /// Starts the thread.
     pub(crate) fn spawn(self, name: String, has_tried: Option<Sender<()>>) -> Result<(), Error> {
         let (shared, post) = (self.shared.clone(), self.post.clone());
-        spawn(&shared, post, name, move || self.run(has_tried))
+        post.tells_trial(has_tried);
+        spawn(&shared, post, name, move || self.run())
     }
 
     /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when
     /// the worker has tried to open its session.
-    fn run(self, has_tried: Option<Sender<()>>) {
+    fn run(self) {
         let shared = &*self.shared;
         let _tasks = shared.tasks.enter();
         let mut holder = shared.sessions.of_worker(&self.post);
         self.try_to_open(&mut holder);
-        drop(has_tried);
+        self.post.note_trial();
         let mut troubles = 0;
         while let Some(mut permit) = self.next_turn(&mut holder) {
             let mut turn = self.take_turn(&mut holder, &mut permit, false);
@@ -58,6 +59,9 @@ impl<C: QueueConnection> Worker<C> {
                 turn = self.take_turn(&mut holder, &mut permit, true);
             }
             troubles = if turn == Turn::Trouble { troubles + 1 } else { 0 };
+            if turn.has_failures() && shared.tasks.has_ended() {
+                shared.stop_because(permit.runner, "the tokio runtime of the handlers' tasks has ended");
+            }
             if self.post.end_turn() {
                 shared.board.count(turn);
                 break;
@@ -199,12 +203,7 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     }
 
     fn stop(&self, why: &str) {
-        if !self.shared.board.is_stopping() {
-            let entity = self.shared.runners[self.permit.get().runner].info().entity;
-            tracing::error!(entity, "{why}: the poller stops");
-            self.shared.board.stop();
-            self.shared.wake_signal.notify(None);
-        }
+        self.shared.stop_because(self.permit.get().runner, why);
     }
 
     fn try_take_next(&self, ended: Turn) -> bool {

@@ -1,0 +1,167 @@
+//! The checks of a start: the tables, the rights, and whether a pooler shares the sessions.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::TransactionManager;
+
+use super::early_stop::{EarlyStop, stopped_early};
+use super::handle::REPLACEMENT_WAIT;
+use super::settings::PollerSettings;
+use crate::attempt::Runner;
+use crate::backend::{
+    Connections, ErrorClass, LockSql, QueueConnection, ServerWait, Session, SessionLimits, is_of_a_pooler, message_of,
+};
+use crate::control::check_control;
+use crate::entity::jittered;
+use crate::error::{ConnectFailure, Error};
+
+type Runners<C> = Vec<Box<dyn Runner<C>>>;
+
+/// How often a start looks whether it is stopped, or whether the database has fallen silent.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Checks the tables on a thread of its own: a server, or a proxy, may accept a connection and never answer. Then that thread
+/// is left behind. Gives the runners back.
+pub(super) fn check_in_time<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    runners: Runners<C>,
+    stop: &EarlyStop,
+) -> Result<(Runners<C>, String), Error> {
+    let (wait, patience) = (Arc::<ServerWait>::default(), settings.patience());
+    let (answers, answer) = mpsc::channel();
+    // A subscriber of this thread alone hears what the checks log.
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let (connections, settings, checks_wait) = (connections.clone(), settings.clone(), wait.clone());
+    let check = move || {
+        let check = || check_tables(&connections, &settings, limits, &runners, &checks_wait);
+        let checked = tracing::dispatcher::with_default(&dispatch, || catch_unwind(AssertUnwindSafe(check)));
+        let _ = answers.send((checked, runners));
+    };
+    thread::Builder::new().name("queueable-start".to_owned()).spawn(check).map_err(Error::Thread)?;
+    loop {
+        match answer.recv_timeout(LOOK) {
+            Ok((Ok(checked), runners)) => return Ok((runners, checked?)),
+            Ok((Err(panic), _)) => resume_unwind(panic),
+            Err(_) if stop.is_stopped() => return Err(stopped_early()),
+            // A file does not fall silent.
+            Err(_) if C::Backend::ONE_WRITER => {}
+            Err(_) => {
+                if let Some(waited) = wait.elapsed().filter(|waited| *waited > patience) {
+                    return Err(Error::Establish(ConnectFailure::new(&format!("it has not answered for {waited:?}"))));
+                }
+            }
+        }
+    }
+}
+
+/// The pause before the tables are checked again after a conflict; at random up to twice as long.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Compares the live tables with what the queues need, and returns the database's name.
+///
+/// A check that meets another writer on SQLite, or a conflict elsewhere, may fail at once now and then, however patient
+/// the session is. Nothing was written, so the check is repeated, for as long as a session may wait for a lock.
+fn check_tables<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    runners: &[Box<dyn Runner<C>>],
+    wait: &Arc<ServerWait>,
+) -> Result<String, Error> {
+    let begun = Instant::now();
+    loop {
+        let checked = check_tables_once(connections, settings, limits, runners, wait);
+        wait.end();
+        match checked {
+            Err(Error::Database(error))
+                if C::classify(&error) == ErrorClass::Conflict && begun.elapsed() < settings.lock_timeout =>
+            {
+                thread::sleep(jittered(PAUSE, 1.0, fastrand::f64()));
+            }
+            Err(error) => {
+                connections.await_replacements(REPLACEMENT_WAIT);
+                return Err(named(error));
+            }
+            checked => return checked,
+        }
+    }
+}
+
+fn check_tables_once<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    limits: SessionLimits,
+    runners: &[Box<dyn Runner<C>>],
+    wait: &Arc<ServerWait>,
+) -> Result<String, Error> {
+    let mut session = Session::open(connections, settings.pool_timeout, limits, wait)?;
+    check_own_session(connections, settings, &mut session, wait)?;
+    let mut findings = Vec::new();
+    for runner in runners {
+        findings.extend(runner.check(&mut session)?);
+    }
+    if settings.control {
+        findings.extend(check_control(&mut *session)?);
+    }
+    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
+}
+
+/// How often [`check_own_session`] compares two connections. A pooler takes the session that was used last, or the one that was
+/// used first; one that has just connected to the server comes before both, and hides that the others are shared.
+const COMPARISONS: usize = 5;
+
+/// Refuses connections behind a pooler that lends one session to several of them, transaction by transaction: the workers'
+/// settings, locks and prepared statements would reach whoever comes next. A session that a second connection has, or that
+/// changes after the second one's transaction, is shared.
+fn check_own_session<C: QueueConnection>(
+    connections: &Connections<C>,
+    settings: &PollerSettings,
+    session: &mut Session<C>,
+    wait: &Arc<ServerWait>,
+) -> Result<(), Error> {
+    let Some(before) = session.id else { return Ok(()) };
+    let mut other = connections.open(settings.pool_timeout, wait)?;
+    for _ in 0..COMPARISONS {
+        other.begin()?;
+        let others = other.session_id()?;
+        // First, because a pooler with a single session has none for the first connection as long as the other one is in a
+        // transaction.
+        C::TransactionManager::rollback_transaction(&mut *other)?;
+        let after = session.session_id()?;
+        if others == Some(before) || after != Some(before) {
+            let [others, after] =
+                [others, after].map(|session| session.map_or("none".to_owned(), |number| number.to_string()));
+            return Err(shared_sessions(&format!(
+                "one connection had the session {before}, another {others}, the first {after} then"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Returns why a poller refuses sessions that a pooler shares.
+fn shared_sessions(seen: &str) -> Error {
+    Error::Setting {
+        setting: "the connections",
+        found: format!("sessions that a pooler shares: {seen}"),
+        expected: "a session for each connection, because a worker keeps settings, locks and prepared statements in it: connect the \
+                   poller to the server itself by `with_own_connections`, or to a port on which the pooler shares nothing \
+                   (PgBouncer: `pool_mode = session`); enqueueing and operations may go through the pooler",
+    }
+}
+
+/// Names the cause if a session has another connection's prepared statements, or has lost its own: a pooler that does not know
+/// them by name shares it.
+fn named(error: Error) -> Error {
+    let text = match &error {
+        Error::Database(cause) => message_of(cause).unwrap_or_default().to_owned(),
+        Error::Connect(failure) | Error::Establish(failure) => failure.to_string(),
+        _ => return error,
+    };
+    if is_of_a_pooler(&text) { shared_sessions(&text) } else { error }
+}
