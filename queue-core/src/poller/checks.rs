@@ -17,6 +17,7 @@ use crate::backend::{
 use crate::control::check_control;
 use crate::entity::jittered;
 use crate::error::{ConnectFailure, Error};
+use crate::sync::is_in_runtime;
 
 type Runners<C> = Vec<Box<dyn Runner<C>>>;
 
@@ -33,6 +34,11 @@ pub(super) fn check_in_time<C: QueueConnection>(
     stop: &EarlyStop,
 ) -> Result<(Runners<C>, String), Error> {
     let (wait, patience) = (Arc::<ServerWait>::default(), settings.patience());
+    // A file does not fall silent. And on a thread of a runtime, the sessions of diesel-async say what to call instead.
+    if C::Backend::ONE_WRITER || is_in_runtime() {
+        let database = check_tables(connections, settings, limits, &runners, &wait)?;
+        return Ok((runners, database));
+    }
     let (answers, answer) = mpsc::channel();
     // A subscriber of this thread alone hears what the checks log.
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
@@ -48,8 +54,6 @@ pub(super) fn check_in_time<C: QueueConnection>(
             Ok((Ok(checked), runners)) => return Ok((runners, checked?)),
             Ok((Err(panic), _)) => resume_unwind(panic),
             Err(_) if stop.is_stopped() => return Err(stopped_early()),
-            // A file does not fall silent.
-            Err(_) if C::Backend::ONE_WRITER => {}
             Err(_) => {
                 if let Some(waited) = wait.elapsed().filter(|waited| *waited > patience) {
                     return Err(Error::Establish(ConnectFailure::new(&format!("it has not answered for {waited:?}"))));
