@@ -21,6 +21,9 @@ use crate::sync::is_in_runtime;
 
 type Runners<C> = Vec<Box<dyn Runner<C>>>;
 
+/// The shortest time that a statement of a start has: it reads the catalogue, which takes longer than a claim. A guess.
+const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How often a start looks whether it is stopped, or whether the database has fallen silent.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -33,7 +36,7 @@ pub(super) fn check_in_time<C: QueueConnection>(
     runners: Runners<C>,
     stop: &EarlyStop,
 ) -> Result<(Runners<C>, String), Error> {
-    let (wait, patience) = (Arc::<ServerWait>::default(), settings.patience());
+    let (wait, patience) = (Arc::<ServerWait>::default(), settings.patience().max(LEAST_PATIENCE));
     // A file does not fall silent. And on a thread of a runtime, the sessions of diesel-async say what to call instead.
     if C::Backend::ONE_WRITER || is_in_runtime() {
         let database = check_tables(connections, settings, limits, &runners, &wait)?;
