@@ -232,7 +232,9 @@ pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
 /// connection's, or is lost.
 pub(crate) fn is_of_a_pooler(text: &str) -> bool {
     let is_of_a_statement = text.contains("prepared statement \"")
-        && (text.ends_with("already exists") || text.ends_with("does not exist"));
+        && (text.ends_with("already exists")
+            || text.ends_with("does not exist")
+            || text.contains("bind message supplies"));
     is_of_a_statement || text.contains("statement pooling mode")
 }
 
