@@ -441,10 +441,10 @@ fn a_poller_that_is_stopped_while_it_starts_processes_nothing() {
         let state = proxy.state.clone();
         let stop = async move {
             while state.links.lock().unwrap().len() < opened {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
             }
         };
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+        let runtime = Builder::new_current_thread().build().unwrap();
         let stopped = runtime.block_on(poller.run_until(stop)).unwrap();
         let booked = bank.booked().len();
         // It may have begun before the stop was ready, and ends as at any shutdown then.

@@ -122,7 +122,7 @@ pub(crate) fn database_of(migrations: Migrations<<Conn as diesel::Connection>::B
     database
 }
 
-pub(crate) fn run(database: &Database, poller: Poller<Conn>, changes: &[Change]) {
+fn run(database: &Database, poller: Poller<Conn>, changes: &[Change]) {
     let (told, heard) = channel();
     let told = Mutex::new(told);
     let listen = move |event: &Event| {

@@ -316,7 +316,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         }
     }
 
-    /// Notes that rows can be claimed, or that none is due.
+    /// Notes that a row was claimed, or that none is due.
     pub(crate) fn note_answer(&self) {
         self.stall.note_answer(self.info.entity, &self.rules.teller.events);
     }

@@ -58,7 +58,7 @@ impl Stall {
         true
     }
 
-    /// Notes that rows can be claimed.
+    /// Notes that a row was claimed, or that none is due.
     pub(super) fn note_answer(&self, entity: &'static str, events: &Events) {
         // Every message asks this.
         if self.refusals.load(Ordering::Relaxed) == 0 {

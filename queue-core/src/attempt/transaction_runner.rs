@@ -126,7 +126,8 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         rows: &PickedRows<'_, K>,
         attempted: Attempted<K>,
     ) -> Option<Turn> {
-        if !matches!(attempted.end, End::NotClaimed(_)) {
+        // A worker that has not got the lock of its queue has read no row.
+        if !matches!(attempted.end, End::NotClaimed(_) | End::Idle) {
             self.served.note_answer();
         }
         Some(match attempted.end {

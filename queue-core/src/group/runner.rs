@@ -58,7 +58,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
                 return Some(Turn::Trouble);
             }
         };
-        if !matches!(grouped.end, GroupEnd::NotClaimed(_)) {
+        if !matches!(grouped.end, GroupEnd::NotClaimed(_) | GroupEnd::Idle) {
             self.runner.served.note_answer();
         }
         let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;

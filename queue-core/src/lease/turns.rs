@@ -91,7 +91,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let batch = claimed.map_err(|error| self.served.end_unclaimed(holder, &error));
         drop(writing);
         let batch = batch?;
-        self.served.note_answer();
+        if !batch.is_empty() {
+            self.served.note_answer();
+        }
         // Rows that were picked one by one say nothing about the number of due rows, and neither does a refused row
         // that was claimed alone.
         if rows.only.is_none() && batch.unwritable.is_empty() {

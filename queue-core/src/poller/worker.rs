@@ -44,8 +44,7 @@ impl<C: QueueConnection> Worker<C> {
         spawn(&shared, post, name, move || self.run())
     }
 
-    /// Takes turns until the poller stops, or another thread has taken this one's place. `has_tried` is dropped when
-    /// the worker has tried to open its session.
+    /// Takes turns until the poller stops, or another thread has taken this one's place.
     fn run(self) {
         let shared = &*self.shared;
         let _tasks = shared.tasks.enter();
