@@ -50,6 +50,8 @@ mod silent;
 mod stuck;
 #[path = "only/turn_holder.rs"]
 mod turn_holder;
+#[path = "only/undecodable_lane.rs"]
+mod undecodable_lane;
 #[path = "only/upsert.rs"]
 mod upsert;
 

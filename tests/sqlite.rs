@@ -19,5 +19,7 @@ mod printed;
 mod rerun_only;
 #[path = "only/rights_sqlite.rs"]
 mod rights_sqlite;
+#[path = "only/undecodable_lane.rs"]
+mod undecodable_lane;
 #[path = "only/upsert.rs"]
 mod upsert;

@@ -117,7 +117,7 @@ fn the_sql_for_keys_that_cannot_be_used() {
         ..Change::default()
     };
     let key = Err::<RowKey<i64>, _>("odd".into());
-    let row = UnusableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, key };
+    let row = UnusableRow { identity: "3133".to_owned(), due: Some(began), fence: FENCE, key, lane: None };
     let mut listing = Listing::default();
     let texts = |leased| key_texts(Claimable::new(queue::<Payment>(), None), leased, 1_000);
     listing.add("those that a claim finds first", &texts(None));

@@ -255,6 +255,8 @@ pub(crate) enum AttemptError {
     Undecodable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot decode the primary key `{0}`: {1}")]
     UndecodableKey(String, String),
+    #[error("cannot decode the column `{0}`, by which the rows are scheduled: {1}")]
+    UndecodableLane(&'static str, String),
     #[error(
         "no statement finds the row by its primary key `{0}`: the key's type in Rust, or the column's own, changes it (as \
          PostgreSQL's character(n) adds spaces to a text)"

@@ -260,9 +260,10 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             let key = row.key_text::<C::Backend>();
             // No attempt was made, but the lease has counted one.
             let tries = tries_before(row.fence);
-            let error = match &row.key {
-                Ok(_) => AttemptError::LostKey(key.clone()),
-                Err(why) => AttemptError::UndecodableKey(key.clone(), rules.texts.of(&**why)),
+            let error = match (&row.key, &row.lane, self.queue.sql.options.lanes) {
+                (Err(why), ..) => AttemptError::UndecodableKey(key.clone(), rules.texts.of(&**why)),
+                (_, Some(why), Some(lanes)) => AttemptError::UndecodableLane(lanes.column, rules.texts.of(&**why)),
+                _ => AttemptError::LostKey(key.clone()),
             };
             let error = rules.texts.of(&error);
             let change = Change {

@@ -142,6 +142,14 @@ fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
     }
 }
 
+/// Writes the value by which the rows are scheduled, as text; null if they are not.
+pub(super) fn push_lane_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    match sql.queue.options.lanes {
+        Some(lanes) => sql.push_around(DB::value_text(lanes.of.kind), "{.}", &[lanes.column]),
+        None => sql.push("NULL"),
+    }
+}
+
 /// Writes `SELECT`, and the value as text.
 fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
     sql.push("SELECT ")?;

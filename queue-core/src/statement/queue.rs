@@ -255,8 +255,10 @@ pub type SampleRow<Q> = (
     Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>,
 );
 
-/// A row whose key may not be decodable: the text of its key, its status and tries, when it is due, and the key.
-pub type KeyTextRow<K> = (String, Status, i32, Captured<(Option<Instant>,)>, CapturedKey<K>);
+/// A row whose key or lane may not be decodable: the text of its key, its status and tries, when it is due, its lane's value as
+/// text, and the key.
+pub type KeyTextRow<K> =
+    (String, Status, i32, Captured<(Option<Instant>,)>, Captured<(Option<String>,)>, CapturedKey<K>);
 
 /// A text as it is loaded: the text and the value of the split; the number of rows, of rows with `ERROR`, and of rows
 /// with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how many of them failed at
@@ -290,7 +292,8 @@ pub(crate) type LoadedRowType<Q, C> = (
 );
 
 /// The SQL type of a [`KeyTextRow`].
-pub(super) type KeyTextRowType<Q> = (Text, Text, Integer, (Nullable<TimestampUtc>,), (KeyType<Q>,));
+pub(super) type KeyTextRowType<Q> =
+    (Text, Text, Integer, (Nullable<TimestampUtc>,), (Nullable<Text>,), (KeyType<Q>,));
 
 /// The SQL type of an [`ErrorTextRow`].
 pub(crate) type ErrorTextRowType<Q> = (

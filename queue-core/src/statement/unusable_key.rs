@@ -1,5 +1,6 @@
-//! Rows whose keys cannot be used: a key cannot be decoded, or no statement finds its row by it, because its type in Rust
-//! changes it. Finds these rows, and writes on them. The database's texts of their keys identify them.
+//! Rows that no claim can take: a key, or the value by which rows are scheduled, cannot be decoded, or no statement finds the row
+//! by its key, because the key's type in Rust changes it. Finds these rows, and writes on them. The database's texts of their
+//! keys identify them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use diesel::result::{Error, QueryResult};
 use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_fence, push_keys};
 use super::key_text::{push_key_text, push_select_key};
+use super::lane::push_lane_text;
 use super::queue::{ErasedQueue, KeyTextRow};
 use super::walk::{Claimable, Scope, Walk};
 use super::writer::statement;
@@ -25,7 +27,7 @@ const LOOKED_UP_AT_ONCE: usize = 400;
 #[error("no statement finds a row by its primary key")]
 struct KeyFindsNothing;
 
-/// A row whose key cannot be used.
+/// A row that no claim can take.
 pub struct UnusableRow<K> {
     /// The text that distinguishes its key from every other.
     pub identity: String,
@@ -33,18 +35,25 @@ pub struct UnusableRow<K> {
     pub due: Option<Instant>,
     /// The state in which it was found.
     pub fence: Fence,
-    /// The key that finds nothing, or why there is none.
+    /// The key, or why there is none.
     pub key: Result<RowKey<K>, Box<dyn std::error::Error + Send + Sync>>,
+    /// Why there is no value by which the row could be scheduled.
+    pub lane: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl<K> UnusableRow<K> {
     /// Returns the row. Whether its key finds it is not known yet.
     fn read<DB: QueueBackend>(queue: &QueueSql<DB>, row: KeyTextRow<K>) -> Self {
-        let (identity, status, try_count, due, key) = row;
+        let (identity, status, try_count, due, lane, key) = row;
         let due = if let Ok((due,)) = due.0 { due } else { None };
         let text = || DB::TEXT_FORM.read_key(&identity, queue.key_parts);
         let key = key.0.map(|(key,)| RowKey::new(key, text()));
-        UnusableRow { identity, due, fence: Fence::new(status, try_count), key }
+        UnusableRow { identity, due, fence: Fence::new(status, try_count), key, lane: lane.0.err() }
+    }
+
+    /// Returns the key that is the only fault of the row, if it finds nothing.
+    fn key_alone(&self) -> Option<&RowKey<K>> {
+        self.key.as_ref().ok().filter(|_| self.lane.is_none())
     }
 
     /// Returns the key in a form for people.
@@ -68,7 +77,9 @@ pub fn key_texts<DB: QueueBackend>(due: Claimable<DB>, leased: Option<Instant>, 
     statement(due.queue, (due, leased, limit), |(due, leased, limit), sql| {
         sql.push("SELECT ")?;
         push_key_text(sql)?;
-        sql.push(", {.status}, {.try_count}, {.next_attempt_time}, {key}")?;
+        sql.push(", {.status}, {.try_count}, {.next_attempt_time}, ")?;
+        push_lane_text(sql)?;
+        sql.push(", {key}")?;
         match leased {
             None if !sql.queue.options.exclusive => {
                 let walk = Walk::of(sql.queue.options);
@@ -160,9 +171,9 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         if let Some(only) = only {
             rows.retain(|row| row.key.as_ref().is_ok_and(|key| key == only));
         }
-        let keys: Vec<_> = rows.iter().filter_map(|row| row.key.as_ref().ok()).collect();
+        let keys: Vec<_> = rows.iter().filter_map(UnusableRow::key_alone).collect();
         let lost = self.lost_keys(connection, &keys)?;
-        rows.retain(|row| row.key.as_ref().map_or(true, |key| lost.contains(key.text())));
+        rows.retain(|row| row.key_alone().is_none_or(|key| lost.contains(key.text())));
         Ok((rows, are_all))
     }
 
@@ -171,7 +182,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         // First the keys alone, because one that cannot be decoded is an error of the whole statement.
         let texts = key_texts(Claimable::new(self.sql, None), None, limit.into());
         let keys = (self.load_key_texts)(connection, &texts)?;
-        let decoded = keys.iter().filter(|row| row.4.read().is_some()).count();
+        let decoded = keys.iter().filter(|row| row.5.read().is_some()).count();
         if decoded == 0 || decoded < keys.len() {
             return Ok(decoded > 0);
         }
@@ -229,7 +240,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         if rows > 1 {
             return Err(refused(format!("{rows} rows have the key {}", row.key_text::<C::Backend>())));
         }
-        if let Ok(key) = &row.key
+        if let Some(key) = row.key_alone()
             && self.lost_keys(connection, &[key])?.is_empty()
         {
             return Err(refused(format!("the key {key} finds its row after all")));

@@ -52,13 +52,16 @@ impl TextSql for Pg {
 }
 
 impl LaneSql for Pg {
+    const TEXT_HAS_IDENTITY: bool = true;
     const LANE_IS_RANGE: bool = true;
     const PLACE_IN_CLAIM: Option<[&'static str; 5]> = Some(PLACES);
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
         match kind {
             ValueKind::Binary => &["pg_catalog.encode(", ", 'hex')"],
-            ValueKind::Integer | ValueKind::Text | ValueKind::Uuid => &["CAST(", " AS text)"],
+            // The hash is that of all texts which the collation calls equal.
+            ValueKind::Text => &["pg_catalog.hashtextextended(CAST(", " AS text), 0) || ':' || CAST(", " AS text)"],
+            ValueKind::Integer | ValueKind::Uuid => &["CAST(", " AS text)"],
         }
     }
 

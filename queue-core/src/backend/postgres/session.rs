@@ -38,6 +38,12 @@ impl<C: PgSession> SessionSetup<Pg> for C {
             "SELECT pg_catalog.set_config('application_name', 'queueable', false) \
              WHERE pg_catalog.current_setting('application_name') = ''",
         )?;
+        // A database without an encoding has texts of any bytes. The server would refuse to send a row with some that are no
+        // UTF-8, and with it all rows of a statement; the client knows which value it cannot read.
+        self.batch_execute(
+            "SELECT pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) \
+             WHERE pg_catalog.current_setting('server_encoding') = 'SQL_ASCII'",
+        )?;
         // PostgreSQL has this setting from 14 on. A worker waits for work as long as there is none.
         diesel::sql_query(
             "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
