@@ -138,9 +138,9 @@ fn a_database_that_mysql_makes_read_only_costs_no_try() {
         if is_first.swap(false, Ordering::SeqCst) {
             let (bank, change) = (seen.clone(), change.clone());
             let waiting = thread::spawn(move || change(&bank, 1));
-            let (mut connection, deadline) = (seen.connect(), Instant::now() + Duration::from_secs(20));
+            let mut connection = seen.connect();
             while diesel::select(sql::<BigInt>(CHANGE_WAITS)).get_result(&mut connection) != Ok(1_i64) {
-                assert!(Instant::now() < deadline && !waiting.is_finished(), "the change does not wait");
+                assert!(!waiting.is_finished(), "the change does not wait");
             }
             *changing.lock().unwrap() = Some(waiting);
         }
