@@ -36,6 +36,7 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
         Mode::Calls,
         Mode::Serial,
         Mode::Fair,
+        Mode::Ordered,
     ];
     for mode in modes {
         all.push(Box::new(InMode { mode, backend }));

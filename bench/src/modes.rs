@@ -21,8 +21,8 @@ use tokio::runtime::Runtime;
 use crate::service::{Client, IN_FLIGHT, runtime};
 
 use crate::table::{
-    self, Fair, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Second, Serial, Single, Third, each_further,
-    ledger,
+    self, Fair, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Ordered, Second, Serial, Single, Third,
+    each_further, ledger,
 };
 
 /// A mode of queueable.
@@ -40,6 +40,7 @@ pub(crate) enum Mode {
     Notify,
     Serial,
     Fair,
+    Ordered,
 }
 
 /// Queueable in one of its modes on one of its databases.
@@ -69,6 +70,7 @@ impl Contestant for InMode {
             Mode::Fair => {
                 ("queueable-fair", Pace::Single, "transaction mode, fair_by = company_id: a thousand companies")
             }
+            Mode::Ordered => ("queueable-ordered", Pace::Single, "transaction mode, order_by = amount_cents"),
             Mode::Notify => {
                 let settings = "transaction mode, wake = notify: a trigger tells of each row, and nothing else does";
                 ("queueable-notify", Pace::Single, settings)
@@ -83,6 +85,9 @@ impl Contestant for InMode {
         }
         if matches!(self.mode, Mode::Serial | Mode::Fair | Mode::Async) {
             skills = vec![Skill::Drain, Skill::Nothing];
+        }
+        if self.mode == Mode::Ordered {
+            skills = vec![Skill::Ordered];
         }
         if self.mode == Mode::Calls {
             skills = vec![Skill::Calls];
@@ -111,6 +116,9 @@ impl Contestant for InMode {
         }
         if matches!(self.mode, Mode::Serial | Mode::Fair) {
             table::add_companies(self.backend, url)?;
+        }
+        if self.mode == Mode::Ordered {
+            table::add_order(self.backend, url)?;
         }
         Ok(())
     }
@@ -213,6 +221,12 @@ macro_rules! handlers {
                     }
                     Mode::Serial => {
                         poller.serve::<Serial>(move |payment: &Serial, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
+                    Mode::Ordered => {
+                        poller.serve::<Ordered>(move |payment: &Ordered, message: &mut Message<'_, $Connection>| {
                             meter.handled(payment.number);
                             book(does, payment.id, payment.amount_cents, message.connection())
                         })

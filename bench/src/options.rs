@@ -59,6 +59,8 @@ pub(crate) enum Workload {
     Enqueue,
     /// A million rows that are due, or finished.
     Backlog,
+    /// 900 rows that are due, by their order among a million that wait for their time.
+    Waiting,
     /// Two minutes beside an old transaction, which keeps all dead rows.
     OldSnapshot,
     /// A process with nothing to do.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Error, Result};
-use contestant::{Backend, Enqueue, Fill};
+use contestant::{Backend, Enqueue, Fill, RowState};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
@@ -56,6 +56,8 @@ entities! {
     Leased: (lease = "60s");
     /// A payment in transaction mode that the database announces.
     Notified: (wake = notify);
+    /// A payment in transaction mode, smaller amounts first.
+    Ordered: (order_by = amount_cents);
     /// A payment in transaction mode, one of each company at a time.
     Serial: (serial_by = company_id);
     /// A payment in transaction mode, the companies in turns.
@@ -191,11 +193,23 @@ pub(crate) fn add_companies(backend: Backend, url: &str) -> Result<()> {
     Ok(())
 }
 
+/// Adds what the entity with an order needs.
+pub(crate) fn add_order(backend: Backend, url: &str) -> Result<()> {
+    on!(backend, url, |connection| {
+        connection.run_pending_migrations(Migrations::new().entity::<Ordered>()).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
 /// Fills the table by one statement.
 pub(crate) fn fill(backend: Backend, url: &str, fill: &Fill) -> Result<()> {
-    let Fill { first, rows, bytes, finished } = fill;
+    let Fill { first, rows, bytes, state } = fill;
     let last = first + rows - 1;
     // The due times are 10 microseconds apart and end with the present.
+    let later = match backend {
+        Backend::Postgres | Backend::Mariadb => "TIMESTAMP '2100-01-01 00:00:00'",
+        Backend::SqliteFull | Backend::SqliteNormal => "'2100-01-01 00:00:00.000'",
+    };
     let (numbers, due, now) = match backend {
         Backend::Postgres => (
             format!("generate_series({first}, {last}) AS numbers (n)"),
@@ -228,16 +242,18 @@ pub(crate) fn fill(backend: Backend, url: &str, fill: &Fill) -> Result<()> {
         Backend::Mariadb => format!("REPEAT(MD5(RAND()), {})", bytes.div_ceil(32)),
         Backend::SqliteFull | Backend::SqliteNormal => format!("hex(randomblob({}))", bytes / 2),
     };
-    let insert = if *finished {
-        format!(
+    let insert = match state {
+        RowState::Finished => format!(
             "INSERT INTO payments (number, amount_cents, note, status, try_count, last_attempt_time) \
              SELECT n, 1 + n % 1000, {note}, 'SUCCESS', 1, {now} FROM {numbers}"
-        )
-    } else {
-        format!(
-            "INSERT INTO payments (number, amount_cents, note, next_attempt_time) \
-             SELECT n, 1 + n % 1000, {note}, {due} FROM {numbers}"
-        )
+        ),
+        RowState::Due | RowState::Waiting => {
+            let due = if *state == RowState::Due { due } else { later.to_owned() };
+            format!(
+                "INSERT INTO payments (number, amount_cents, note, next_attempt_time) \
+                 SELECT n, 1 + n % 1000, {note}, {due} FROM {numbers}"
+            )
+        }
     };
     on!(backend, url, |connection| connection.batch_execute(&insert)?);
     Ok(())

@@ -9,6 +9,7 @@ mod latency;
 mod memory;
 mod old_snapshot;
 mod processes;
+mod waiting;
 mod wide;
 
 use anyhow::Result;
@@ -25,6 +26,7 @@ pub(crate) fn run(workload: Workload, sitting: &mut Sitting) -> Result<()> {
         Workload::Latency => latency::run(sitting)?,
         Workload::Enqueue => enqueue::run(sitting)?,
         Workload::Backlog => backlog::run(sitting)?,
+        Workload::Waiting => waiting::run(sitting)?,
         Workload::OldSnapshot => old_snapshot::run(sitting)?,
         Workload::Idle => idle::run(sitting)?,
         Workload::Wide => wide::run(sitting)?,

@@ -8,6 +8,8 @@ use diesel::expression::AsExpression;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
+use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::statement::{Claim, Claimable, probe_due};
 use queueable::__derive::HasStages;
 use queueable::bounds::{GroupMode, LeaseMode, TransactionMode};
 use queueable::{
@@ -15,7 +17,10 @@ use queueable::{
     Queueable, Stage, Status, Tally,
 };
 
-use crate::db::{BIGINT, Conn, Database};
+use crate::db::{self, BIGINT, Conn, Database, NAME};
+use crate::suite::keyed::queue;
+
+type Backend = <Conn as diesel::Connection>::Backend;
 
 diesel::table! {
     invoices (id) { id -> BigInt, }
@@ -236,6 +241,52 @@ fn a_poller_may_serve_some_stages_and_leaves_the_others() {
         assert_eq!(tally, Tally::default(), "{mode:?}");
         let tally = office.run_some(mode, &[InvoiceStage::Book, InvoiceStage::Send], pass);
         assert_eq!((tally.advanced, tally.succeeded), (4, 4), "{mode:?}");
+    }
+}
+
+/// As the server would run it.
+fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
+    let (mut sql, binds) = sql.split_once(" -- binds: ").map(|(sql, binds)| (sql.to_owned(), binds)).unwrap();
+    for (number, bind) in (1..).zip(binds.trim_matches(['[', ']']).split(", ")) {
+        let literal = bind.replace('"', "'");
+        sql =
+            sql.replacen(if NAME == "postgres" { format!("${number}") } else { "?".to_owned() }.as_str(), &literal, 1);
+    }
+    db::plan(connection, &sql)
+}
+
+#[test]
+fn a_poller_of_one_stage_passes_over_no_row_of_the_others() {
+    let office = Office::with_invoices(1..=3_000);
+    let mut connection = office.database.connect();
+    let analyze = db::ANALYZE.replace("payments", "invoices");
+    connection.batch_execute(&format!("UPDATE invoices SET stage = 'SEND' WHERE id > 2995; {analyze}")).unwrap();
+    let stages: Option<&[&'static str]> = Some(&["SEND"]);
+    let claim = || Claim::<Backend>::new::<Invoice>().in_stages(stages);
+    for (name, plan) in [
+        ("claim", plan_of(&mut connection, &claim())),
+        ("claim of many", plan_of(&mut connection, &claim().some(50, Vec::new()))),
+        ("glance", plan_of(&mut connection, &claim().some(50, Vec::new()).locked(false))),
+        ("look", plan_of(&mut connection, &probe_due(Claimable::new(queue::<Invoice>(), stages)))),
+    ] {
+        assert!(plan.contains("queueable_stage_invoices_"), "{name}:\n{plan}");
+        let passes = ["Sort", "filesort", "temporary", "TEMP B-TREE", "Seq Scan", "type ALL"];
+        assert!(!passes.iter().any(|no| plan.contains(no)), "{name}:\n{plan}");
+    }
+}
+
+#[test]
+fn a_poller_of_some_stages_works_all_of_their_rows_beside_many_of_another() {
+    for mode in MODES {
+        let office = Office::with_invoices(1..=300);
+        for id in 1..=30 {
+            office.put(id, if id % 3 == 0 { "SEND" } else { "b'ook" });
+        }
+        let served = [InvoiceStage::Send, InvoiceStage::Book];
+        let tally = office.run_some(mode, &served, |_| Ok(Outcome::Done));
+        assert_eq!((tally.succeeded, tally.interrupted), (30, 0), "{mode:?}: {tally:?}");
+        assert!(office.steps().iter().all(|(id, ..)| *id <= 30), "{mode:?}");
     }
 }
 

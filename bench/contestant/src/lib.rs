@@ -11,7 +11,7 @@ mod words;
 pub use self::meter::Meter;
 pub use self::serve::serve;
 pub use self::words::{
-    Backend, Description, Enqueue, Fill, Guarantee, Handler, Kind, Pace, Reply, Request, Skill, Work,
+    Backend, Description, Enqueue, Fill, Guarantee, Handler, Kind, Pace, Reply, Request, RowState, Skill, Work,
 };
 
 use std::sync::Arc;

@@ -155,6 +155,8 @@ pub enum Skill {
     Waits,
     /// It is a yardstick for many processes too.
     Scales,
+    /// Its rows have an order, and `fill` can make rows that are not due yet.
+    Ordered,
     /// It takes part in what takes minutes: a million rows, an old snapshot.
     Endures,
     /// Its handlers can wait for a service without a thread each.
@@ -170,8 +172,19 @@ pub struct Fill {
     pub rows: i64,
     /// How many bytes of payload each has besides.
     pub bytes: usize,
-    /// Whether they are finished already.
-    pub finished: bool,
+    /// What state they are in.
+    pub state: RowState,
+}
+
+/// The state of the rows that are put into a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RowState {
+    /// They are due.
+    Due,
+    /// They will be due in a year.
+    Waiting,
+    /// They are finished.
+    Finished,
 }
 
 /// Messages to enqueue as an application does.

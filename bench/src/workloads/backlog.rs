@@ -1,7 +1,7 @@
 //! Whether a long queue, or a long history, makes a queue slow.
 
 use anyhow::Result;
-use contestant::{Fill, Handler, Request, Skill, Work};
+use contestant::{Fill, Handler, Request, RowState, Skill, Work};
 
 use super::drain::{honest, rows};
 use crate::measure;
@@ -33,10 +33,10 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         let own = rows(options, site.entry);
         let mut program = site.prepared(1)?;
         if ballast != Ballast::Nothing {
-            let finished = ballast == Ballast::Finished;
-            program.tell(&Request::Fill(Fill { first: own + 1, rows: many, bytes: 0, finished }))?;
+            let state = if ballast == Ballast::Finished { RowState::Finished } else { RowState::Due };
+            program.tell(&Request::Fill(Fill { first: own + 1, rows: many, bytes: 0, state }))?;
         }
-        program.tell(&Request::Fill(Fill { first: 1, rows: own, bytes: 0, finished: false }))?;
+        program.tell(&Request::Fill(Fill { first: 1, rows: own, bytes: 0, state: RowState::Due }))?;
         site.place.settle_down()?;
         site.start(&mut program, &Work { workers: WORKERS, handler: Handler::Ledger, entities: 1 })?;
         let mut programs = [program];

@@ -1,7 +1,7 @@
 //! Rows already due whose handler calls a service that answers after 200 milliseconds, with a thousand calls in flight.
 
 use anyhow::Result;
-use contestant::{Fill, Handler, Request, Skill, Work};
+use contestant::{Fill, Handler, Request, RowState, Skill, Work};
 
 use super::drain::{honest, rows};
 use crate::measure;
@@ -22,7 +22,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         &cases,
         |options, site, &workers| {
             let (handler, rows) = (Handler::Call { port: service.port }, rows(options, site.entry));
-            let mut programs = [site.filled(&Fill { first: 1, rows, bytes: 0, finished: false })?];
+            let mut programs = [site.filled(&Fill { first: 1, rows, bytes: 0, state: RowState::Due })?];
             site.start(&mut programs[0], &Work { workers, handler, entities: 1 })?;
             let rate = measure::rate(site.server, &mut programs, rows, options.window())?;
             let [program] = &mut programs;

@@ -1,7 +1,7 @@
 //! Rows already due, handled by 1, 4 and 16 workers.
 
 use anyhow::{Result, ensure};
-use contestant::{Fill, Handler, Pace, Request, Skill, Work};
+use contestant::{Fill, Handler, Pace, Request, RowState, Skill, Work};
 
 use crate::measure;
 use crate::options::Options;
@@ -33,7 +33,7 @@ fn drain(
 
 fn run(options: &Options, site: &Site<'_>, workers: usize, handler: Handler) -> Result<Vec<Value>> {
     let rows = rows(options, site.entry);
-    let mut programs = [site.filled(&Fill { first: 1, rows, bytes: 0, finished: false })?];
+    let mut programs = [site.filled(&Fill { first: 1, rows, bytes: 0, state: RowState::Due })?];
     site.start(&mut programs[0], &Work { workers, handler, entities: 1 })?;
     let rate = measure::rate(site.server, &mut programs, rows, options.window())?;
     let [program] = &mut programs;

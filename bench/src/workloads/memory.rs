@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use contestant::{Fill, Handler, Request, Skill, Work};
+use contestant::{Fill, Handler, Request, RowState, Skill, Work};
 
 use crate::process;
 use crate::program::Entry;
@@ -18,7 +18,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
     let repeats = sitting.options.repeats.unwrap_or(1);
     sitting.measure("memory", repeats, chosen, &cases, |options, site, &rows| {
         // Another process fills the table, because its memory does not count.
-        site.filled(&Fill { first: 1, rows, bytes: 0, finished: false })?;
+        site.filled(&Fill { first: 1, rows, bytes: 0, state: RowState::Due })?;
         let mut program = site.program()?;
         site.start(&mut program, &Work { workers: 4, handler: Handler::Ledger, entities: 1 })?;
         let patience = Instant::now() + Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use contestant::{Backend, Fill, Handler, Pace, Request, Skill, Work};
+use contestant::{Backend, Fill, Handler, Pace, Request, RowState, Skill, Work};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
@@ -35,7 +35,7 @@ fn measure(options: &Options, site: &Site<'_>) -> Result<Vec<Value>> {
         Pace::Group => 30_000,
     };
     let mut filled = 2 * batch;
-    let mut program = site.filled(&Fill { first: 1, rows: filled, bytes: 0, finished: false })?;
+    let mut program = site.filled(&Fill { first: 1, rows: filled, bytes: 0, state: RowState::Due })?;
     let mut filler = site.program()?;
     let holder = Holder::begin(site)?;
     site.start(&mut program, &Work { workers: WORKERS, handler: Handler::Ledger, entities: 1 })?;
@@ -53,7 +53,7 @@ fn measure(options: &Options, site: &Site<'_>) -> Result<Vec<Value>> {
             (since, before) = (now, count);
         }
         if filled - i64::try_from(count)? < batch {
-            filler.tell(&Request::Fill(Fill { first: filled + 1, rows: batch, bytes: 0, finished: false }))?;
+            filler.tell(&Request::Fill(Fill { first: filled + 1, rows: batch, bytes: 0, state: RowState::Due }))?;
             filled += batch;
         } else {
             thread::sleep(Duration::from_millis(20));

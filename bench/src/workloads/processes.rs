@@ -1,7 +1,7 @@
 //! Several processes on one queue, with 4 workers each.
 
 use anyhow::Result;
-use contestant::{Fill, Handler, Request, Skill, Work};
+use contestant::{Fill, Handler, Request, RowState, Skill, Work};
 
 use super::drain::{honest, rows};
 use crate::measure;
@@ -13,7 +13,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
     let chosen = |entry: &Entry| entry.can(Skill::Scales);
     sitting.measure("processes", sitting.options.repeats(), chosen, &cases, |options, site, &processes| {
         let rows = rows(options, site.entry);
-        let mut programs = vec![site.filled(&Fill { first: 1, rows, bytes: 0, finished: false })?];
+        let mut programs = vec![site.filled(&Fill { first: 1, rows, bytes: 0, state: RowState::Due })?];
         for _ in 1..processes {
             programs.push(site.program()?);
         }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use contestant::{Backend, Fill, Handler, Request, Skill, Work};
+use contestant::{Backend, Fill, Handler, Request, RowState, Skill, Work};
 
 use crate::program::Entry;
 use crate::sitting::{Site, Sitting, Value};
@@ -21,7 +21,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
 }
 
 fn measure(site: &Site<'_>, rows: i64, bytes: usize) -> Result<Vec<Value>> {
-    let mut program = site.filled(&Fill { first: 1, rows, bytes, finished: false })?;
+    let mut program = site.filled(&Fill { first: 1, rows, bytes, state: RowState::Due })?;
     let before = written(site)?;
     site.start(&mut program, &Work { workers: 4, handler: Handler::Ledger, entities: 1 })?;
     let deadline = Instant::now() + Duration::from_secs(120);

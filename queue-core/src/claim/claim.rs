@@ -42,6 +42,17 @@ pub(crate) fn claim<K: Key, C: QueueConnection>(
     if let Some(places) = places {
         return places.claim(connection, terms, scope);
     }
+    if let (true, Some(stages), None) = (scope.stages_apart, scope.stages, scope.only) {
+        let (mut claimed, scope) = (Vec::new(), Scope { stages_apart: false, ..scope });
+        for stage in stages.chunks(1) {
+            let limit = terms.limit.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
+            if limit > 0 {
+                let (terms, scope) = (ClaimTerms { limit, ..terms }, Scope { stages: Some(stage), ..scope });
+                claimed.extend(claim(queue, connection, places, prefetched_keys, terms, scope)?);
+            }
+        }
+        return Ok(claimed);
+    }
     match prefetched_keys {
         Some(keys) if ClaimWay::of::<C::Backend, K>(queue.sql.options, &scope) == ClaimWay::Keys => {
             keys.claim_some(queue, connection, terms.limit, scope)
@@ -62,6 +73,7 @@ pub fn claim_one<K: Key, C: QueueConnection>(
     // Then the one statement that is prepared once and for all always finds it.
     if ClaimWay::of::<C::Backend, K>(options, &scope) == ClaimWay::Index
         && !has_age
+        && !scope.few_due
         && !options.is_scheduled()
         && scope.except.is_empty()
     {
@@ -142,7 +154,7 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
     let excepted = queue.rows(RowKey::values(scope.except));
-    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone());
+    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.few_due);
     let mut taken = 0;
     if let Some(age) = aged_first(queue.sql.options) {
         taken = execute(connection, &take().aged(age))?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::low_water::{LowWater, LowWaterFloor};
+use super::overview::{Overview, Seen};
 use super::passed_rows::{KeptRows, RefusedRows, RowBackoff};
 use super::places::Places;
 use super::refused_state::{Lookout, Refusal};
@@ -31,6 +32,7 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
     pub(crate) places: Option<Places<K, C>>,
     turn_holder: TurnHolder<K, C>,
+    overview: Overview,
     pub(crate) stages: ServedStages,
 }
 
@@ -40,7 +42,7 @@ pub(crate) struct PickedRows<'a, K> {
     except: Vec<RowKey<K>>,
     /// Only these.
     pub(crate) only: Option<Vec<RowKey<K>>>,
-    stages: Option<&'a [&'static str]>,
+    seen: Seen,
     /// Only rows from this due time on.
     pub(crate) claim_floor: LowWaterFloor<'a>,
     /// Whether the claims begin elsewhere now, so that prefetched rows are out of date.
@@ -65,6 +67,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             low_water: LowWater::of::<C>(queue.sql.options, low_water_at_once),
             places: Places::of(queue, lease)?,
             turn_holder: TurnHolder::new(queue),
+            overview: Overview::default(),
             stages: ServedStages::of(stages),
         })
     }
@@ -81,9 +84,10 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
     pub(crate) fn pick(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Option<PickedRows<'_, K>>, Error> {
+        let seen = self.overview.look(self.queue, holder, self.stages())?;
         let picked = |only, except, floor, is_new| {
-            let (stages, claim_floor) = (self.stages(), self.low_water.claim_floor().from(floor));
-            Ok(Some(PickedRows { except, only, stages, claim_floor, is_new }))
+            let claim_floor = self.low_water.claim_floor().from(floor);
+            Ok(Some(PickedRows { except, only, seen, claim_floor, is_new }))
         };
         loop {
             match self.refused_rows.look_out(holder, self.stages(), limit)? {
@@ -150,8 +154,10 @@ impl<K> PickedRows<'_, K> {
         Scope {
             except: &self.except,
             only: self.only.as_deref(),
-            stages: self.stages,
+            stages: self.seen.stages.as_deref(),
             claim_floor: Some(&self.claim_floor),
+            few_due: self.seen.few,
+            stages_apart: self.seen.apart,
         }
     }
 }

@@ -120,7 +120,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
             return Ok(None);
         };
         if turns.refusals.may_hold(lane)
-            && let Some(first) = self.places.first_of(connection, scope.stages, lane, pick)?
+            && let Some(first) = self.places.first_of(connection, scope, lane, pick)?
         {
             if let Some(look) = turns.refusals.holds(lane, &first.key, first.fence.due) {
                 turns.hold_back(lane, look);
@@ -158,7 +158,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
                 let lane = Lane::Value(lane.clone());
                 let Some(pick) = pick_of(self.queue.ahead_due(connection, &lane)?) else { continue };
                 // There is none if the claim's condition or the stage keeps the first one from being claimed.
-                let Some(first) = self.first_of(connection, stages, &lane, pick)? else { continue };
+                let Some(first) = self.first_of(connection, scope, &lane, pick)? else { continue };
                 if !self.turns.refusals.contain(&lane, &first.key, first.fence.due) {
                     return Ok(true);
                 }
@@ -174,12 +174,12 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     fn first_of(
         &self,
         connection: &mut C,
-        stages: Option<&[&'static str]>,
+        Scope { stages, few_due, .. }: Scope<'_, K>,
         lane: &Lane,
         pick: Pick,
     ) -> QueryResult<Option<Claimed<K>>> {
         let from = FromLane { lane: lane.clone(), place: None, pick };
-        let scope = Scope { stages, ..Scope::ALL };
+        let scope = Scope { stages, few_due, ..Scope::ALL };
         let first = self.claim_in_lane(connection, scope, PEEK, &from)?.pop();
         Ok(first.map(|row| Claimed::read(self.queue.sql, row)))
     }

@@ -8,6 +8,7 @@ mod due_rows;
 mod lane_turns;
 mod lanes;
 mod low_water;
+mod overview;
 mod passed_rows;
 mod places;
 mod prefetch_keys;

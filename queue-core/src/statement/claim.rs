@@ -17,6 +17,10 @@ use crate::backend::{Place, QueueBackend, QueueConnection, Statement};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql, SelectedIn};
 use crate::row::{Instant, Lane, RowKey};
 
+/// How many rows PostgreSQL sorts at most, those that have been due longest. More are due only if many have become due since
+/// somebody has looked.
+const MOST_SORTED: u32 = 8192;
+
 /// Claims one row of a queue.
 pub struct Claim<DB: QueueBackend> {
     selection: Box<dyn QueryFragment<DB>>,
@@ -37,6 +41,7 @@ impl<DB: QueueBackend> Claim<DB> {
             limit: limit.into(),
             excepted: padded(excepted),
             locks: true,
+            few: false,
             age: None,
             only: Vec::new(),
             lane: None,
@@ -61,6 +66,7 @@ pub struct ClaimSome<DB: QueueBackend> {
     limit: i64,
     excepted: Vec<IsKey<DB>>,
     locks: bool,
+    few: bool,
     walk: Walk,
     age: Option<Duration>,
     only: Vec<IsKey<DB>>,
@@ -101,6 +107,11 @@ impl<DB: QueueBackend> ClaimSome<DB> {
     /// Locks the rows, or only reads them.
     pub fn locked(self, locks: bool) -> Self {
         ClaimSome { locks, ..self }
+    }
+
+    /// Sorts the rows that are due if there are few.
+    pub fn of_few(self, few: bool) -> Self {
+        ClaimSome { few, walk: self.walk.of_few(few), ..self }
     }
 
     /// Claims only rows that are due at this time or later, for entities that claim by due time.
@@ -156,17 +167,22 @@ impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
             Pick::FirstOfAll | Pick::Ahead => true,
         };
         let one_of = self.lane.as_ref().filter(picks_one);
-        let walk = if one_of.is_some() { self.walk.by_key() } else { self.walk };
+        let walk = if one_of.is_some() { self.walk.by_key() } else { self.claim.due.walk(self.walk) };
         self.claim.push_columns(&mut sql)?;
         walk.push_from(&mut sql)?;
-        self.claim.due.push_due(&mut sql, &until::<DB>(self.age))?;
+        self.push_due(&mut sql, walk)?;
         if let Some(lane) = one_of {
-            sql.push(" AND ({key}) = (SELECT {key}")?;
+            // A claim that takes its place itself may begin before the last holder has committed, and find the row that this one
+            // has worked. If that is due again when it is locked, it has another time, and others may come before it.
+            sql.push(match lane.place {
+                Some(_) => " AND ({key}, {.next_attempt_time}) = (SELECT {key}, {.next_attempt_time}",
+                None => " AND ({key}) = (SELECT {key}",
+            })?;
             self.push_one_of(&mut sql, lane)?;
             sql.push(")")?;
         }
         if let Some(lane) = &self.lane {
-            push_claimed_lane(&mut sql, &lane.lane)?;
+            push_claimed_lane(&mut sql, walk, &lane.lane)?;
             push_place(&mut sql.out, lane.place.as_ref())?;
             if lane.pick == Pick::FirstOfAll {
                 // The claim has asked before whether a row holds the others back; meanwhile, somebody may have recorded
@@ -186,19 +202,33 @@ impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
 }
 
 impl<DB: QueueBackend> ClaimSome<DB> {
+    /// Writes which rows are due. If few are, PostgreSQL is told so: before it has counted the rows of a table that has just
+    /// grown, it takes every third one for due, and would read the whole table to sort them.
+    fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
+        let until = until::<DB>(self.age);
+        self.claim.due.push_due(sql, &until)?;
+        let (true, Some([version, _])) = (walk.sorts(), DB::ROW_VERSION) else { return Ok(()) };
+        sql.push_with(" AND {.} = ANY (ARRAY(SELECT {.}", &[version])?;
+        let oldest = self.claim.due.walk(Walk::OLDEST);
+        oldest.push_from(sql)?;
+        self.claim.due.push_due(sql, &until)?;
+        oldest.push_order_by(sql)?;
+        sql.push_with(&format!(" LIMIT {MOST_SORTED}))"), &[])
+    }
+
     /// Writes ` FROM table WHERE .. LIMIT 1`, which finds the one row of a lane that may be claimed.
     fn push_one_of<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, from: &'b FromLane) -> QueryResult<()> {
         if from.pick == Pick::Ahead {
             return push_ahead(sql, &from.lane);
         }
-        let (walk, until) = (Walk::of(self.queue().options).in_lane(), until::<DB>(self.age));
+        let walk = self.claim.due.walk(Walk::of(self.queue().options).of_few(self.few)).in_lane();
         walk.push_from(sql)?;
         match from.pick {
             // Whatever the claim passes over: if that is the first one, it takes none.
-            Pick::FirstOfAll => self.claim.due.push_due_from_any(sql, &until)?,
-            _ => self.claim.due.push_due(sql, &until)?,
+            Pick::FirstOfAll => self.claim.due.push_due_from_any(sql, &until::<DB>(self.age))?,
+            _ => self.push_due(sql, walk)?,
         }
-        push_claimed_lane(sql, &from.lane)?;
+        push_claimed_lane(sql, walk, &from.lane)?;
         if from.pick == Pick::First {
             push_exceptions(sql, &self.excepted)?;
         }
@@ -253,6 +283,6 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Returns the claim of up to `limit` rows of this scope.
     pub(crate) fn claim_of(&self, scope: Scope<'_, K>, limit: u32) -> ClaimSome<C::Backend> {
         let excepted = self.rows(RowKey::values(scope.except));
-        self.claim_all().in_stages(scope.stages).some(limit, excepted).not_below(scope.floor())
+        self.claim_all().in_stages(scope.stages).some(limit, excepted).of_few(scope.few_due).not_below(scope.floor())
     }
 }

@@ -157,9 +157,13 @@ fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes)
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane for a claim.
-pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
+pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    walk: Walk,
+    lane: &'b Lane,
+) -> QueryResult<()> {
     let (Lane::Value(value), Some(Lanes { column, of: LaneValues { kind, .. }, .. }), true) =
-        (lane, sql.queue.options.lanes, DB::LANE_IS_RANGE)
+        (lane, sql.queue.options.lanes, DB::LANE_IS_RANGE && !walk.sorts())
     else {
         return push_lane(sql, lane);
     };

@@ -106,13 +106,19 @@ impl<DB: QueueBackend> Take<DB> {
         excepted: Vec<IsKey<DB>>,
     ) -> Self {
         let (due, walk) = (Claimable::new(queue, stages).except(excepted), Walk::of(queue.options));
+        let walk = due.walk(walk);
         Take { due, began, token, limit: limit.into(), walk, age: None }
+    }
+
+    /// Sorts the rows that are due if there are few.
+    pub fn of_few(self, few: bool) -> Self {
+        Take { walk: self.due.walk(self.walk.of_few(few)), ..self }
     }
 
     /// Takes rows that have been due for longer than this, those first that have been due longest, whatever the
     /// entity's order.
     pub fn aged(self, age: Duration) -> Self {
-        Take { walk: Walk::OLDEST, age: Some(age), ..self }
+        Take { walk: self.due.walk(Walk::OLDEST), age: Some(age), ..self }
     }
 }
 

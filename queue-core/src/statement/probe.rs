@@ -7,6 +7,7 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 
 use super::ahead::{push_due_head, time_until};
+use super::claim::due_keys;
 use super::condition::statement_time_plus;
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Walk, push_stage_in};
@@ -75,15 +76,49 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         if self.sql.options.exclusive && self.is_leased() && self.another_is_leased(connection, None)? {
             return Ok(None);
         }
-        let probe = probe_due(Claimable::new(self.sql, stages).not_below(floor));
-        Ok(load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until))
+        let mut soonest = None;
+        for stages in self.each_of(stages) {
+            let probe = probe_due(Claimable::new(self.sql, stages).not_below(floor));
+            let due_in = load_first::<BigInt, i64, _>(connection, &probe)?.map(time_until);
+            soonest = soonest.into_iter().chain(due_in).min();
+            if soonest == Some(Duration::ZERO) {
+                break;
+            }
+        }
+        Ok(soonest)
+    }
+
+    /// Returns these stages one by one, since each has its part in the index of stages. An exclusive queue has one head for
+    /// all of them.
+    fn each_of<'s>(
+        &self,
+        stages: Option<&'s [&'static str]>,
+    ) -> impl Iterator<Item = Option<&'s [&'static str]>> + use<'s, K, C> {
+        let apart = stages.filter(|_| !self.sql.options.exclusive);
+        let together = apart.is_none().then_some(stages);
+        apart.into_iter().flat_map(|stages| stages.chunks(1)).map(Some).chain(together)
     }
 
     /// Reads, without a lock, how long the oldest due row has been due, in one of these stages if the entity has any.
     /// `None`: no row is due.
     pub fn oldest_due(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<Option<Duration>> {
-        let oldest = oldest_due(Claimable::new(self.sql, stages));
-        Ok(load_first::<BigInt, i64, _>(connection, &oldest)?.map(time_until))
+        let mut oldest = None;
+        for stages in self.each_of(stages) {
+            let age = load_first::<BigInt, i64, _>(connection, &oldest_due(Claimable::new(self.sql, stages)))?;
+            oldest = oldest.max(age.map(time_until));
+        }
+        Ok(oldest)
+    }
+
+    /// Counts the due rows in these stages, up to `limit`, without a lock.
+    pub(crate) fn number_due(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+        limit: u32,
+    ) -> QueryResult<u32> {
+        let due = due_keys(Claimable::new(self.sql, stages), limit.into());
+        Ok(u32::try_from(self.read_keys(connection, &due)?.len()).unwrap_or(u32::MAX))
     }
 
     /// Reads the stages of pending rows that the entity does not know, or some of them if there are many.

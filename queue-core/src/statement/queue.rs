@@ -292,8 +292,7 @@ pub(crate) type LoadedRowType<Q, C> = (
 );
 
 /// The SQL type of a [`KeyTextRow`].
-pub(super) type KeyTextRowType<Q> =
-    (Text, Text, Integer, (Nullable<TimestampUtc>,), (Nullable<Text>,), (KeyType<Q>,));
+pub(super) type KeyTextRowType<Q> = (Text, Text, Integer, (Nullable<TimestampUtc>,), (Nullable<Text>,), (KeyType<Q>,));
 
 /// The SQL type of an [`ErrorTextRow`].
 pub(crate) type ErrorTextRowType<Q> = (

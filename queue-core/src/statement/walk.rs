@@ -9,7 +9,9 @@ use diesel::result::QueryResult;
 
 use super::condition::{push_claimable, push_exceptions, statement_time_plus};
 use super::writer::{Writer, padded};
-use crate::backend::{QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of};
+use crate::backend::{
+    QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of, stage_index_of,
+};
 use crate::entity::{ClaimCondition, IsKey, QueueSql};
 use crate::row::{ColumnNames, Instant, Options, Order, RowKey, Stages, microseconds};
 
@@ -40,11 +42,17 @@ pub struct Scope<'a, K> {
     pub stages: Option<&'a [&'static str]>,
     /// Where the claim begins, and the receiver of its results.
     pub claim_floor: Option<&'a dyn ClaimFloor>,
+    /// Whether so few rows are due that a claim finds them along the index of due times and sorts them, if the entity has an
+    /// order. Along the index of the order it would pass over all rows that are not due yet.
+    pub few_due: bool,
+    /// Whether so many rows are due in other stages that it claims in one stage after the other, in their order here.
+    pub stages_apart: bool,
 }
 
 impl<K> Scope<'_, K> {
     /// All rows.
-    pub const ALL: Self = Scope { except: &[], only: None, stages: None, claim_floor: None };
+    pub const ALL: Self =
+        Scope { except: &[], only: None, stages: None, claim_floor: None, few_due: false, stages_apart: false };
 
     /// Returns the earliest due time that is claimed.
     pub(crate) fn floor(&self) -> Option<Instant> {
@@ -100,9 +108,16 @@ impl<DB: QueueBackend> Claimable<DB> {
         until: &str,
         limit: &'b i64,
     ) -> QueryResult<()> {
+        let walk = self.walk(walk);
         walk.push_from(sql)?;
         self.push_due(sql, until)?;
         walk.push_order(sql, limit)
+    }
+
+    /// Returns how the rows are found: those of one stage along the index of stages, so that the statement passes over no rows
+    /// of others.
+    pub(crate) fn walk(&self, walk: Walk) -> Walk {
+        if matches!(self.stages.as_deref(), Some([_])) { walk.in_stage() } else { walk }
     }
 
     /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition, the floor and the exceptions.
@@ -123,7 +138,28 @@ impl<DB: QueueBackend> Claimable<DB> {
         sql.push(" AND ")?;
         push_claimable(sql)?;
         self.push_stages(sql)?;
+        self.push_stage_range(sql, until)?;
         self.push_condition(sql)
+    }
+
+    /// Writes the same for the index of stages, if all rows are in one: MySQL uses none for the exact comparison, and
+    /// PostgreSQL might take another one if it believes that most rows are in this stage.
+    fn push_stage_range<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
+        let (Some([stage]), Some(Stages { column, .. })) = (self.stages.as_deref(), self.queue.options.stages) else {
+            return Ok(());
+        };
+        if DB::LANE_IS_RANGE {
+            sql.push_with(" AND {.} >= ", &[column])?;
+            DB::bind_text(&mut sql.out, stage)?;
+            sql.push_with(" AND ({.}, {.next_attempt_time}) <= (", &[column])?;
+            DB::bind_text(&mut sql.out, stage)?;
+            sql.push_with(&format!(", {until})"), &[])
+        } else if !DB::PARTIAL_INDEXES {
+            sql.push_with(" AND {.} = ", &[column])?;
+            DB::bind_text(&mut sql.out, stage)
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never
@@ -172,6 +208,10 @@ pub(crate) struct Walk {
 enum Along {
     /// The index of due times, or that of the order.
     Queue,
+    /// The index of due times, whatever the order. The rows are sorted.
+    Due,
+    /// The index of stages, within the one stage that the condition names. If the rows have an order, they are sorted.
+    Stage,
     /// The index of lanes, within a lane that the condition names.
     Lane,
     /// No index: the condition names the rows' keys.
@@ -191,6 +231,24 @@ impl Walk {
         Walk { order: options.order.filter(|_| !options.exclusive), ..Walk::OLDEST }
     }
 
+    /// Returns the same order for few due rows, which are sorted.
+    pub(crate) fn of_few(self, few: bool) -> Self {
+        if few && self.order.is_some() { Walk { along: Along::Due, ..self } } else { self }
+    }
+
+    /// Returns the same order within one stage.
+    fn in_stage(self) -> Self {
+        match (self.along, self.order) {
+            (Along::Queue, None) | (Along::Due, _) => Walk { along: Along::Stage, ..self },
+            _ => self,
+        }
+    }
+
+    /// Tells whether the rows that are due are sorted.
+    pub(crate) fn sorts(self) -> bool {
+        self.order.is_some() && matches!(self.along, Along::Due | Along::Stage)
+    }
+
     /// Returns the same order among rows that are known by their keys.
     pub(crate) fn by_key(self) -> Self {
         Walk { along: Along::Keys, ..self }
@@ -198,7 +256,7 @@ impl Walk {
 
     /// Returns the same order within one lane.
     pub(crate) fn in_lane(self) -> Self {
-        if self.along == Along::Keys { self } else { Walk { along: Along::Lane, ..self } }
+        if self.along == Along::Keys || self.sorts() { self } else { Walk { along: Along::Lane, ..self } }
     }
 
     /// Tells whether the due time alone decides the order.
@@ -219,6 +277,8 @@ impl Walk {
         match (self.along, self.order) {
             (Along::Queue, None) => push_index_hint(sql, DB::INDEX_HINT),
             (Along::Queue, Some(_)) => push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of),
+            (Along::Due, _) => push_index_hint(sql, DB::ORDERED_INDEX_HINT),
+            (Along::Stage, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, stage_index_of),
             (Along::Lane, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, lane_index_of),
             (Along::Keys, _) => Ok(()),
         }
@@ -228,7 +288,7 @@ impl Walk {
     pub(crate) fn push_flag<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match (self.along, self.order) {
             (Along::Queue, Some(_)) | (Along::Lane, _) => push_pending_flag(sql),
-            (Along::Queue, None) | (Along::Keys, _) => Ok(()),
+            (Along::Queue, None) | (Along::Due | Along::Stage | Along::Keys, _) => Ok(()),
         }
     }
 
@@ -238,13 +298,24 @@ impl Walk {
         sql: &mut Writer<'_, 'b, DB>,
         limit: &'b i64,
     ) -> QueryResult<()> {
+        self.push_order_by(sql)?;
+        sql.push_limit(limit)
+    }
+
+    /// Writes ` ORDER BY ..`.
+    pub(crate) fn push_order_by<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         sql.push(" ORDER BY ")?;
-        if let (Along::Lane, Some(lanes), true) = (self.along, sql.queue.options.lanes, DB::LANE_IS_RANGE) {
-            sql.push_with("{.}, ", &[lanes.column])?;
+        let Options { lanes, stages, .. } = *sql.queue.options;
+        let first = match self.along {
+            Along::Lane => lanes.map(|lanes| lanes.column),
+            Along::Stage if !self.sorts() => stages.map(|stages| stages.column),
+            _ => None,
+        };
+        if let Some(column) = first.filter(|_| DB::LANE_IS_RANGE) {
+            sql.push_with("{.}, ", &[column])?;
         }
         push_order_columns(sql, self.order)?;
-        sql.push("{.next_attempt_time}")?;
-        sql.push_limit(limit)
+        sql.push("{.next_attempt_time}")
     }
 }
 

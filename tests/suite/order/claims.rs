@@ -82,6 +82,24 @@ fn due_rows_are_claimed_in_the_order_of_a_column() {
     assert_eq!(seen, IN_ORDER);
 }
 
+/// So many that the claims walk along the order, and do not sort the due rows.
+#[test]
+fn many_due_rows_are_claimed_in_the_same_order() {
+    let bank = bank_of::<ByAmount>();
+    let rows: Vec<_> = (0..1_200)
+        .map(|row| {
+            let amount = row * 7919 % 1_200;
+            let year = if row % 10 == 0 { 2100 } else { 2026 };
+            format!("(1, {amount}, '{year}-01-01 00:{:02}:{:02}.000')", row / 60, row % 60)
+        })
+        .collect();
+    let values = rows.join(", ");
+    sql(&bank, &format!("INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES {values}"));
+    let waiting: Vec<i64> = (0..1_200).step_by(10).map(|row| row * 7919 % 1_200).collect();
+    let due: Vec<i64> = (0..1_200).filter(|amount| !waiting.contains(amount)).collect();
+    assert_eq!(seen_by(&bank, |row: &ByAmount| row.amount_cents), due);
+}
+
 #[test]
 fn higher_values_come_first_in_a_descending_order() {
     let reversed: Vec<_> = IN_ORDER.into_iter().rev().collect();

@@ -21,6 +21,13 @@ fn a_history<Q>() -> Bank
 where
     Q: StoredIn<Backend> + 'static,
 {
+    a_history_that_is::<Q>(db::ANALYZE)
+}
+
+fn a_history_that_is<Q>(analyzed: &str) -> Bank
+where
+    Q: StoredIn<Backend> + 'static,
+{
     let bank = bank_of::<Q>();
     sql(
         &bank,
@@ -33,8 +40,7 @@ where
              SELECT 1, 1000 + id, '2026-01-01 00:00:00.000' FROM payments WHERE id <= 500;
              INSERT INTO payments (company_id, amount_cents, next_attempt_time)
              SELECT 1, 1000 + id, '2100-01-01 00:00:00.000' FROM payments WHERE id <= 500;
-             {}",
-            db::ANALYZE,
+             {analyzed}"
         ),
     );
     bank
@@ -72,6 +78,26 @@ fn claims_in_order_walk_the_ordered_index() {
     let bank = a_history::<Largest>();
     let plan = plan_of(&mut bank.connect(), &Claim::<Backend>::new::<Largest>());
     assert!(walks_in_order(&plan), "{plan}");
+}
+
+/// A million rows may come first by the order and not be due yet.
+#[test]
+fn a_claim_among_few_due_rows_walks_the_index_of_due_times_and_sorts_them() {
+    // Also before the server has counted the rows.
+    for analyze in [db::ANALYZE, ""] {
+        let bank = a_history_that_is::<ByAmount>(analyze);
+        let mut connection = bank.connect();
+        let few = || Claim::<Backend>::new::<ByAmount>().some(1, Vec::new()).of_few(true);
+        for (name, plan) in
+            [("claim", plan_of(&mut connection, &few())), ("glance", plan_of(&mut connection, &few().locked(false)))]
+        {
+            assert!(plan.contains("queueable_payments_3d307857d9304fe5"), "{name}:\n{plan}");
+            assert!(
+                !["queueable_order_payments_", "Seq Scan", "type ALL"].iter().any(|no| plan.contains(no)),
+                "{name}:\n{plan}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -58,6 +58,12 @@ pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options:
     table_name::with_fingerprint("queueable_order_", &table.name, &of)
 }
 
+/// Returns the name of the index of stages.
+pub(crate) fn stage_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
+    let stage = options.stages.map_or("", |stages| stages.column);
+    table_name::with_fingerprint("queueable_stage_", &table.name, &format!("{}\n{stage}", columns.next_attempt_time))
+}
+
 /// Returns the name of the index of lanes: each column and order has its own.
 pub(crate) fn lane_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
     let lane = options.lanes.map_or("", |lanes| lanes.column);

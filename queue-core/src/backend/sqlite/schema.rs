@@ -98,7 +98,7 @@ impl Ddl for SqliteConnection {
     }
 
     /// SQLite cannot alter a column, so a new one takes its name and its values. An indexed column cannot be dropped, so
-    /// its index is dropped first.
+    /// its index is dropped first, and created again.
     fn redefine(target: &Target, column: &NeededColumn, marked: bool) -> String {
         let table = &target.table;
         let (name, old) = (table.quoted(column.name), table.quoted(&format!("{}_replaced", column.name)));
@@ -108,13 +108,12 @@ impl Ddl for SqliteConnection {
             format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
             format!("ALTER TABLE {table} DROP COLUMN {old}"),
         ];
-        let holds = |index: &Index| {
-            let is_order =
-                target.options.order.is_some_and(|order| order.columns.iter().any(|part| part.name == column.name));
-            column.name == target.columns.next_attempt_time || (is_order && index.step == "order")
+        let holds = |index: &&Index| {
+            column.name == target.columns.next_attempt_time || index.keys.iter().any(|(name, _)| name == column.name)
         };
-        for index in indexes::<Sqlite>(target).iter().filter(|index| holds(index)) {
+        for index in indexes::<Sqlite>(target).iter().filter(holds) {
             statements.insert(0, drop_index(target, index));
+            statements.push(create_index(target, index));
         }
         // A trigger would follow the column to its new name, and keep it from being dropped.
         let triggers = Self::wanted(target).into_iter().flat_map(|trigger| Self::drop_trigger(target, &trigger.name));
