@@ -18,6 +18,7 @@ use chrono::{DateTime, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::dsl::{DuplicatedKeys, sql};
 use diesel::prelude::*;
+use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Bool, Text};
 use diesel_migrations::MigrationHarness;
@@ -109,6 +110,49 @@ fn a_limit_of_no_rows_on_mysql_hides_neither_itself_nor_a_row_that_the_handler_h
     let tally = bank.poller(handler).workers(1).run_until_idle().unwrap();
     assert_eq!((tally.succeeded, tally.retried), (3, 1), "{tally:?}");
     assert_eq!(bank.booked(), [ids[0], ids[2], ids[3]]);
+}
+
+/// As a pool does that makes a temporary table in each of its sessions.
+#[derive(Debug)]
+struct Shadowed;
+
+impl CustomizeConnection<Conn, r2d2::Error> for Shadowed {
+    fn on_acquire(&self, connection: &mut Conn) -> Result<(), r2d2::Error> {
+        let shadow = "CREATE TEMPORARY TABLE payments SELECT * FROM payments";
+        connection.batch_execute(shadow).map_err(r2d2::Error::QueryError)
+    }
+}
+
+#[test]
+fn a_temporary_table_before_that_of_the_queue_is_refused_at_start() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    let manager = ConnectionManager::<Conn>::new(bank.database.url());
+    let pool = Pool::builder().max_size(5).connection_customizer(Box::new(Shadowed)).build(manager).unwrap();
+    let found = match Payment::poller(pool, book).run_until_idle() {
+        Err(Error::Unsafe(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    assert!(found[0].problem.contains("is a temporary table, and a queue needs an ordinary table"), "{found:?}");
+}
+
+#[test]
+fn a_system_versioned_table_is_a_queue_like_any_other() {
+    if !is_mariadb() {
+        return;
+    }
+    let bank = Bank::before_the_queue();
+    let mut connection = bank.connect();
+    connection.batch_execute("ALTER TABLE payments ADD SYSTEM VERSIONING").unwrap();
+    let migrations = || Migrations::new().entity::<Payment>();
+    let error = connection.run_pending_migrations(migrations()).unwrap_err().to_string();
+    assert!(error.contains("system_versioning_alter_history"), "the server says what to set: {error}");
+    connection.batch_execute("SET SESSION system_versioning_alter_history = KEEP").unwrap();
+    connection.run_pending_migrations(migrations()).unwrap();
+    let ids = bank.enqueue([1, 2, 3]);
+    let tally = bank.run(book);
+    assert_eq!((tally.succeeded, tally.interrupted), (3, 0), "{tally:?}");
+    assert_eq!(bank.booked(), ids);
 }
 
 /// MariaDB has no such state of a database.

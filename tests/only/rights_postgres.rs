@@ -41,6 +41,23 @@ fn row_security_without_a_policy_is_refused_with_one_that_mends_it() {
 }
 
 #[test]
+fn a_published_table_without_an_identity_is_refused_with_one_that_mends_it() {
+    let bank = Bank::new();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let id = bank.enqueue([1])[0];
+    let mut owner = bank.connect();
+    owner
+        .batch_execute("ALTER TABLE payments REPLICA IDENTITY NOTHING; CREATE PUBLICATION news FOR TABLE payments")
+        .unwrap();
+    let findings = found(&account);
+    assert!(findings[0].problem.starts_with("it cannot write the columns "), "{findings:?}");
+    assert_eq!(findings[0].mend, "ALTER TABLE \"payments\" REPLICA IDENTITY FULL");
+    owner.batch_execute(&findings[0].mend).unwrap();
+    assert_eq!(found(&account), []);
+    assert_eq!(bank.state(id).status, Status::Success);
+}
+
+#[test]
 fn rows_outside_of_the_policies_are_not_worked() {
     let bank = Bank::new();
     let account = Account::new(&bank.database, SMALLEST_RIGHTS);

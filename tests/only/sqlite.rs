@@ -13,7 +13,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use diesel::result::Error as DieselError;
-use queueable::{Message, QueueState, Queueable, Status};
+use diesel_migrations::MigrationHarness;
+use queueable::{Entity, Message, Migrations, Outcome, QueueState, Queueable, Stage, Status};
 
 use crate::db::{Conn, Database};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payments};
@@ -106,4 +107,56 @@ fn a_poller_goes_on_in_the_file_that_is_put_in_the_place_of_its_own() {
     assert_eq!(told.recv_timeout(PATIENCE), Ok(3));
     handle.shutdown(PATIENCE);
     assert_eq!(bank.booked().len(), 3);
+}
+
+diesel::table! { reports (id) { id -> BigInt, team -> BigInt, body -> Text, } }
+
+macro_rules! report {
+    ($name:ident, $module:ident, $($settings:tt)*) => {
+        #[derive(Debug, Queryable, Selectable, Queueable)]
+        #[diesel(table_name = reports)]
+        #[queue(module = $module, $($settings)*)]
+        struct $name {
+            #[allow(dead_code, reason = "nobody reads it but the queue")]
+            id: i64,
+        }
+    };
+}
+
+report!(Plain, plain_queue, retry = fixed("1h"));
+report!(Periodic, periodic_queue, periodic);
+report!(Rerun, rerun_queue, rerun_on_change(body));
+report!(Occasional, occasional_queue, occasion, timestamps);
+report!(Urgent, urgent_queue, priority);
+report!(Staged, staged_queue, stage = ReportStage);
+report!(Serial, serial_queue, serial_by(team, strict));
+report!(Archived, archived_queue, archive(success = reports_done));
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum ReportStage {
+    Write,
+}
+
+diesel::table! { reports_done (id) { id -> BigInt, team -> BigInt, body -> Text, } }
+
+/// STRICT tables know five types only.
+#[test]
+fn a_strict_table_is_any_kind_of_queue() {
+    macro_rules! works {
+        ($($entity:ident)*) => {$({
+            let database = Database::new();
+            let mut connection = database.connect();
+            let table = "CREATE TABLE reports (id INTEGER PRIMARY KEY NOT NULL, team INTEGER NOT NULL, body TEXT NOT NULL) STRICT";
+            connection.batch_execute(table).unwrap();
+            let migrations = || Migrations::new().entity::<$entity>();
+            connection.run_pending_migrations(migrations()).unwrap_or_else(|error| panic!("{}: {error}", $entity::ENTITY));
+            let row = (reports::id.eq(1), reports::team.eq(7), reports::body.eq("draft"), $entity::due_now());
+            diesel::insert_into(reports::table).values(row).execute(&mut connection).unwrap();
+            let handler = |_: &$entity, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+            let tally = $entity::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap();
+            assert_eq!((tally.succeeded, tally.failed, tally.retried), (1, 0, 0), "{}: {tally:?}", $entity::ENTITY);
+            connection.revert_last_migration(migrations()).unwrap();
+        })*};
+    }
+    works!(Plain Periodic Rerun Occasional Urgent Staged Serial Archived);
 }

@@ -95,8 +95,7 @@ fn what_is_no_ordinary_table_is_named_by_one_finding() {
     let kinds = match db::NAME {
         "postgres" => &[(view, "a view"), (temporary, "a temporary table")][..],
         "sqlite" => &[(view, "a view"), (temporary, "a temporary table"), (of_a_program, "a virtual table")],
-        // They tell nobody of a temporary table.
-        _ => &[(view, "a view")],
+        _ => &[(view, "a view"), (temporary, "a temporary table")],
     };
     for &(ddl, kind) in kinds {
         let bank = Bank::before_the_queue();

@@ -3,11 +3,14 @@
 //! Both servers choose the least intrusive algorithm themselves: instant for the columns, in place and without a lock
 //! for the index.
 
+use diesel::deserialize;
 use diesel::mysql::Mysql;
+use diesel::row::{NamedRow, Row};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
 use super::settings::Variable;
+use crate::backend::connection::message_of;
 use crate::backend::schema::{
     ArchiveSchema, ColumnType, Ddl, Index, KeyOrder, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step,
     TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column, finding, indexes, patiently,
@@ -24,6 +27,16 @@ struct Entry {
     kind: String,
     #[diesel(sql_type = Nullable<Text>)]
     engine: Option<String>,
+}
+
+/// The statement that creates a table, as the server writes it.
+struct Created(String);
+
+impl QueryableByName<Mysql> for Created {
+    fn build<'a>(row: &impl NamedRow<'a, Mysql>) -> deserialize::Result<Self> {
+        // The first column is the table's name.
+        Ok(Created(Row::get_value::<Text, String, _>(row, 1)?))
+    }
 }
 
 /// Reads the table's entry in the catalogue; `None` if there is no such table.
@@ -43,13 +56,22 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
 
     const INSERT_TIME: Option<&'static str> = Some("(UTC_TIMESTAMP(6))");
 
-    /// A temporary table is not in the catalogue, so there seems to be none.
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>> {
-        Ok(match entry(self, target)?.as_ref().map(|entry| entry.kind.as_str()) {
-            Some("VIEW" | "SYSTEM VIEW") => Some(OtherKind::View),
-            Some("TEMPORARY") => Some(OtherKind::Temporary),
-            _ => None,
-        })
+        if let Some("VIEW" | "SYSTEM VIEW") = entry(self, target)?.as_ref().map(|entry| entry.kind.as_str()) {
+            return Ok(Some(OtherKind::View));
+        }
+        // A temporary table may not be in the catalogue, and stands before another one of its name. MySQL prepares no SHOW
+        // CREATE with a result, and cannot open such a table twice.
+        let created = diesel::sql_query(format!("SHOW CREATE TABLE {}", target.table)).get_result::<Created>(self);
+        let is_temporary = match created {
+            Ok(Created(ddl)) => ddl.starts_with("CREATE TEMPORARY "),
+            Err(_) => {
+                let twice = format!("SELECT 1 FROM {0} AS one JOIN {0} AS other LIMIT 0", target.table);
+                let opened = self.batch_execute(&twice);
+                opened.is_err_and(|error| message_of(&error).is_some_and(|why| why.starts_with("Can't reopen table")))
+            }
+        };
+        Ok(is_temporary.then_some(OtherKind::Temporary))
     }
 
     fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>> {

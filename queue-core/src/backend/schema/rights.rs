@@ -52,9 +52,8 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
         match right.column {
             Some(column) => missing_columns.push((right.table.quoted(column), error)),
             None => {
-                let problem =
-                    format!("it has no right to {} on {}: {}", right.name, right.table, failure_text(&error, 500));
-                let mend = grant(connection, &right.name, &right.table)?;
+                let (lacks, mend) = lack::<C>(connection, &error, &right.name, &right.table)?;
+                let problem = format!("it {lacks} {} on {}: {}", right.name, right.table, failure_text(&error, 500));
                 missing
                     .push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(&error) });
             }
@@ -63,12 +62,26 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
     if let Some((_, error)) = missing_columns.first() {
         let columns: Vec<_> = missing_columns.iter().map(|(column, _)| column.as_str()).collect();
         let columns = columns.join(", ");
+        let (lacks, mend) = lack::<C>(connection, error, &format!("UPDATE ({columns})"), &target.table)?;
         let text = failure_text(error, 500);
-        let problem = format!("it has no right to write the columns {columns} of {}: {text}", target.table);
-        let mend = grant(connection, &format!("UPDATE ({columns})"), &target.table)?;
+        let problem = format!("it {lacks} write the columns {columns} of {}: {text}", target.table);
         missing.push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(error) });
     }
     Ok(missing)
+}
+
+/// Says what the queue lacks, before a verb, and returns the statement that mends it.
+fn lack<C: QueueConnection>(
+    connection: &mut C,
+    error: &Error,
+    right: &str,
+    table: &TableName,
+) -> QueryResult<(&'static str, String)> {
+    // PostgreSQL, of a table in a publication that has no primary key, or another identity than that.
+    if failure_text(error, 500).contains("does not have a replica identity") {
+        return Ok(("cannot", format!("ALTER TABLE {table} REPLICA IDENTITY FULL")));
+    }
+    Ok(("has no right to", grant(connection, right, table)?))
 }
 
 fn grant<C: QueueConnection>(connection: &mut C, right: &str, table: &TableName) -> QueryResult<String> {

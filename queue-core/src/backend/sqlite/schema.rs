@@ -4,6 +4,7 @@ use diesel::connection::SimpleConnection;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use crate::backend::connection::message_of;
 use crate::backend::schema::{
     ArchiveSchema, ColumnType, Ddl, Index, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step, TableName,
     Target, Triggers, Types, UniqueColumn, indexes,
@@ -58,7 +59,13 @@ impl LiveTable for SqliteConnection {
     }
 
     fn alter(&mut self, ddl: &str) -> QueryResult<()> {
-        self.batch_execute(ddl)
+        match self.batch_execute(ddl) {
+            // A STRICT table knows no BIGINT, and INTEGER has as many bits. Elsewhere Diesel reads it as 32 of them.
+            Err(error) if message_of(&error).is_some_and(|why| why.contains("unknown datatype for ")) => {
+                self.batch_execute(&ddl.replace(&format!("{} BIGINT", comment()), &format!("{} INTEGER", comment())))
+            }
+            altered => altered,
+        }
     }
 }
 
