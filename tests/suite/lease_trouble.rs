@@ -60,6 +60,36 @@ fn enqueue_companies(bank: &Bank) {
 }
 
 #[test]
+fn a_call_that_comes_back_after_the_shutdown_gives_its_row_back() {
+    for style in STYLES {
+        let bank = Bank::new();
+        let ids = bank.enqueue(1..=6);
+        let (begun, calls) = mpsc::channel();
+        let call = move |charge: &Charge, lease: &Lease| {
+            begun.send(()).unwrap();
+            while !lease.lease_lost() {
+                std::thread::yield_now();
+            }
+            if charge.amount_cents % 2 == 0 {
+                Ok(charge.amount_cents)
+            } else {
+                Err(Failure::retry("the lease is lost"))
+            }
+        };
+        let poller = Charge::poller(bank.pool(5), (call, apply)).workers(3).claim_style(style).claim_batch(50);
+        let handle = poller.start().unwrap();
+        (0..3).for_each(|_| calls.recv_timeout(PATIENCE).unwrap());
+        handle.shutdown(Duration::ZERO);
+        until("all rows are as they were", || {
+            ids.iter().all(|id| {
+                let state = bank.state(*id);
+                (state.status, state.try_count, state.next_attempt_time.is_some()) == (Status::NotAttempted, 0, true)
+            })
+        });
+    }
+}
+
+#[test]
 fn a_row_that_nobody_can_claim_holds_up_no_neighbour() {
     for style in STYLES {
         for batch in [1, 4] {

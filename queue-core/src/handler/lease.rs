@@ -253,6 +253,8 @@ struct ClockState {
     confirmed: Instant,
     /// When the handler's time is over.
     deadline: Instant,
+    /// Whether the handler runs.
+    in_call: bool,
     /// Whether the handler has answered and its answer is being written.
     settling: bool,
     ended: Option<LeaseLost>,
@@ -262,20 +264,28 @@ impl LeaseClock {
     /// Starts the clock of a lease whose claim was sent at `claimed`. The row still waits for a worker.
     pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
         let deadline = far_from(claimed, Duration::MAX);
-        let state = ClockState { confirmed: claimed, deadline, settling: false, ended: None };
+        let state = ClockState { confirmed: claimed, deadline, in_call: false, settling: false, ended: None };
         LeaseClock { lease, state: Mutex::new(state) }
     }
 
     /// Begins the handler's time.
     pub(crate) fn begin(&self, timeout: Duration) {
-        self.state.lock().deadline = far_from(Instant::now(), timeout);
+        let mut state = self.state.lock();
+        (state.deadline, state.in_call) = (far_from(Instant::now(), timeout), true);
+    }
+
+    /// Tells whether the handler runs.
+    pub(crate) fn is_in_call(&self) -> bool {
+        self.state.lock().in_call
     }
 
     /// Ends the handler's time, because it has answered, while its answer waits for a worker that writes it. The heartbeat
     /// goes on extending the lease.
     pub(crate) fn awaits_writing(&self) {
-        if self.ended() != Some(LeaseLost::TimedOut) {
-            let mut state = self.state.lock();
+        let is_late = self.ended() == Some(LeaseLost::TimedOut);
+        let mut state = self.state.lock();
+        state.in_call = false;
+        if !is_late {
             (state.deadline, state.settling) = (far_from(Instant::now(), Duration::MAX), false);
         }
     }
@@ -284,7 +294,7 @@ impl LeaseClock {
     pub(crate) fn answered(&self) -> Option<LeaseLost> {
         let ended = self.ended();
         let mut state = self.state.lock();
-        state.settling = true;
+        (state.settling, state.in_call) = (true, false);
         // The scout may have ended the lease between the two calls.
         state.ended.or(ended)
     }

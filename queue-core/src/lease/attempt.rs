@@ -64,7 +64,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
             self.settle_failure(worker.holder, row, &Failure::retry(Panicked::new(panic)))
         });
-        self.leased_rows.remove(&row.held);
+        match turn {
+            // The poller shut down meanwhile. The heartbeat gives back what it finds once, perhaps before or after this.
+            Turn::Interrupted if row.clock.ended() == Some(LeaseLost::Shutdown) => {
+                self.give_back(worker.holder, &row.held);
+            }
+            _ => self.leased_rows.remove(&row.held),
+        }
         match turn {
             Turn::Settled(settled) => tracing::debug!(outcome = ?settled, "settled"),
             Turn::Lost => {

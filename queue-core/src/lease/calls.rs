@@ -183,6 +183,8 @@ impl<K: Key, C: 'static> Calls<K, C> {
         self.count(&table);
         drop(table);
         running.values().filter_map(|call| call.abort.as_ref()).for_each(AbortCall::abort);
+        // They end where they wait next, and no worker hears of it.
+        running.values().for_each(|call| call.row.clock.awaits_writing());
         running.len() + ended.len()
     }
 

@@ -271,6 +271,11 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
     }
 
     fn give_back_revoked(&self, holder: &mut SessionHolder<C>) {
-        self.give_back_all(holder, &self.leased_rows.all());
+        let mut held = self.leased_rows.all();
+        if self.keeps_turns() {
+            // Nobody may take its place before the call has ended, or its lease. Its worker gives the row back.
+            held.retain(|held| !held.clock.is_in_call());
+        }
+        self.give_back_all(holder, &held);
     }
 }

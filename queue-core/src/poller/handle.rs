@@ -21,7 +21,9 @@ use crate::sync::is_in_runtime;
 pub struct Shutdown {
     /// The counts since the poller's start.
     pub tally: Tally,
-    /// How many attempts were rolled back because the grace period was over. Their rows are due again.
+    /// How many attempts were rolled back because the grace period was over. Their rows are due again. In lease mode, in a queue
+    /// that limits how many rows are processed at a time, a row whose handler still runs is due when the handler returns, or
+    /// when its lease ends.
     pub rolled_back: usize,
 }
 

@@ -1,7 +1,7 @@
 //! A place comes back by itself from a session or a process that is gone, and rows that cannot be written keep none.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,14 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::columns::Now;
-use queueable::{CrashAccounting, Lease, Message, Migrations, Outcome, PollerSettings, Queueable, Status};
+use queueable::{
+    CrashAccounting, Lease, Message, Migrations, Outcome, PollerHandle, PollerSettings, Queueable, Status,
+};
 
 use super::{Watch, dawdle, enqueue, job, jobs, jobs_of};
 use crate::db::{Conn, Database, NAME, REFUSE_SEVEN};
 use crate::suite::bank::{Bank, payments};
+use crate::suite::events::PATIENCE;
 
 job!(Serial, serial_queue, serial_by = company_id);
 job!(SerialLease, serial_lease_queue, serial_by = company_id, lease = "60s");
@@ -41,6 +44,45 @@ fn a_session_that_ends_gives_its_place_back() {
     };
     let tally = Serial::poller(database.pool(6), handler).workers(3).run_until_idle().unwrap();
     assert_eq!((tally.succeeded, watch.companies().len()), (3, 4));
+}
+
+/// A poller whose calls tell when they begin, and return when the test lets them.
+fn calling(
+    database: &Database,
+    begun: mpsc::Sender<i64>,
+    leave: impl Fn(&Lease) -> bool + Send + Sync + 'static,
+) -> PollerHandle {
+    let call = move |job: &SerialLease, lease: &Lease| {
+        begun.send(job.id).unwrap();
+        while !leave(lease) {
+            thread::yield_now();
+        }
+        Ok(())
+    };
+    let apply = |_: &SerialLease, (): &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    SerialLease::poller(database.pool(6), (call, apply)).workers(2).start().unwrap()
+}
+
+#[test]
+fn a_company_waits_for_a_call_that_outlives_its_poller() {
+    let database = jobs_of::<SerialLease>();
+    enqueue(&database, [Some(1), Some(1)]);
+    let (free, (begun, calls)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let is_free = free.clone();
+    let stopping = calling(&database, begun, move |_| is_free.load(Ordering::SeqCst));
+    assert_eq!(calls.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(stopping.shutdown(Duration::ZERO).rolled_back, 1);
+
+    let (begun, others) = mpsc::channel();
+    let other = calling(&database, begun, |_| true);
+    // It sees the first company's rows before those of the second.
+    enqueue(&database, [Some(2)]);
+    assert_eq!(others.recv_timeout(PATIENCE), Ok(3));
+    assert!(others.try_recv().is_err(), "the first call still runs");
+    free.store(true, Ordering::SeqCst);
+    // In their order, long before the lease ends.
+    assert_eq!((others.recv_timeout(PATIENCE), others.recv_timeout(PATIENCE)), (Ok(1), Ok(2)));
+    other.shutdown(PATIENCE);
 }
 
 /// The row of a process that is gone, under a lease that only a test ends.
