@@ -160,3 +160,29 @@ fn a_strict_table_is_any_kind_of_queue() {
     }
     works!(Plain Periodic Rerun Occasional Urgent Staged Serial Archived);
 }
+
+diesel::table! { parcels (id) { id -> BigInt, zip -> Text, } }
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = parcels)]
+#[queue(serial_by = zip)]
+struct Parcel {
+    #[allow(dead_code, reason = "nobody reads it but the queue")]
+    id: i64,
+}
+
+/// A column of type STRING has the affinity of numbers, which turns the text into one.
+#[test]
+fn a_text_by_which_rows_are_scheduled_may_be_stored_as_a_number() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection.batch_execute("CREATE TABLE parcels (id INTEGER PRIMARY KEY NOT NULL, zip STRING NOT NULL)").unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Parcel>()).unwrap();
+    for (id, zip) in [(1, "8010"), (2, "007"), (3, "1.5"), (4, "A-8010")] {
+        let row = (parcels::id.eq(id), parcels::zip.eq(zip), Parcel::due_now());
+        diesel::insert_into(parcels::table).values(row).execute(&mut connection).unwrap();
+    }
+    let handler = |_: &Parcel, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let tally = Parcel::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.failed), (4, 0), "{tally:?}");
+}

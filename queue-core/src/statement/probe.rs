@@ -117,8 +117,15 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         stages: Option<&[&'static str]>,
         limit: u32,
     ) -> QueryResult<u32> {
-        let due = due_keys(Claimable::new(self.sql, stages), limit.into());
-        Ok(u32::try_from(self.read_keys(connection, &due)?.len()).unwrap_or(u32::MAX))
+        let mut due = 0;
+        for stages in self.each_of(stages) {
+            let keys = self.read_keys(connection, &due_keys(Claimable::new(self.sql, stages), limit.into()))?;
+            due += u32::try_from(keys.len()).unwrap_or(limit);
+            if due >= limit {
+                break;
+            }
+        }
+        Ok(due)
     }
 
     /// Reads the stages of pending rows that the entity does not know, or some of them if there are many.

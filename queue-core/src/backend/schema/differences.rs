@@ -6,6 +6,7 @@
 use diesel::result::QueryResult;
 
 use super::columns::{Ddl, NeededColumn, OTHER_NAMES, foreign, needed_columns};
+use super::index::stage_index;
 use super::live_table::{LiveColumn, find_column};
 use super::target::{DeclaredColumn, Target, finding};
 use super::trigger;
@@ -143,6 +144,10 @@ pub(crate) fn unknown_columns<D: Ddl>(
         true => trigger::stale_drops(connection, target)?,
         false => Vec::new(),
     };
+    // And so does its index, which SQLite does not drop with the column. PostgreSQL does.
+    let stages = names.iter().filter(|name| name.ends_with("stage"));
+    let indexes = stages.flat_map(|name| D::index_steps(target, &stage_index::<D::Backend>(target, name)));
+    drops.extend(indexes.filter(|step| !step.alone).flat_map(|step| step.down));
     drops.extend(D::drop_columns(target, &names));
     let drops = drops.join("; ");
     let mend = format!("add {keys} to #[queue(..)]; or, if no program has it any more: {drops}");

@@ -1,6 +1,6 @@
 //! The queue's indexes: of due times, of the entity's own order, and of its lanes.
 
-use super::target::{Target, lane_index_of, ordered_index_of, pending_flag_of, stage_index_of, strict_index_of};
+use super::target::{Target, lane_index_of, ordered_index_of, pending_flag_of, stage_index_named, strict_index_of};
 use crate::backend::connection::QueueBackend;
 use crate::row::Options;
 
@@ -59,8 +59,9 @@ fn plain(name: &str) -> (String, KeyOrder) {
 }
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
-/// by order and primary key; the one of stages, for pollers that serve some of them; the one of lanes: by lane, order and due time; and the one of what holds strictly serial lanes
-/// back: by lane and status, and where it cannot leave out the rows that are not pending, by due time.
+/// by order and primary key; the one of stages: by stage and due time, for pollers that serve some of them; the one of lanes: by
+/// lane, order and due time; and the one of what holds strictly serial lanes back: by lane and status, and where it cannot leave
+/// out the rows that are not pending, by due time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
@@ -71,10 +72,7 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         let name = ordered_index_of(table, target.columns, &target.options);
         indexes.push(index_of_pending::<DB>(target, "order", name, None, last));
     }
-    if let Some(stages) = stages {
-        let name = stage_index_of(table, target.columns, &target.options);
-        indexes.push(Index::of::<DB>(target, "stages", name, vec![plain(stages.column), plain(next)], None));
-    }
+    indexes.extend(stages.map(|stages| stage_index::<DB>(target, stages.column)));
     if let Some(lanes) = lanes {
         let name = lane_index_of(table, target.columns, &target.options);
         indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes.column), vec![next]));
@@ -83,6 +81,12 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
         }
     }
     indexes
+}
+
+/// Returns the index of stages, whose column has this name.
+pub(super) fn stage_index<DB: QueueBackend>(target: &Target, column: &str) -> Index {
+    let name = stage_index_named(&target.table, target.columns, column);
+    Index::of::<DB>(target, "stages", name, vec![plain(column), plain(target.columns.next_attempt_time)], None)
 }
 
 /// Returns the index of what holds strictly serial lanes back. It does without the pending flag, because few rows have its

@@ -60,7 +60,11 @@ pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options:
 
 /// Returns the name of the index of stages.
 pub(crate) fn stage_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    let stage = options.stages.map_or("", |stages| stages.column);
+    stage_index_named(table, columns, options.stages.map_or("", |stages| stages.column))
+}
+
+/// Returns the same for a column of this name.
+pub(super) fn stage_index_named(table: &TableName, columns: ColumnNames, stage: &str) -> String {
     table_name::with_fingerprint("queueable_stage_", &table.name, &format!("{}\n{stage}", columns.next_attempt_time))
 }
 

@@ -48,13 +48,11 @@ impl LaneSql for Sqlite {
     const IS_IN_LANE: (&'static str, &'static str) = ("likelihood(", ", 0.0001)");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
-        // A column holds values of any type, and no comparison with a value of the column's own type finds some of them. They
-        // become bytes that are no text.
+        // A column holds values of any type, and no text or number equals a blob. Such a value becomes bytes that are no text.
         match kind {
             ValueKind::Binary => &["CASE typeof(", ") WHEN 'blob' THEN HEX(", ") WHEN 'null' THEN NULL ELSE x'FF' END"],
-            ValueKind::Integer => &["CASE typeof(", ") WHEN 'blob' THEN x'FF' ELSE CAST(", " AS TEXT) END"],
-            ValueKind::Text | ValueKind::Uuid => {
-                &["CASE WHEN typeof(", ") IN ('text', 'null') THEN ", " ELSE x'FF' END"]
+            ValueKind::Integer | ValueKind::Text | ValueKind::Uuid => {
+                &["CASE typeof(", ") WHEN 'blob' THEN x'FF' ELSE CAST(", " AS TEXT) END"]
             }
         }
     }
