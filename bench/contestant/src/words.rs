@@ -181,7 +181,7 @@ pub struct Fill {
 pub enum RowState {
     /// They are due.
     Due,
-    /// They will be due in a year.
+    /// They are not due before the year 2100.
     Waiting,
     /// They are finished.
     Finished,

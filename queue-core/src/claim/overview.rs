@@ -1,5 +1,5 @@
-//! What a look at the due rows tells, once a second, and only where it helps: whether few rows are due, and in which stage the
-//! oldest is.
+//! A look at the due rows, once a second, for queues with an order or with stages: whether few rows are due, and which stage has
+//! the oldest one.
 //!
 //! The due time is the last column in the index of an order. A claim along it passes over every row that comes first by the
 //! order and is not due yet: scheduled ones, and those that wait for a retry. There may be a million. If few rows are due, a

@@ -21,9 +21,8 @@ use crate::sync::is_in_runtime;
 pub struct Shutdown {
     /// The counts since the poller's start.
     pub tally: Tally,
-    /// How many attempts were rolled back because the grace period was over. Their rows are due again. In lease mode, in a queue
-    /// that limits how many rows are processed at a time, a row whose handler still runs is due when the handler returns, or
-    /// when its lease ends.
+    /// How many attempts were rolled back because the grace period was over. Their rows are due again, see
+    /// [`PollerHandle::shutdown`] for those under a lease.
     pub rolled_back: usize,
 }
 
@@ -108,8 +107,9 @@ impl PollerHandle {
     /// Shuts the poller down: it claims nothing more, and running handlers have `grace` to finish. It ends the sessions
     /// of those that do not, so that the server rolls them back and their rows are due again. On SQLite no session can
     /// be ended from outside: a handler's transaction is rolled back when the handler returns. After the grace the rows
-    /// under a lease are given back. If the database takes longer than a second for that, a row may keep its lease until it
-    /// ends by itself. Nothing else is left behind in the database.
+    /// under a lease are given back. With `exclusive`, `serial_by` or `at_most`, a row whose handler still runs is given back
+    /// when the handler returns, because it keeps its place until then. If the database takes longer than a second for that, a
+    /// row may keep its lease until it ends by itself. Nothing else is left behind in the database.
     pub fn shutdown(mut self, grace: Duration) -> Shutdown {
         self.shut_down(grace)
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use queueable::{AsyncCalls, Event, Lease, Message, Queueable, Status};
+use diesel_migrations::MigrationHarness;
+use queueable::{AsyncCalls, Event, Lease, Message, Migrations, Queueable, Status};
 
-use super::{Brief, Counted, Gate, Hurried, Inside, PATIENCE, book, poller, runtime, until, with_status};
+use super::{Brief, Counted, Gate, Hurried, Inside, PATIENCE, Serial, book, poller, runtime, until, with_status};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, payments};
 use crate::suite::lease::Charge;
@@ -150,4 +151,19 @@ fn calls_that_outlast_the_grace_are_dropped_and_their_rows_given_back() {
     });
     assert_eq!(poller(&bank, calls).run_until_idle().unwrap().succeeded, 150);
     assert_eq!(bank.booked(), ids);
+}
+
+#[test]
+fn a_dropped_call_leaves_its_place_in_a_limited_queue() {
+    let (bank, runtime, gate) = (Bank::new(), runtime(), Gate::new());
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Serial>()).unwrap();
+    bank.enqueue(1..=2);
+    let pass = gate.pass();
+    let calls = calls!(Serial, runtime, move |serial: &Serial, _: &Lease| pass(serial.id));
+    let handle = Serial::poller(bank.pool(4), calls).workers(2).start().unwrap();
+    gate.entered(1);
+    assert_eq!(handle.shutdown(Duration::ZERO).rolled_back, 1);
+    // Long before the lease ends.
+    until("both rows are due", || with_status(&bank, Status::NotAttempted) == 2);
+    until("the future is dropped", || gate.inside() == 0);
 }
