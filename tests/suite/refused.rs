@@ -38,6 +38,9 @@ fn ordered_bank() -> Bank {
 /// How often the handler of each payment has run.
 type Runs = Arc<Mutex<HashMap<i64, u32>>>;
 
+/// When a row is due.
+type Due = Option<chrono::DateTime<chrono::Utc>>;
+
 /// A mode, its database, and the function that makes its poller.
 type Mode = (&'static str, fn() -> Bank, fn(&Bank, u32, Runs) -> Poller<Conn>);
 
@@ -93,12 +96,13 @@ fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
 }
 
 /// Processes bad rows, and sound ones behind them, in each mode. Shows that the sound rows succeed, and that the
-/// handlers of the bad ones do not run again and again.
-fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
+/// handlers of the bad ones do not run again and again. `check` also gets the time at which the last of them was due.
+fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally, Due)) {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();
         // More rows than a claim passes over by their keys: 50.
         let (bad, sound) = enqueue_bad_and_sound(&bank, 60, 30);
+        let due = bank.state(sound[0]).next_attempt_time;
         bank.connect().batch_execute(trigger).unwrap();
         let runs = Runs::default();
         let tally = poller(&bank, 3, runs.clone()).run_until_idle().unwrap();
@@ -109,13 +113,13 @@ fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally)) {
         // row is tried again.
         let often: Vec<_> = bad.iter().filter(|id| runs.get(id).is_some_and(|runs| *runs > 12)).collect();
         assert!(often.is_empty(), "{context}: {} rows were handled again and again", often.len());
-        check(&context, &bank, &bad, tally);
+        check(&context, &bank, &bad, tally, due);
     }
 }
 
 #[test]
 fn rows_that_a_trigger_refuses_to_change_leave_the_others_their_turn_and_an_end_to_the_run() {
-    work_past(REFUSE_SEVEN, |context, bank, bad, tally| {
+    work_past(REFUSE_SEVEN, |context, bank, bad, tally, _| {
         assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
         assert!(tally.refused >= 60, "{context}");
         assert_eq!((tally.succeeded, tally.failed), (30, 0), "{context}");
@@ -124,7 +128,7 @@ fn rows_that_a_trigger_refuses_to_change_leave_the_others_their_turn_and_an_end_
 
 #[test]
 fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_end_to_the_run() {
-    work_past(KEEP_SEVEN, |context, bank, bad, tally| {
+    work_past(KEEP_SEVEN, |context, bank, bad, tally, _| {
         assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
         assert!(tally.refused >= 60, "{context}");
     });
@@ -133,7 +137,7 @@ fn rows_that_a_trigger_keeps_without_a_word_leave_the_others_their_turn_and_an_e
 #[test]
 fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_and_an_end_to_the_run() {
     keep_warnings();
-    work_past(PUT_SEVEN_BACK, |context, bank, bad, tally| {
+    work_past(PUT_SEVEN_BACK, |context, bank, bad, tally, _| {
         assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
         assert!(tally.refused >= 60, "{context}");
     });
@@ -186,13 +190,14 @@ fn a_row_that_own_sql_enqueues_anew_in_the_same_state_is_not_taken_for_a_kept_on
 
 #[test]
 fn a_row_of_which_only_the_time_and_the_text_can_be_written_waits_and_says_why() {
-    work_past(REFUSE_STATE_OF_SEVEN, |context, bank, bad, tally| {
+    work_past(REFUSE_STATE_OF_SEVEN, |context, bank, bad, tally, due| {
         assert!(tally.refused >= 60, "{context}");
         for id in [bad[0], bad[59]] {
             let state = bank.state(id);
             let text = state.last_attempt_error_message.unwrap_or_default();
             assert!(text.contains("no other state of sevens"), "{context}: {text:?}");
-            assert!(state.next_attempt_time.is_some_and(|time| time > chrono::Utc::now()), "{context}");
+            // On a slow machine this time may be over.
+            assert!(state.next_attempt_time > due, "{context}");
             assert_eq!((state.status, state.try_count), (Status::NotAttempted, 0), "{context}");
         }
     });
