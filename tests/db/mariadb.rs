@@ -326,13 +326,18 @@ pub(crate) fn is_mariadb() -> bool {
 pub(crate) fn settings() -> String {
     match is_mariadb() {
         true => SETTINGS.to_owned(),
-        false => SETTINGS.replace("@@tx_", "@@transaction_").replace("max_statement_time", "max_execution_time"),
+        false => SETTINGS
+            .replace("@@tx_", "@@transaction_")
+            .replace("max_statement_time", "max_execution_time")
+            .replace("@@system_versioning_asof, ", ""),
     }
 }
 
 const SETTINGS: &str = "CONCAT_WS('|', COALESCE(CURRENT_ROLE(), '-'), DATABASE(), @@sql_mode, @@autocommit, \
      @@time_zone, @@tx_isolation, @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@lock_wait_timeout, \
-     @@innodb_lock_wait_timeout > 60, @@sql_select_limit, @@max_statement_time, @@character_set_results)";
+     @@innodb_lock_wait_timeout > 60, @@sql_select_limit, @@max_statement_time, @@character_set_results, @@insert_id, \
+     @@auto_increment_increment, @@auto_increment_offset, @@optimizer_switch, @@system_versioning_asof, \
+     YEAR(NOW()) > 2020)";
 
 /// Makes a second table of payments, which an unqualified name can mean after a handler has changed its session.
 pub(crate) fn twin(elsewhere: &Database) -> String {
@@ -362,6 +367,10 @@ pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
         "SET SESSION sql_select_limit = 1 /*M! , SESSION max_statement_time = 100 */ \
          /*!80000 , SESSION max_execution_time = 100000 */",
         "SET NAMES latin1",
+        // By the queue's clock no row would be due.
+        "SET SESSION timestamp = 1000000000",
+        "SET SESSION insert_id = 900000, SESSION auto_increment_increment = 7, SESSION auto_increment_offset = 3",
+        "SET SESSION optimizer_switch = 'mrr=off,index_merge=off' /*M! , SESSION system_versioning_asof = '2026-01-01 00:00:00' */",
     ];
     settings.into_iter().map(str::to_owned).chain(set_locally(elsewhere)).collect()
 }

@@ -140,6 +140,21 @@ fn what_a_handler_sets_for_the_session_ends_with_its_message() {
 }
 
 #[test]
+fn each_setting_alone_ends_with_its_message() {
+    let number = db::set_for_the_session(&Database::new()).len();
+    for at in 0..number {
+        let trap = Trap::new();
+        let ids = trap.enqueue();
+        let guest = Guest::new(vec![db::set_for_the_session(&trap.elsewhere).swap_remove(at)]);
+        let at_work = guest.clone();
+        let handler =
+            move |payment: &Payment, message: &mut Message<'_, Conn>| at_work.handle(payment.id, message.connection());
+        trap.holds(&ids, trap.bank.run(handler));
+        guest.has_found_nothing();
+    }
+}
+
+#[test]
 fn what_a_failed_handler_has_set_is_undone_too() {
     let trap = Trap::new();
     let ids = trap.enqueue();

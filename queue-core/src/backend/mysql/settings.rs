@@ -15,27 +15,31 @@ use crate::backend::transactions::Transactions;
 use diesel::prelude::*;
 
 /// The settings as one text, as MariaDB writes it, in a block that ends a message. `SET STATEMENT` and a new release
-/// may add others; these are the ones that a later message would see.
+/// may add others; these are the ones that a later message would see. `timestamp` is the time of the statement, unless a handler has
+/// set it: then the server's clock, which `SYSDATE` tells, is another one.
 pub(super) const FINGERPRINT: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @@time_zone, @@tx_isolation, \
      @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@check_constraint_checks, @@sql_select_limit, \
      @@lock_wait_timeout, @@innodb_lock_wait_timeout <=> @queueable_lock_wait, @@max_statement_time, @@sql_safe_updates, \
      @@sql_auto_is_null, @@group_concat_max_len, @@div_precision_increment, @@lc_time_names, @@lc_messages, \
-     @@character_set_client, @@character_set_results, @@collation_connection, \
-     COALESCE(CURRENT_ROLE(), ''), COALESCE(DATABASE(), ''))";
+     @@character_set_client, @@character_set_results, @@collation_connection, @@insert_id, @@auto_increment_increment, \
+     @@auto_increment_offset, @@optimizer_switch, @@system_versioning_asof, \
+     ABS(UNIX_TIMESTAMP(SYSDATE(6)) - @@timestamp) < 2, COALESCE(CURRENT_ROLE(), ''), COALESCE(DATABASE(), ''))";
 
 /// The same as MySQL writes it.
 const FINGERPRINT_OF_MYSQL: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @@time_zone, @@transaction_isolation, \
      @@transaction_read_only, @@foreign_key_checks, @@unique_checks, @@sql_select_limit, @@lock_wait_timeout, \
      @@innodb_lock_wait_timeout <=> @queueable_lock_wait, @@max_execution_time, @@sql_safe_updates, @@sql_auto_is_null, \
      @@group_concat_max_len, @@div_precision_increment, @@lc_time_names, @@lc_messages, @@character_set_client, \
-     @@character_set_results, @@collation_connection, CURRENT_ROLE(), COALESCE(DATABASE(), ''))";
+     @@character_set_results, @@collation_connection, @@insert_id, @@auto_increment_increment, @@auto_increment_offset, \
+     @@optimizer_switch, ABS(UNIX_TIMESTAMP(SYSDATE(6)) - @@timestamp) < 2, CURRENT_ROLE(), COALESCE(DATABASE(), ''))";
 
 /// The variables, by their names on both servers.
 const VARIABLES: &str = "'autocommit', 'sql_mode', 'time_zone', 'tx_isolation', 'transaction_isolation', 'tx_read_only', \
      'transaction_read_only', 'foreign_key_checks', 'unique_checks', 'check_constraint_checks', 'sql_select_limit', \
      'lock_wait_timeout', 'max_statement_time', 'max_execution_time', 'sql_safe_updates', 'sql_auto_is_null', \
      'group_concat_max_len', 'div_precision_increment', 'lc_time_names', 'lc_messages', 'character_set_client', \
-     'character_set_results', 'collation_connection', 'idle_transaction_timeout'";
+     'character_set_results', 'collation_connection', 'idle_transaction_timeout', 'auto_increment_increment', \
+     'auto_increment_offset', 'optimizer_switch', 'system_versioning_asof'";
 
 #[derive(QueryableByName)]
 pub(crate) struct Variable {
@@ -116,11 +120,13 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         }
         // MySQL makes a decimal number of a signed and an unsigned one, and takes none here.
         self.batch_execute(
-            "SET SESSION innodb_lock_wait_timeout = CAST(COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout) AS UNSIGNED)",
+            "SET SESSION timestamp = DEFAULT, SESSION innodb_lock_wait_timeout = CAST(COALESCE(@queueable_lock_wait, @@innodb_lock_wait_timeout) AS UNSIGNED)",
         )?;
         // The server runs a prepared statement in the database in which it was prepared, and Diesel keeps a handler's
-        // prepared statements by their texts.
-        Ok(found.database == known.database && read(self, settings.has_roles)? == *known)
+        // prepared statements by their texts. Nothing takes `insert_id` back: by 0 MySQL means that key.
+        Ok(found.database == known.database
+            && read(self, settings.has_roles)? == *known
+            && !self.has_other_settings(settings)?)
     }
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
@@ -178,7 +184,7 @@ fn read(connection: &mut impl MysqlSession, has_roles: bool) -> QueryResult<Valu
 
 /// Writes a value as `SET` takes it: a number or a switch without quotes, anything else as a text.
 fn literal(value: &str) -> String {
-    match value.parse::<f64>().is_ok() || matches!(value, "ON" | "OFF") {
+    match value.parse::<f64>().is_ok() || matches!(value, "ON" | "OFF" | "DEFAULT") {
         true => value.to_owned(),
         false => format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''")),
     }
