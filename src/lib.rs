@@ -149,9 +149,9 @@ pub mod bounds {
 pub mod __derive {
     pub use queue_core::{
         ClaimCondition, ColumnNames, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, KeyColumn, LaneType,
-        LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn, Periodic, QueueTable, RerunOnChange,
-        Settings, StageOf, Stages, Timestamps, ValueKind, assert_condition, assert_embedded, assert_selectable,
-        assert_selected_from, claim_condition, field_check, selection_of, stage_named,
+        LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn, OrderType, OtherOrderType, Periodic,
+        QueueTable, RerunOnChange, Settings, StageOf, Stages, Timestamps, ValueKind, assert_condition, assert_embedded,
+        assert_selectable, assert_selected_from, claim_condition, field_check, selection_of, stage_named,
     };
 }
 

@@ -14,6 +14,8 @@ mod attempt_only;
 mod clock;
 #[path = "only/committed.rs"]
 mod committed;
+#[path = "only/long_texts_mysql.rs"]
+mod long_texts;
 #[path = "only/outage.rs"]
 mod outage;
 #[path = "only/printed_mysql.rs"]

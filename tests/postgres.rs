@@ -20,6 +20,8 @@ mod committed;
 mod deferred;
 #[path = "only/leased_at_once.rs"]
 mod leased_at_once;
+#[path = "only/long_texts.rs"]
+mod long_texts;
 #[path = "only/notified.rs"]
 mod notified;
 #[path = "only/outage.rs"]

@@ -53,8 +53,9 @@ pub use self::entity::{
 };
 #[doc(hidden)]
 pub use self::entity::{
-    ConditionFor, Embedded, EmbeddedSelection, KeyColumn, LaneType, SelectableEntity, SelectedFrom, TakeCondition,
-    assert_condition, assert_selectable, assert_selected_from, condition_on, selection_of, unwritable_condition,
+    ConditionFor, Embedded, EmbeddedSelection, KeyColumn, LaneType, OrderType, OtherOrderType, SelectableEntity,
+    SelectedFrom, TakeCondition, assert_condition, assert_selectable, assert_selected_from, condition_on, selection_of,
+    unwritable_condition,
 };
 pub use self::error::{ConnectFailure, Error, Finding};
 pub use self::event::{AttemptEvent, Event};

@@ -89,7 +89,7 @@ fn each_key_asks_for_its_kind_and_the_prefix_goes_before_its_columns() {
     let options = indexed_queue::Queue::OPTIONS;
     assert_eq!(options.priority, Some("index_priority"));
     let order = options.order.unwrap();
-    assert_eq!(order.columns, [OrderColumn { name: "index_priority", descending: false }]);
+    assert_eq!(order.columns, [OrderColumn { name: "index_priority", descending: false, is_long: false }]);
     assert_eq!(order.age, Some(Duration::from_secs(3600)));
     assert_eq!(options.version, Some("content_version"));
     let rerun = options.rerun_on_change.unwrap();
@@ -107,7 +107,7 @@ fn names_are_given_and_policies_have_defaults() {
     assert_eq!((stages.column, stages.names), ("step", &["READ", "translated", "SEND_OUT"][..]));
     assert_eq!(options.on_success, OnFinish::Archive("documents_done"));
     assert_eq!(options.on_failure, OnFinish::Archive("documents_failed"));
-    assert_eq!(options.order.unwrap().columns, [OrderColumn { name: "content", descending: false }]);
+    assert_eq!(options.order.unwrap().columns, [OrderColumn { name: "content", descending: false, is_long: true }]);
     assert!(options.exclusive);
     let options = once_queue::Queue::OPTIONS;
     assert!(options.notifies);

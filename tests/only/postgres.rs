@@ -216,3 +216,27 @@ fn a_trigger_that_no_dump_gives_back_is_named_at_start_with_its_mend() {
     assert_eq!(triggers(&mut connection), [now]);
     library.run(done);
 }
+
+#[test]
+fn an_order_of_values_that_no_index_takes_is_refused_before_the_first_change() {
+    diesel::table! { albums (id) { id -> BigInt, tags -> Array<Text>, } }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = albums)]
+    #[queue(order_by = tags)]
+    #[allow(dead_code, reason = "only the queue reads it")]
+    struct Album {
+        id: i64,
+    }
+
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection.batch_execute("CREATE TABLE albums (id BIGSERIAL PRIMARY KEY, tags TEXT[] NOT NULL)").unwrap();
+    let error = format!("{:?}", connection.run_pending_migrations(Migrations::new().entity::<Album>()).unwrap_err());
+    assert!(
+        error.contains("the column tags of \\\"albums\\\" is of type text[], whose values may be too long"),
+        "{error}"
+    );
+    let columns = sql::<BigInt>("SELECT COUNT(*) FROM information_schema.columns WHERE table_name = 'albums'");
+    assert_eq!(columns.get_result::<i64>(&mut connection), Ok(2));
+}

@@ -169,6 +169,10 @@ pub trait IndexSql {
     /// default.
     const NULLS_FIRST: &'static str = "";
 
+    /// The SQL before and after a text or bytes in an index, and wherever a statement walks along it. The database refuses a row
+    /// whose value is too long for an index, also from an insert of the application.
+    const LONG_VALUE: (&'static str, &'static str) = ("", "");
+
     /// Whether an index can leave out the rows that are not pending. On other databases the index of an entity with its
     /// own order begins with a flag that only pending rows have. Otherwise a claim would walk it past every finished
     /// row.

@@ -351,3 +351,36 @@ impl<T: LaneType + diesel::sql_types::SqlType<IsNull = diesel::sql_types::is_nul
 {
     const VALUES: LaneValues = LaneValues { nullable: true, ..T::VALUES };
 }
+
+/// The SQL type of a column of an order. Whether its values are texts or bytes is a constant of its own for those, and one of
+/// [`OtherOrderType`] for all others.
+#[doc(hidden)]
+pub struct OrderType<ST>(PhantomData<ST>);
+
+/// See [`OrderType`].
+#[doc(hidden)]
+pub trait OtherOrderType {
+    /// Whether the values may be too long for an index.
+    const IS_LONG: bool = false;
+}
+
+impl<ST> OtherOrderType for OrderType<ST> {}
+
+const _: () = {
+    macro_rules! long {
+        ($($sql_type:ty),*) => {
+            $(impl OrderType<$sql_type> {
+                /// Whether the values may be too long for an index.
+                #[doc(hidden)]
+                pub const IS_LONG: bool = true;
+            })*
+        };
+    }
+
+    long!(
+        sql_types::Text,
+        sql_types::Binary,
+        sql_types::Nullable<sql_types::Text>,
+        sql_types::Nullable<sql_types::Binary>
+    );
+};

@@ -23,8 +23,8 @@ pub use self::claim_condition::{
 };
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, KeyColumn, LaneType, LastAttemptErrorMessage,
-    LastAttemptTime, NextAttemptTime, Occasion, Period, Priority, QueueColumn, QueueStateColumns, ScheduledTime,
-    StageText, StatusText, TimeZone, TryCount, UpdatedTime,
+    LastAttemptTime, NextAttemptTime, Occasion, OrderType, OtherOrderType, Period, Priority, QueueColumn,
+    QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone, TryCount, UpdatedTime,
 };
 pub use self::entity::{Entity, GroupMode, Key, LeaseMode, QueueTable, Settings, TransactionMode};
 pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};

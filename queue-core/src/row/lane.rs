@@ -44,6 +44,13 @@ pub enum ValueKind {
     Binary,
 }
 
+impl ValueKind {
+    /// Tells whether a value may be too long for an index.
+    pub(crate) const fn is_long(self) -> bool {
+        matches!(self, ValueKind::Text | ValueKind::Binary)
+    }
+}
+
 /// Rows that share places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lane {

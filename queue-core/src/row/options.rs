@@ -68,6 +68,8 @@ pub struct OrderColumn {
     pub name: &'static str,
     /// Whether higher values come first.
     pub descending: bool,
+    /// Whether its values are texts or bytes, which may be too long for an index.
+    pub is_long: bool,
 }
 
 /// The order in which due rows are claimed: by one column or several, then by their due times. Rows that are not due are

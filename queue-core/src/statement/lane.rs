@@ -9,13 +9,13 @@ use diesel::sql_types::{Nullable, Text};
 
 use super::condition::{StateCondition, push_exceptions, statement_time_plus};
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Scope, Walk};
+use super::walk::{Claimable, Scope, Walk, indexed, push_indexed};
 use super::writer::{Writer, statement};
 use crate::backend::{
     LaneSql, LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
 };
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
-use crate::row::{BoundValue, Lane, LaneValue, LaneValues, Lanes, Options, RowKey, Status, ValueKind, microseconds};
+use crate::row::{BoundValue, Lane, LaneValue, Lanes, Options, RowKey, Status, ValueKind, microseconds};
 
 /// How many lanes a walk along their index reads at once.
 const LANES_AHEAD: u32 = 32;
@@ -89,9 +89,13 @@ impl<DB: QueueBackend> NextLanes<DB> {
     fn push_after<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
         Walk::IN_LANE.push_from(sql)?;
         match &self.after {
-            None => sql.push_with("{.} IS NOT NULL", &[lanes.column]),
+            None => {
+                push_column(sql, lanes)?;
+                sql.push(" IS NOT NULL")
+            }
             Some(value) => {
-                sql.push_with("{.} > ", &[lanes.column])?;
+                push_column(sql, lanes)?;
+                sql.push(" > ")?;
                 push_bound(sql, lanes.of.kind, &value.bound)
             }
         }
@@ -101,17 +105,22 @@ impl<DB: QueueBackend> NextLanes<DB> {
     fn push_first<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
         sql.push(" AND ")?;
         self.due.push_due(sql, DB::STATEMENT_TIME)?;
-        sql.push_with(" ORDER BY {.} LIMIT 1", &[lanes.column])
+        sql.push(" ORDER BY ")?;
+        push_column(sql, lanes)?;
+        sql.push(" LIMIT 1")
     }
 
     /// Writes one lane after the other: each jumps over the rows of the one before.
     fn push_recursive<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
-        sql.push_with("WITH RECURSIVE queueable_lanes (lane, place) AS (SELECT (SELECT {.}", &[lanes.column])?;
+        sql.push("WITH RECURSIVE queueable_lanes (lane, place) AS (SELECT (SELECT ")?;
+        push_column(sql, lanes)?;
         self.push_after(sql, lanes)?;
         self.push_first(sql, lanes)?;
-        sql.push_with("), 1 UNION ALL SELECT (SELECT {.}", &[lanes.column])?;
+        sql.push("), 1 UNION ALL SELECT (SELECT ")?;
+        push_column(sql, lanes)?;
         Walk::IN_LANE.push_from(sql)?;
-        sql.push_with("{.} > queueable_lanes.lane", &[lanes.column])?;
+        push_column(sql, lanes)?;
+        sql.push(" > queueable_lanes.lane")?;
         self.push_first(sql, lanes)?;
         sql.push("), queueable_lanes.place + 1 FROM queueable_lanes WHERE queueable_lanes.lane IS NOT NULL")?;
         sql.push_with(&format!(" AND queueable_lanes.place < {}) SELECT ", self.limit), &[])?;
@@ -145,7 +154,7 @@ fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
 /// Writes the value by which the rows are scheduled, as text; null if they are not.
 pub(super) fn push_lane_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     match sql.queue.options.lanes {
-        Some(lanes) => sql.push_around(DB::value_text(lanes.of.kind), "{.}", &[lanes.column]),
+        Some(lanes) => push_text(sql, lanes),
         None => sql.push("NULL"),
     }
 }
@@ -153,7 +162,17 @@ pub(super) fn push_lane_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> 
 /// Writes `SELECT`, and the value as text.
 fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
     sql.push("SELECT ")?;
-    sql.push_around(DB::value_text(lanes.of.kind), "{.}", &[lanes.column])
+    push_text(sql, lanes)
+}
+
+fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
+    let (before, after) = indexed::<DB>(lanes.of.kind.is_long());
+    sql.push_around(DB::value_text(lanes.of.kind), &[before, "{.}", after].concat(), &[lanes.column])
+}
+
+/// Writes the value, as the index of lanes has it.
+fn push_column<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, Lanes { column, of, .. }: Lanes) -> QueryResult<()> {
+    push_indexed(sql, column, of.kind.is_long())
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane for a claim.
@@ -162,35 +181,44 @@ pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(
     walk: Walk,
     lane: &'b Lane,
 ) -> QueryResult<()> {
-    let (Lane::Value(value), Some(Lanes { column, of: LaneValues { kind, .. }, .. }), true) =
-        (lane, sql.queue.options.lanes, DB::LANE_IS_RANGE && !walk.sorts())
+    let (Lane::Value(value), Some(lanes), true) = (lane, sql.queue.options.lanes, DB::LANE_IS_RANGE && !walk.sorts())
     else {
         return push_lane(sql, lane);
     };
-    sql.push_with(" AND {.} >= ", &[column])?;
-    push_bound(sql, kind, &value.bound)?;
+    sql.push(" AND ")?;
+    push_column(sql, lanes)?;
+    sql.push(" >= ")?;
+    push_bound(sql, lanes.of.kind, &value.bound)?;
     if sql.queue.options.order.is_some() {
-        sql.push_with(" AND {.} <= ", &[column])?;
-        return push_bound(sql, kind, &value.bound);
+        sql.push(" AND ")?;
+        push_column(sql, lanes)?;
+        sql.push(" <= ")?;
+        return push_bound(sql, lanes.of.kind, &value.bound);
     }
     // The walk ends at the first row that is not due.
-    sql.push_with(" AND ({.}, {.next_attempt_time}) <= (", &[column])?;
-    push_bound(sql, kind, &value.bound)?;
+    sql.push(" AND (")?;
+    push_column(sql, lanes)?;
+    sql.push(", {.next_attempt_time}) <= (")?;
+    push_bound(sql, lanes.of.kind, &value.bound)?;
     sql.push(", {statement_time})")
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane.
 pub(crate) fn push_lane<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
-    let Some(Lanes { column, of: LaneValues { kind, .. }, .. }) = sql.queue.options.lanes else { return Ok(()) };
+    let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
     if *lane == Lane::Queue {
         return Ok(());
     }
     sql.push(" AND ")?;
     sql.within(DB::IS_IN_LANE, |sql| match lane.value() {
-        None => sql.push_with("{.} IS NULL", &[column]),
+        None => {
+            push_column(sql, lanes)?;
+            sql.push(" IS NULL")
+        }
         Some(value) => {
-            sql.push_with("{.} = ", &[column])?;
-            push_bound(sql, kind, &value.bound)
+            push_column(sql, lanes)?;
+            sql.push(" = ")?;
+            push_bound(sql, lanes.of.kind, &value.bound)
         }
     })
 }

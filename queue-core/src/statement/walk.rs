@@ -307,12 +307,13 @@ impl Walk {
         sql.push(" ORDER BY ")?;
         let Options { lanes, stages, .. } = *sql.queue.options;
         let first = match self.along {
-            Along::Lane => lanes.map(|lanes| lanes.column),
-            Along::Stage if !self.sorts() => stages.map(|stages| stages.column),
+            Along::Lane => lanes.map(|lanes| (lanes.column, lanes.of.kind.is_long())),
+            Along::Stage if !self.sorts() => stages.map(|stages| (stages.column, false)),
             _ => None,
         };
-        if let Some(column) = first.filter(|_| DB::LANE_IS_RANGE) {
-            sql.push_with("{.}, ", &[column])?;
+        if let Some((column, is_long)) = first.filter(|_| DB::LANE_IS_RANGE) {
+            push_indexed(sql, column, is_long)?;
+            sql.push(", ")?;
         }
         push_order_columns(sql, self.order)?;
         sql.push("{.next_attempt_time}")
@@ -347,13 +348,27 @@ pub(crate) fn push_pending_flag<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) 
     sql.push_with("{.} = 1 AND ", &[&flag])
 }
 
+/// Writes a column of the domain as the queue's indexes have it.
+pub(crate) fn push_indexed<DB: QueueBackend>(
+    sql: &mut Writer<'_, '_, DB>,
+    column: &str,
+    is_long: bool,
+) -> QueryResult<()> {
+    sql.within(indexed::<DB>(is_long), |sql| sql.push_with("{.}", &[column]))
+}
+
+/// Returns the SQL before and after a column that makes it what the queue's indexes have of it.
+pub(crate) fn indexed<DB: QueueBackend>(is_long: bool) -> (&'static str, &'static str) {
+    if is_long { DB::LONG_VALUE } else { ("", "") }
+}
+
 /// Writes the columns of an order, with a comma after each.
 pub(crate) fn push_order_columns<DB: QueueBackend>(
     sql: &mut Writer<'_, '_, DB>,
     order: Option<Order>,
 ) -> QueryResult<()> {
     for column in order.map_or(&[][..], |order| order.columns) {
-        sql.push_with("{.}", &[column.name])?;
+        push_indexed(sql, column.name, column.is_long)?;
         sql.out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
         sql.out.push_sql(", ");
     }

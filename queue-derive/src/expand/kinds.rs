@@ -25,8 +25,21 @@ pub(crate) fn column_constants(model: &Model<'_>) -> TokenStream {
     quote!(#(#columns)*)
 }
 
-fn order_column(name: &impl ToTokens, descending: bool) -> TokenStream {
-    quote!(::queueable::__derive::OrderColumn { name: #name, descending: #descending })
+fn order_column(name: &impl ToTokens, descending: bool, is_long: &TokenStream) -> TokenStream {
+    quote!(::queueable::__derive::OrderColumn { name: #name, descending: #descending, is_long: #is_long })
+}
+
+/// Asks the SQL type of a column whether its values may be too long for an index. The type's own constant is preferred to the
+/// trait's.
+fn is_long(model: &Model<'_>, column: &Ident) -> TokenStream {
+    let table = &model.table;
+    quote_spanned! {column.span()=>
+        {
+            #[allow(unused_imports)]
+            use ::queueable::__derive::OtherOrderType as _;
+            <::queueable::__derive::OrderType<<#table::#column as ::diesel::Expression>::SqlType>>::IS_LONG
+        }
+    }
 }
 
 /// Writes the constant and the function of the queue's trait, for an entity that asks for anything beyond the five
@@ -41,13 +54,15 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         some(&quote!(::queueable::__derive::Order { columns: &[#(#columns),*], age: #age }))
     };
     if let Some(by) = &kinds.order_by {
-        let columns: Vec<_> =
-            by.columns.iter().map(|order| order_column(&name_of(model, &order.column), order.descending)).collect();
+        let columns = by.columns.iter().map(|order| {
+            order_column(&name_of(model, &order.column), order.descending, &is_long(model, &order.column))
+        });
+        let columns: Vec<_> = columns.collect();
         let order = order(&columns, age(by.age));
         fields.push(quote!(order: #order));
     }
     if let (Some(priority), Some(name)) = (&kinds.priority, column("priority")) {
-        let order = order(&[order_column(name, false)], age(priority.age));
+        let order = order(&[order_column(name, false, &quote!(false))], age(priority.age));
         let name = some(name);
         fields.push(quote!(priority: #name));
         // Beside the errors of the check the literal is written too, and names no field twice.

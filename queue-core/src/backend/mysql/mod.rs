@@ -3,6 +3,7 @@
 mod clients;
 mod dialect;
 mod errors;
+mod indexable;
 mod schema;
 mod session;
 mod settings;

@@ -9,11 +9,13 @@ use diesel::row::{NamedRow, Row};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
+use super::indexable::too_long;
 use super::settings::Variable;
 use crate::backend::connection::message_of;
 use crate::backend::schema::{
-    ArchiveSchema, ColumnType, Ddl, Index, KeyOrder, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step,
-    TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column, finding, indexes, patiently,
+    ArchiveSchema, ColumnType, Ddl, Index, IndexKey, KeyOrder, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind,
+    Step, TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column, finding, indexes,
+    patiently,
 };
 use crate::backend::statement::One;
 use crate::error::Finding;
@@ -204,6 +206,10 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         Ok(())
     }
 
+    fn too_long(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
+        too_long(self, target)
+    }
+
     fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
         let mut findings: Vec<_> = binary_log(self, target)?.into_iter().collect();
         for index in indexes::<Mysql>(target) {
@@ -264,7 +270,7 @@ fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &
 
 /// Finds a descending order whose index is ascending: MariaDB before 10.8 takes the word `DESC` and ignores it.
 fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<Finding>> {
-    let keys = || index.keys.iter().filter(|(_, order)| *order == KeyOrder::Descending);
+    let keys = || index.keys.iter().filter(|key| key.order == KeyOrder::Descending);
     if keys().next().is_none() {
         return Ok(None);
     }
@@ -276,10 +282,10 @@ fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index)
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(&index.name)
     .load(connection)?;
-    Ok(keys().find(|(name, _)| ascending.iter().any(|found| found.0.eq_ignore_ascii_case(name))).map(|(name, _)| {
+    Ok(keys().find(|key| ascending.iter().any(|found| found.0.eq_ignore_ascii_case(&key.name))).map(|key| {
         let problem = format!(
-            "the index {} has the column {name} in ascending order: MariaDB builds descending ones from version 10.8 on",
-            index.name
+            "the index {} has the column {} in ascending order: MariaDB builds descending ones from version 10.8 on",
+            index.name, key.name
         );
         finding(target, problem, [drop_index(target, index), create_index(target, index)].join("; "))
     }))
@@ -301,9 +307,9 @@ fn binary_log(connection: &mut impl MysqlSession, target: &Target) -> QueryResul
 
 /// Finds an index under another name on the same columns, as a copy of a table has it.
 fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<String>> {
-    let key = |(name, order): &(String, KeyOrder)| {
-        let letter = if *order == KeyOrder::Descending { 'D' } else { 'A' };
-        format!("{name} {letter}")
+    let key = |key: &IndexKey| {
+        let letter = if key.order == KeyOrder::Descending { 'D' } else { 'A' };
+        format!("{} {letter}", key.name)
     };
     let found: Option<One<Text, String>> = diesel::sql_query(
         "SELECT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \

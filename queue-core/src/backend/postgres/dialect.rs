@@ -84,6 +84,9 @@ impl LockSql for Pg {
 impl IndexSql for Pg {
     const DESCENDING: &'static str = " DESC NULLS LAST";
     const NULLS_FIRST: &'static str = " NULLS FIRST";
+    // An entry has room for 2,704 bytes: for three texts of 200 characters, with up to four bytes each.
+    // <https://www.postgresql.org/docs/current/btree.html#BTREE-INTRODUCTION>
+    const LONG_VALUE: (&'static str, &'static str) = ("pg_catalog.substr(", ", 1, 200)");
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");
 }
 

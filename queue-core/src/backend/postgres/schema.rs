@@ -5,13 +5,13 @@ use std::{iter, thread};
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
-use diesel::sql_types::{BigInt, Bool, Text};
+use diesel::sql_types::{Array, BigInt, Bool, Text};
 
 use super::clients::PgSession;
 use super::live_table::{check_server, in_transaction};
 use crate::backend::schema::{
-    ColumnType, Ddl, Index, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target, Types, add_together,
-    drop_together, fingerprint, indexes, until_done,
+    ColumnType, Ddl, Index, IndexKey, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target, Types,
+    add_together, drop_together, finding, fingerprint, indexes, until_done,
 };
 use crate::backend::statement::One;
 use crate::error::{Finding, refused};
@@ -112,6 +112,38 @@ impl<C: PgSession> Ddl<Pg> for C {
             }
         }
         Ok(())
+    }
+
+    fn too_long(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
+        #[derive(QueryableByName)]
+        struct Found {
+            #[diesel(sql_type = Text)]
+            name: String,
+            #[diesel(sql_type = Text)]
+            whole_type: String,
+        }
+        // Of texts and bytes the index has the beginnings.
+        let columns = target.options.order.map_or(&[][..], |order| order.columns);
+        let whole: Vec<_> = columns.iter().filter(|column| !column.is_long).map(|column| column.name).collect();
+        let found: Option<Found> = diesel::sql_query(
+            "SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS whole_type \
+             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
+             WHERE a.attrelid = to_regclass($1) AND a.attname = ANY($2) AND NOT a.attisdropped AND t.typlen = -1 \
+             AND t.typcategory IN ('A', 'C', 'R', 'S', 'U', 'V') AND a.atttypmod NOT BETWEEN 0 AND 604 \
+             ORDER BY a.attnum LIMIT 1",
+        )
+        .bind::<Text, _>(target.table.to_string())
+        .bind::<Array<Text>, _>(whole)
+        .get_result(self)
+        .optional()?;
+        Ok(found.map(|Found { name, whole_type }| {
+            let problem = format!(
+                "the column {name} of {} is of type {whole_type}, whose values may be too long for an index: one takes 2,704 bytes, \
+                 and PostgreSQL refuses a row with more",
+                target.table
+            );
+            finding(target, problem, "name a column of a shorter type, or of type text, of which it has the beginning".to_owned())
+        }))
     }
 
     fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -239,20 +271,25 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
 /// `None`: there is no index of that name that begins with the right column, and none that serves as well.
 fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     let found: Option<One<Bool, bool>> = diesel::sql_query(
-        "SELECT i.indisvalid AND i.indkey[0] = a.attnum AS valid FROM pg_index i \
-         JOIN pg_class c ON c.oid = i.indexrelid \
-         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = $3 \
+        "SELECT i.indisvalid AND replace(pg_get_indexdef(i.indexrelid, 1, true), '::text', '') = format($3, $4) AS valid \
+         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
          WHERE i.indrelid = to_regclass($1) AND c.relname = $2",
     )
     .bind::<Text, _>(target.table.to_string())
     .bind::<Text, _>(&index.name)
-    .bind::<Text, _>(index.first())
+    .bind::<Text, _>(definition_of(&index.keys[0]))
+    .bind::<Text, _>(&index.keys[0].name)
     .get_result(connection)
     .optional()?;
     match found {
         Some(found) => Ok(Some(found.0)),
         None => Ok(has_same_index(connection, target, index)?.then_some(true)),
     }
+}
+
+/// Returns how the catalogue writes a column of an index, with `%I` for its name, and without the cast of a `varchar` to text.
+fn definition_of(key: &IndexKey) -> &'static str {
+    if key.is_long { "substr(%I, 1, 200)" } else { "%I" }
 }
 
 /// Tells whether an index under another name serves as well, as a copy of a table has it. It must have the same columns
@@ -265,21 +302,26 @@ fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Inde
         KeyOrder::Descending => 1,
         KeyOrder::NullsFirst => 2,
     };
-    let keys: Vec<_> = index.keys.iter().map(|(name, order)| format!("{name} {}", option(*order))).collect();
+    let keys: Vec<_> = index.keys.iter().map(|key| format!("{} {}", definition_of(key), option(key.order))).collect();
+    let names: Vec<_> = index.keys.iter().map(|key| &*key.name).collect();
     let found: One<Bool, bool> = diesel::sql_query(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i \
          JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam \
          WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid AND m.amname = 'btree' \
          AND pg_catalog.pg_get_expr(i.indpred, i.indrelid) = pg_catalog.format('(%I IS NOT NULL)', $2) \
-         AND (SELECT pg_catalog.string_agg(a.attname || ' ' || i.indoption[k], E'\\n' ORDER BY k) \
-         FROM pg_catalog.generate_series(0, i.indnkeyatts - 1) AS k \
-         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k] \
-         AND a.attcollation = i.indcollation[k] \
-         JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[k] AND o.opcdefault) = $3) AS same",
+         AND i.indnkeyatts = pg_catalog.cardinality($4) AND (SELECT pg_catalog.string_agg(\
+         pg_catalog.replace(pg_catalog.pg_get_indexdef(i.indexrelid, CAST(key.k AS integer), true), '::text', '') \
+         || ' ' || i.indoption[key.k - 1], E'\\n' ORDER BY key.k) \
+         FROM pg_catalog.unnest($4) WITH ORDINALITY AS key (name, k) \
+         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attname = key.name \
+         AND a.attcollation = i.indcollation[key.k - 1] \
+         JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[key.k - 1] AND o.opcdefault) \
+         = pg_catalog.format($3, VARIADIC $4)) AS same",
     )
     .bind::<Text, _>(target.table.to_string())
     .bind::<Text, _>(target.columns.next_attempt_time)
     .bind::<Text, _>(keys.join("\n"))
+    .bind::<Array<Text>, _>(names)
     .get_result(connection)?;
     Ok(found.0)
 }

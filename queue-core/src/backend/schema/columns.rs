@@ -67,9 +67,17 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
     /// Drops the indexes that exist.
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()>;
 
+    /// Finds a column of the domain whose values may be too long for an index of the queue.
+    fn too_long(&mut self, _target: &Target) -> QueryResult<Option<Finding>> {
+        Ok(None)
+    }
+
     /// Returns the findings about the indexes.
     fn check_indexes(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
-        let mut findings = Vec::new();
+        let mut findings = Vec::from_iter(self.too_long(target)?);
+        if !findings.is_empty() {
+            return Ok(findings);
+        }
         for index in indexes::<Self::Backend>(target) {
             let mend = self.lacking(target, &index)?;
             if !mend.is_empty() {

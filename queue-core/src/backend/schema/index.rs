@@ -2,7 +2,7 @@
 
 use super::target::{Target, lane_index_of, ordered_index_of, pending_flag_of, stage_index_named, strict_index_of};
 use crate::backend::connection::QueueBackend;
-use crate::row::Options;
+use crate::row::{Lanes, Options};
 
 /// The order of a column in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,20 @@ pub(crate) enum KeyOrder {
     Descending,
 }
 
+/// A column of an index.
+pub(crate) struct IndexKey {
+    pub(crate) name: String,
+    pub(crate) order: KeyOrder,
+    /// Whether its values may be too long for an index: the index has the [beginning](IndexSql::LONG_VALUE) of each.
+    pub(crate) is_long: bool,
+}
+
+impl IndexKey {
+    fn plain(name: &str) -> Self {
+        IndexKey { name: name.to_owned(), order: KeyOrder::Plain, is_long: false }
+    }
+}
+
 /// An index of the queue.
 pub(crate) struct Index {
     /// The step of the migration that creates it.
@@ -22,8 +36,8 @@ pub(crate) struct Index {
     pub(crate) name: String,
     /// All columns, as SQL.
     pub(crate) columns: String,
-    /// Their names, and what each is in the index.
-    pub(crate) keys: Vec<(String, KeyOrder)>,
+    /// The same one by one.
+    pub(crate) keys: Vec<IndexKey>,
     /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
     pub(crate) pending_flag: Option<String>,
@@ -32,30 +46,27 @@ pub(crate) struct Index {
 impl Index {
     /// Returns the first column's name: an index that begins with another column is not the queue's.
     pub(crate) fn first(&self) -> &str {
-        &self.keys[0].0
+        &self.keys[0].name
     }
 
     fn of<DB: QueueBackend>(
         target: &Target,
         step: &'static str,
         name: String,
-        keys: Vec<(String, KeyOrder)>,
+        keys: Vec<IndexKey>,
         pending_flag: Option<String>,
     ) -> Self {
-        let column = |(name, order): &(String, KeyOrder)| {
-            let order = match order {
+        let column = |key: &IndexKey| {
+            let (before, after) = if key.is_long { DB::LONG_VALUE } else { ("", "") };
+            let order = match key.order {
                 KeyOrder::Plain => "",
                 KeyOrder::NullsFirst => DB::NULLS_FIRST,
                 KeyOrder::Descending => DB::DESCENDING,
             };
-            target.table.quoted(name) + order
+            [before, &target.table.quoted(&key.name), after, order].concat()
         };
         Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, pending_flag }
     }
-}
-
-fn plain(name: &str) -> (String, KeyOrder) {
-    (name.to_owned(), KeyOrder::Plain)
 }
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
@@ -65,7 +76,7 @@ fn plain(name: &str) -> (String, KeyOrder) {
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
-    let mut indexes = vec![Index::of::<DB>(target, "index", target.index(), vec![plain(next)], None)];
+    let mut indexes = vec![Index::of::<DB>(target, "index", target.index(), vec![IndexKey::plain(next)], None)];
     let Options { order, exclusive, lanes, stages, .. } = target.options;
     if order.is_some() || exclusive {
         let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
@@ -75,9 +86,9 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     indexes.extend(stages.map(|stages| stage_index::<DB>(target, stages.column)));
     if let Some(lanes) = lanes {
         let name = lane_index_of(table, target.columns, &target.options);
-        indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes.column), vec![next]));
+        indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes), vec![next]));
         if lanes.strict {
-            indexes.push(strict_index::<DB>(target, lanes.column));
+            indexes.push(strict_index::<DB>(target, lanes));
         }
     }
     indexes
@@ -86,28 +97,38 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
 /// Returns the index of stages, whose column has this name.
 pub(super) fn stage_index<DB: QueueBackend>(target: &Target, column: &str) -> Index {
     let name = stage_index_named(&target.table, target.columns, column);
-    Index::of::<DB>(target, "stages", name, vec![plain(column), plain(target.columns.next_attempt_time)], None)
+    Index::of::<DB>(
+        target,
+        "stages",
+        name,
+        vec![IndexKey::plain(column), IndexKey::plain(target.columns.next_attempt_time)],
+        None,
+    )
 }
 
 /// Returns the index of what holds strictly serial lanes back. It does without the pending flag, because few rows have its
 /// statuses. And with the flag MariaDB (10.11) overlooks, in a sorted result, a row that another session has committed
 /// within the last milliseconds.
-fn strict_index<DB: QueueBackend>(target: &Target, lane: &str) -> Index {
+fn strict_index<DB: QueueBackend>(target: &Target, lanes: Lanes) -> Index {
     let name = strict_index_of(&target.table, target.columns, &target.options);
-    let mut names = vec![lane, target.columns.status];
+    let mut keys = vec![lane_key(lanes), IndexKey::plain(target.columns.status)];
     if !DB::PARTIAL_INDEXES {
-        names.push(target.columns.next_attempt_time);
+        keys.push(IndexKey::plain(target.columns.next_attempt_time));
     }
-    Index::of::<DB>(target, "strict", name, names.into_iter().map(plain).collect(), None)
+    Index::of::<DB>(target, "strict", name, keys, None)
 }
 
-/// Returns an index of the pending rows: by this column first, if one is given, by the entity's order, and by the last
+fn lane_key(Lanes { column, of, .. }: Lanes) -> IndexKey {
+    IndexKey { is_long: of.kind.is_long(), ..IndexKey::plain(column) }
+}
+
+/// Returns an index of the pending rows: by lanes first, if there are any, by the entity's order, and by the last
 /// columns.
 fn index_of_pending<DB: QueueBackend>(
     target: &Target,
     step: &'static str,
     name: String,
-    first: Option<&str>,
+    lanes: Option<Lanes>,
     last: Vec<&str>,
 ) -> Index {
     let (table, order) = (&target.table, target.options.order);
@@ -116,15 +137,15 @@ fn index_of_pending<DB: QueueBackend>(
     let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
     let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
         let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
-        (column.name.to_owned(), order)
+        IndexKey { name: column.name.to_owned(), order, is_long: column.is_long }
     });
     let keys = pending_flag
         .as_deref()
-        .map(plain)
+        .map(IndexKey::plain)
         .into_iter()
-        .chain(first.map(plain))
-        .chain(ordered.filter(|(name, _)| first != Some(name)))
-        .chain(last.into_iter().filter(is_not_named).map(plain))
+        .chain(lanes.map(lane_key))
+        .chain(ordered.filter(|key| lanes.is_none_or(|lanes| lanes.column != key.name)))
+        .chain(last.into_iter().filter(is_not_named).map(IndexKey::plain))
         .collect();
     Index::of::<DB>(target, step, name, keys, pending_flag)
 }

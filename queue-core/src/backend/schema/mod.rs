@@ -31,7 +31,7 @@ pub(crate) use self::{
     archive::{ArchiveSchema, UniqueColumn},
     bystanders::{compares_nothing, has_no_columns, with_columns},
     columns::{ColumnType, Ddl, NeededColumn, Types, needed_columns},
-    index::{Index, KeyOrder, indexes},
+    index::{Index, IndexKey, KeyOrder, indexes},
     live_table::{LiveColumn, LiveTable, MARK, OtherKind, PATIENCE, find_column, patiently, until_done},
     part::{add_together, drop_together},
     table_name::with_fingerprint,

@@ -41,6 +41,10 @@ impl<D: Ddl> Schema for D {
             let (problem, mend) = kind.problem(target);
             return Err(refused(format!("{problem}; {mend}")));
         }
+        // Before the first change: what has been added would be left behind.
+        if let Some(Finding { problem, mend, .. }) = self.too_long(target)? {
+            return Err(refused(format!("{problem}; {mend}")));
+        }
         let missing = |connection: &mut D| missing::<D>(target, &connection.live_columns(target)?);
         let left_to_do = |connection: &mut D| {
             Ok(missing(connection)?.map_or_else(Vec::new, |columns| D::add_columns(target, &columns)))

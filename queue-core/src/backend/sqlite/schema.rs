@@ -116,7 +116,7 @@ impl Ddl for SqliteConnection {
             format!("ALTER TABLE {table} DROP COLUMN {old}"),
         ];
         let holds = |index: &&Index| {
-            column.name == target.columns.next_attempt_time || index.keys.iter().any(|(name, _)| name == column.name)
+            column.name == target.columns.next_attempt_time || index.keys.iter().any(|key| key.name == column.name)
         };
         for index in indexes::<Sqlite>(target).iter().filter(holds) {
             statements.insert(0, drop_index(target, index));

@@ -1,0 +1,70 @@
+//! Which columns an index takes as a whole: MySQL refuses one that is too long, and MariaDB may make it of the beginnings of the
+//! values, along which no claim can walk.
+
+use diesel::deserialize::QueryableByName;
+use diesel::mysql::Mysql;
+use diesel::sql_types::{BigInt, Nullable, Text};
+
+use super::clients::MysqlSession;
+use crate::backend::schema::{IndexKey, Target, finding, indexes};
+use crate::error::Finding;
+
+use diesel::prelude::*;
+
+/// The most bytes that the columns of an index may have together, with InnoDB's usual format and size of a page.
+/// <https://dev.mysql.com/doc/refman/8.4/en/innodb-limits.html>
+const LONGEST_ENTRY: i64 = 3072;
+
+/// Finds a column that makes an index of the queue longer than the server allows.
+pub(super) fn too_long(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
+    let columns = indexable(connection, target)?;
+    let bytes = |column: &&Indexable| column.bytes.unwrap_or(i64::MAX);
+    let too_long = indexes::<Mysql>(target).iter().find_map(|index| {
+        let of = |key: &IndexKey| columns.iter().find(|column| column.name.eq_ignore_ascii_case(&key.name));
+        let columns: Vec<_> = index.keys.iter().filter_map(of).collect();
+        let sum = columns.iter().map(bytes).fold(0, i64::saturating_add);
+        columns.into_iter().max_by_key(bytes).filter(|_| sum > LONGEST_ENTRY)
+    });
+    Ok(too_long.map(|column| {
+        let (table, name) = (&target.table, target.table.quoted(&column.name));
+        let problem = format!(
+            "the column {} of {table} is of type {}, whose values may be too long for an index: one takes {LONGEST_ENTRY} bytes",
+            column.name, column.whole_type
+        );
+        let mend = match &column.shorter {
+            Some(shorter) => format!("ALTER TABLE {table} MODIFY COLUMN {name} {shorter}"),
+            None => "name a column of another type".to_owned(),
+        };
+        finding(target, problem, mend)
+    }))
+}
+
+/// A column as far as indexes care.
+#[derive(QueryableByName)]
+struct Indexable {
+    #[diesel(sql_type = Text)]
+    name: String,
+    #[diesel(sql_type = Text)]
+    whole_type: String,
+    /// The most bytes of a value. `None`: no index takes whole values of its type.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    bytes: Option<i64>,
+    /// The definition of such a column with values that fit into an index.
+    #[diesel(sql_type = Nullable<Text>)]
+    shorter: Option<String>,
+}
+
+fn indexable(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Vec<Indexable>> {
+    diesel::sql_query(
+        "SELECT CAST(COLUMN_NAME AS CHAR) AS name, CAST(COLUMN_TYPE AS CHAR) AS whole_type, \
+         CAST(CASE WHEN DATA_TYPE LIKE '%text' OR DATA_TYPE LIKE '%blob' OR DATA_TYPE = 'json' THEN NULL \
+         ELSE COALESCE(CHARACTER_OCTET_LENGTH, 8) END AS SIGNED) AS bytes, \
+         CAST(CONCAT(CASE WHEN DATA_TYPE LIKE '%char' OR DATA_TYPE LIKE '%text' THEN CONCAT('VARCHAR(191) COLLATE ', COLLATION_NAME) \
+         WHEN DATA_TYPE LIKE '%binary' OR DATA_TYPE LIKE '%blob' THEN 'VARBINARY(191)' END, \
+         IF(IS_NULLABLE = 'YES', '', ' NOT NULL')) AS CHAR) AS shorter \
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .load(connection)
+}
