@@ -26,6 +26,7 @@ macro_rules! note {
 
 note!(Ordered, ordered_queue, order_by(title, author));
 note!(Fair, fair_queue, fair_by = seal);
+note!(Strict, strict_queue, serial_by(author, strict));
 
 /// Makes a table whose texts and bytes have these types.
 fn database_with(text: &str, bytes: &str) -> Database {
@@ -86,4 +87,7 @@ fn bytes_without_limit_are_refused() {
 fn texts_that_are_too_long_together_are_refused() {
     let columns = [("author", "varchar(500)", format!("VARCHAR(191) {COLLATE} NOT NULL"))];
     refused!(Ordered, database_with(&format!("VARCHAR(500) {COLLATE}"), "BLOB"), columns);
+    // With the status, which the migration would add.
+    let columns = [("author", "varchar(760)", format!("VARCHAR(191) {COLLATE} NOT NULL"))];
+    refused!(Strict, database_with(&format!("VARCHAR(760) {COLLATE}"), "BLOB"), columns);
 }
