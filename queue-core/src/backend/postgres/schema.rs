@@ -278,7 +278,7 @@ fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Inde
     .bind::<Text, _>(target.table.to_string())
     .bind::<Text, _>(&index.name)
     .bind::<Text, _>(definition_of(&index.keys[0]))
-    .bind::<Text, _>(&index.keys[0].name)
+    .bind::<Text, _>(index.first())
     .get_result(connection)
     .optional()?;
     match found {
