@@ -96,7 +96,8 @@ fn statuses(bank: &Bank, ids: &[i64]) -> HashMap<Status, usize> {
 }
 
 /// Processes bad rows, and sound ones behind them, in each mode. Shows that the sound rows succeed, and that the
-/// handlers of the bad ones do not run again and again. `check` also gets the time at which the last of them was due.
+/// handlers of the bad ones do not run again and again. `check` also gets the due time
+/// of a sound one, which is later than theirs.
 fn work_past(trigger: &str, check: fn(&str, &Bank, &[i64], Tally, Due)) {
     for (mode, new_bank, poller) in MODES {
         let bank = new_bank();

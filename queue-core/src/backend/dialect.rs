@@ -173,6 +173,11 @@ pub trait IndexSql {
     /// whose value is too long for an index, also from an insert of the application.
     const LONG_VALUE: (&'static str, &'static str) = ("", "");
 
+    /// Returns the SQL before and after a column that makes it what the queue's indexes have of it.
+    fn indexed(is_long: bool) -> (&'static str, &'static str) {
+        if is_long { Self::LONG_VALUE } else { ("", "") }
+    }
+
     /// Whether an index can leave out the rows that are not pending. On other databases the index of an entity with its
     /// own order begins with a flag that only pending rows have. Otherwise a claim would walk it past every finished
     /// row.

@@ -9,7 +9,7 @@ use diesel::sql_types::{Nullable, Text};
 
 use super::condition::{StateCondition, push_exceptions, statement_time_plus};
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Scope, Walk, indexed, push_indexed};
+use super::walk::{Claimable, Scope, Walk, push_indexed};
 use super::writer::{Writer, statement};
 use crate::backend::{
     LaneSql, LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
@@ -166,7 +166,7 @@ fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes)
 }
 
 fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
-    let (before, after) = indexed::<DB>(lanes.of.kind.is_long());
+    let (before, after) = DB::indexed(lanes.of.kind.is_long());
     sql.push_around(DB::value_text(lanes.of.kind), &[before, "{.}", after].concat(), &[lanes.column])
 }
 

@@ -354,12 +354,7 @@ pub(crate) fn push_indexed<DB: QueueBackend>(
     column: &str,
     is_long: bool,
 ) -> QueryResult<()> {
-    sql.within(indexed::<DB>(is_long), |sql| sql.push_with("{.}", &[column]))
-}
-
-/// Returns the SQL before and after a column that makes it what the queue's indexes have of it.
-pub(crate) fn indexed<DB: QueueBackend>(is_long: bool) -> (&'static str, &'static str) {
-    if is_long { DB::LONG_VALUE } else { ("", "") }
+    sql.within(DB::indexed(is_long), |sql| sql.push_with("{.}", &[column]))
 }
 
 /// Writes the columns of an order, with a comma after each.

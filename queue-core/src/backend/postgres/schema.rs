@@ -9,6 +9,7 @@ use diesel::sql_types::{Array, BigInt, Bool, Text};
 
 use super::clients::PgSession;
 use super::live_table::{check_server, in_transaction};
+use crate::backend::dialect::IndexSql;
 use crate::backend::schema::{
     ColumnType, Ddl, Index, IndexKey, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target, Types,
     add_together, drop_together, finding, fingerprint, indexes, until_done,
@@ -288,8 +289,9 @@ fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Inde
 }
 
 /// Returns how the catalogue writes a column of an index, with `%I` for its name, and without the cast of a `varchar` to text.
-fn definition_of(key: &IndexKey) -> &'static str {
-    if key.is_long { "substr(%I, 1, 200)" } else { "%I" }
+fn definition_of(key: &IndexKey) -> String {
+    let (before, after) = Pg::indexed(key.is_long);
+    format!("{}%I{after}", before.trim_start_matches("pg_catalog."))
 }
 
 /// Tells whether an index under another name serves as well, as a copy of a table has it. It must have the same columns

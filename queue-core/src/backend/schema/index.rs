@@ -57,7 +57,7 @@ impl Index {
         pending_flag: Option<String>,
     ) -> Self {
         let column = |key: &IndexKey| {
-            let (before, after) = if key.is_long { DB::LONG_VALUE } else { ("", "") };
+            let (before, after) = DB::indexed(key.is_long);
             let order = match key.order {
                 KeyOrder::Plain => "",
                 KeyOrder::NullsFirst => DB::NULLS_FIRST,
