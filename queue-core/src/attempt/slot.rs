@@ -187,9 +187,16 @@ impl Slot {
         self.run.lock().as_ref().filter(is_it).map(|run| (run.runner, run.session))
     }
 
-    /// Tells whether the attempt is past its timeout, and no thread waits for its handler.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.run.lock().as_ref().is_some_and(|run| run.given_up)
+    /// Starts another thread in the worker's place, if its attempt was given up and the handler has not returned yet. A worker
+    /// that was replaced already keeps the thread that it has.
+    pub(crate) fn replace_stuck<E>(&self, start: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        // Under the lock: a worker whose handler returns meanwhile has to see that it was replaced before it waits for work.
+        let run = self.run.lock();
+        if run.as_ref().is_some_and(|run| run.given_up) && !self.is_replaced() {
+            start()?;
+            self.replace();
+        }
+        Ok(())
     }
 
     /// Notes that the attempt has ended. Returns whether it was given up before.
@@ -210,7 +217,7 @@ impl Slot {
     }
 
     /// Notes that another thread takes the worker's place. The worker leaves when its handler has returned.
-    pub(crate) fn replace(&self) {
+    fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
     }
 
@@ -364,6 +371,38 @@ mod tests {
         assert!(slot.give_up().is_none());
         assert!(slot.leave());
         assert!(!slot.leave());
+    }
+
+    #[test]
+    fn a_worker_is_replaced_once_and_only_before_its_handler_has_returned() {
+        let begin = || {
+            let slot = Slot::default();
+            slot.enter(Some(7), Duration::ZERO);
+            slot.hold(Box::new(42), &[]);
+            while slot.check_revoked().is_none() {}
+            slot
+        };
+        let never = || -> Result<(), ()> { panic!("nobody is to take its place") };
+        let slot = begin();
+        assert_eq!(slot.replace_stuck(never), Ok(()), "its failure is not recorded yet");
+        assert!(slot.give_up().is_some());
+        assert_eq!(slot.replace_stuck(|| Err("no thread")), Err("no thread"));
+        assert!(!slot.is_replaced());
+        thread::scope(|scope| {
+            let mut worker = None;
+            let start = || {
+                // The handler returns while the other thread starts: the worker's next question finds itself replaced.
+                worker = Some(scope.spawn(|| (slot.leave(), slot.is_replaced())));
+                Ok::<_, ()>(())
+            };
+            assert_eq!(slot.replace_stuck(start), Ok(()));
+            assert_eq!(worker.expect("it was started").join().expect("it does not panic"), (true, true));
+        });
+        assert_eq!(slot.replace_stuck(never), Ok(()));
+        let returned = begin();
+        assert!(returned.give_up().is_some() && returned.leave());
+        assert_eq!(returned.replace_stuck(never), Ok(()));
+        assert!(!returned.is_replaced());
     }
 
     #[test]

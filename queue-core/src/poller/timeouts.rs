@@ -25,7 +25,7 @@ pub(super) fn enforce_timeouts<C: QueueConnection>(shared: &Arc<PollerShared<C>>
     }
     for slot in shared.slots() {
         let Some((runner, session)) = slot.revoke_by_scout_if_timed_out(now).or_else(|| begun_by_another(&slot)) else {
-            if slot.is_given_up() && !slot.is_replaced() && !shared.board.is_stopping() {
+            if !shared.board.is_stopping() {
                 substitute(shared, &slot);
             }
             continue;
@@ -90,9 +90,10 @@ fn substitute<C: QueueConnection>(shared: &Arc<PollerShared<C>>, slot: &Slot) {
     if shared.board.stuck() > shared.settings.most_stuck() {
         return;
     }
-    let substitute = Worker::new(shared.clone(), shared.sessions.unknown());
-    match substitute.spawn("queueable-substitute".to_owned(), None) {
-        Ok(()) => slot.replace(),
-        Err(error) => shared.log.warn("poller", &failure_text(&error, 500)),
+    let substituted = slot.replace_stuck(|| {
+        Worker::new(shared.clone(), shared.sessions.unknown()).spawn("queueable-substitute".to_owned(), None)
+    });
+    if let Err(error) = substituted {
+        shared.log.warn("poller", &failure_text(&error, 500));
     }
 }
