@@ -238,7 +238,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 /// Makes an interrupted row wait a moment. Otherwise it would be claimed again at once, and keep the others from their
 /// turn. In a strict lane it holds the others back like a row that has failed: with its later due time it would no longer
 /// be the first one.
-fn postponed<K>(options: &Options, row: &UnsettledRow<K>, delay: Duration) -> Change {
+pub(super) fn postponed<K>(options: &Options, row: &UnsettledRow<K>, delay: Duration) -> Change {
     let waits = Change { next: Some(Next::In(delay)), ..Change::default() };
     if !options.keeps_order_in(row.details.lane.as_ref()) {
         return waits;

@@ -9,6 +9,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::begin::{DecodedMessage, Plan};
+use super::conclude::postponed;
 use super::ended::{AttemptError, Attempted, End, Interruption, NewState, Rest, Turn, UnsettledRow};
 use super::served_queue::{ServedQueue, in_transaction};
 use super::settle_rules::{stored, tries_before};
@@ -115,16 +116,18 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
 ) -> Result<Checked, Attempted<K>> {
     // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
     // After a crash it waits for that long.
-    let change = Change {
-        next: Some(Next::In(plan.served.info.timeout)),
-        error: ErrorText::Set(text.clone()),
-        ..Change::default()
-    };
+    let options = &plan.served.queue.sql.options;
+    let change = Change { error: ErrorText::Set(text.clone()), ..postponed(options, row, plan.served.info.timeout) };
     let fence = row.fence;
+    let marked = Fence {
+        status: change.status.unwrap_or(fence.status),
+        try_count: change.try_count.unwrap_or(fence.try_count),
+        ..fence.at_any_time()
+    };
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
-    let mark = CrashMark { text: text.clone(), before };
+    let mark = CrashMark { text: text.clone(), fence: marked, before };
     match plan.served.write_and_commit(connection, row, &change) {
-        Ok(()) => row.fence = fence.at_any_time(),
+        Ok(()) => row.fence = marked,
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
         Err(error) if C::leaves_commit_in_doubt(&error) => {
             plan.slot.recorder().set_mark(mark);
@@ -139,13 +142,13 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     }
     plan.slot.recorder().set_mark(mark);
     let retaken = connection.begin().and_then(|()| match is_still_its_turn(connection, plan, &row.key)? {
-        true => Ok(marked_so(plan.served.queue.retake_if_claimable(connection, &row.key, fence.at_any_time())?, &text)),
+        true => Ok(marked_so(plan.served.queue.retake_if_claimable(connection, &row.key, marked)?, &text)),
         false => Ok(None),
     });
     match retaken {
         // The entity as it is now, because the application may have changed it. The state as it was without the mark.
-        Ok(Some(Claimed { message, fence: marked, .. })) => {
-            row.fence.due = marked.due;
+        Ok(Some(Claimed { message, fence: retaken, .. })) => {
+            row.fence.due = retaken.due;
             let kept = as_it_was(state.last_attempt_error_message.as_deref());
             Ok((message.map(|(entity, _)| (entity, state)), kept))
         }
@@ -161,19 +164,18 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// the row due. Returns the state in which the row is now.
     pub(super) fn unmarked(&self, holder: &mut SessionHolder<C>, slot: &Slot, key: &RowKey<K>, fence: Fence) -> Fence {
         let Some(mark) = slot.recorder().take_mark() else { return fence };
-        self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, fence, &mark));
-        fence.at_any_time()
+        let unmarked = self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, &mark));
+        // The commit of the mark may have failed.
+        if unmarked == Some(true) { mark.fence } else { fence.at_any_time() }
     }
 
-    /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards.
-    fn unmark(&self, connection: &mut C, key: &RowKey<K>, fence: Fence, mark: &CrashMark) -> QueryResult<()> {
+    /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards. `false`: it has no
+    /// such mark.
+    fn unmark(&self, connection: &mut C, key: &RowKey<K>, mark: &CrashMark) -> QueryResult<bool> {
         let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
-        let fence = fence.at_any_time();
         in_transaction(connection, |connection| {
-            if marked_so(self.queue.retake(connection, key, fence)?, &mark.text).is_some() {
-                self.queue.settle(connection, key, fence, &change)?;
-            }
-            Ok(())
+            let is_marked = marked_so(self.queue.retake(connection, key, mark.fence)?, &mark.text).is_some();
+            Ok(is_marked && self.queue.settle(connection, key, mark.fence, &change)? == 1)
         })
     }
 

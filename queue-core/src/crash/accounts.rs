@@ -307,6 +307,8 @@ impl Default for Recorder {
 #[derive(Debug)]
 pub(crate) struct CrashMark {
     pub(crate) text: String,
+    /// The state of the row that bears it.
+    pub(crate) fence: Fence,
     pub(crate) before: ErrorText,
 }
 

@@ -1,12 +1,16 @@
 //! In a strictly serial lane a job that has failed holds back those behind it, until it is settled for good.
 
-use queueable::{Explanation, Failure, Lease, Message, Outcome, Queueable, Status};
+use std::env;
+
+use queueable::{CrashAccounting, Explanation, Failure, HandlerResult, Lease, Message, Outcome, Queueable, Status};
 
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use super::{Watch, enqueue, job, jobs, jobs_of};
 use crate::db::{Conn, Database};
+use crate::suite::main_job::program::Program;
 
 job!(Strict, strict_queue, serial_by(company_id, strict));
 job!(StrictGroup, strict_group_queue, serial_by(company_id, strict), group = 4);
@@ -110,6 +114,49 @@ fn a_job_that_was_interrupted_holds_its_company_back_in_a_transaction() {
 #[test]
 fn a_job_that_was_interrupted_holds_its_company_back_in_groups() {
     an_interruption_holds_back!(StrictGroup);
+}
+
+/// Names the database of a process that its first job ends.
+const ENDS_AT_ONCE: &str = "QUEUEABLE_STRICT_LANE_URL";
+
+#[test]
+fn a_process_that_its_first_job_ends() {
+    // As one of the other tests, it has no database.
+    let Ok(url) = env::var(ENDS_AT_ONCE) else { return };
+    // A pool that opens connections while its process exits makes libpq's Kerberos library abort it.
+    let pool = Pool::builder().max_size(3).min_idle(Some(0)).build(ConnectionManager::<Conn>::new(url)).unwrap();
+    let handler = |_: &Strict, _: &mut Message<'_, Conn>| -> HandlerResult { std::process::abort() };
+    let poller = Strict::poller(pool, handler).workers(1).crash_accounting(CrashAccounting::Strict);
+    poller.run_until_idle().unwrap();
+}
+
+#[test]
+fn a_job_that_ended_its_process_holds_its_company_back_under_strict_accounts() {
+    let database = jobs_of::<Strict>();
+    some_jobs(&database);
+    let ended = Program::of_this_test(
+        "suite::lanes::strict::a_process_that_its_first_job_ends",
+        [(ENDS_AT_ONCE, database.url().to_owned())],
+    )
+    .end();
+    assert!(!ended.status.success(), "{ended:?}");
+    let mut connection = database.connect();
+    let explanation = Strict::explain(&mut connection, &2).unwrap();
+    assert!(matches!(&explanation, Explanation::Behind { key, .. } if key == "1"), "{explanation:?}");
+
+    let watch = Watch::default();
+    let seen = watch.clone();
+    let handler = move |job: &Strict, _: &mut Message<'_, Conn>| {
+        seen.begin(job.id, job.company_id);
+        Ok(Outcome::Done)
+    };
+    let run = || {
+        let poller = Strict::poller(database.pool(4), handler.clone()).workers(2);
+        poller.crash_accounting(CrashAccounting::Strict).run_until_idle().unwrap().succeeded
+    };
+    assert_eq!((run(), watch.ids(Some(7))), (3, vec![]));
+    assert_eq!(Strict::queue().filter(jobs::id.eq(1)).retry_now(&mut connection).unwrap(), 1);
+    assert_eq!((run(), watch.ids(Some(7))), (3, vec![1, 2, 5]));
 }
 
 #[test]
