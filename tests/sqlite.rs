@@ -21,6 +21,8 @@ mod printed;
 mod rerun_only;
 #[path = "only/rights_sqlite.rs"]
 mod rights_sqlite;
+#[path = "only/session_settings_sqlite.rs"]
+mod session_settings_only;
 #[path = "only/undecodable_lane.rs"]
 mod undecodable_lane;
 #[path = "only/upsert.rs"]

@@ -210,7 +210,12 @@ pub(crate) fn settings() -> String {
 
 const SETTINGS: &str = "(SELECT query_only FROM pragma_query_only) || (SELECT timeout FROM pragma_busy_timeout) \
      || (SELECT ignore_check_constraints FROM pragma_ignore_check_constraints) \
-     || (SELECT recursive_triggers FROM pragma_recursive_triggers) || (SELECT foreign_keys FROM pragma_foreign_keys)";
+     || (SELECT recursive_triggers FROM pragma_recursive_triggers) || (SELECT foreign_keys FROM pragma_foreign_keys) \
+     || (SELECT reverse_unordered_selects FROM pragma_reverse_unordered_selects) \
+     || (SELECT legacy_alter_table FROM pragma_legacy_alter_table) || (SELECT writable_schema FROM pragma_writable_schema) \
+     || (SELECT max_page_count FROM pragma_max_page_count) || (SELECT locking_mode FROM pragma_locking_mode) \
+     || (SELECT cache_size FROM pragma_cache_size) || ('a' LIKE 'A') || (SELECT count(*) FROM sqlite_temp_master) \
+     || (SELECT count(*) FROM pragma_database_list WHERE name <> 'temp')";
 
 /// Makes a second table of payments, in the same file: a handler cannot attach another one inside a transaction.
 pub(crate) fn twin(_elsewhere: &Database) -> String {
@@ -233,7 +238,15 @@ pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
         "busy_timeout = 1",
         "ignore_check_constraints = 1",
         "recursive_triggers = 1",
-        "query_only = 1",
+        "reverse_unordered_selects = 1",
+        "legacy_alter_table = 1",
+        "writable_schema = 1",
+        "max_page_count = 100000",
+        "locking_mode = EXCLUSIVE",
+        "cache_size = 77",
+        "case_sensitive_like = 1",
     ];
-    pragmas.into_iter().map(|pragma| format!("PRAGMA {pragma}")).collect()
+    // The last one, because it refuses the others.
+    let others = ["CREATE TEMPORARY TABLE IF NOT EXISTS notes (id)", "PRAGMA query_only = 1"];
+    pragmas.into_iter().map(|pragma| format!("PRAGMA {pragma}")).chain(others.map(str::to_owned)).collect()
 }

@@ -130,6 +130,7 @@ impl<C: QueueConnection> Session<C> {
     /// Lends the connection to a handler, which may change any setting.
     pub(crate) fn lend(&mut self) -> &mut C {
         self.handler_settings.is_lent = true;
+        C::watch_handler(&self.handler_settings.own);
         self.connection.lend()
     }
 

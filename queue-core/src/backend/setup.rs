@@ -84,6 +84,9 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     /// Reads the settings, outside any transaction.
     fn read_settings(&mut self) -> QueryResult<Self::Settings>;
 
+    /// Notes that a handler gets the connection.
+    fn watch_handler(_settings: &Self::Settings) {}
+
     /// Restores the settings, inside a transaction or outside. `false`: some cannot be restored, so the session must
     /// not be used again.
     fn put_settings_back(&mut self, settings: &Self::Settings) -> QueryResult<bool>;

@@ -3,4 +3,5 @@
 mod dialect;
 mod schema;
 mod session;
+mod settings;
 mod trigger;

@@ -1,4 +1,4 @@
-//! A session on SQLite: its settings, its transactions, and the settings that a handler may change.
+//! A session on SQLite: how it is prepared, and its transactions.
 
 use std::path::Path;
 use std::thread;
@@ -11,7 +11,7 @@ use diesel::sqlite::SqliteConnection;
 
 use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, message_of};
 use crate::backend::schema::Target;
-use crate::backend::setup::{Exclusion, SessionLimits, SessionSettings, SessionSetup};
+use crate::backend::setup::{Exclusion, SessionLimits, SessionSetup};
 use crate::backend::statement::execute;
 use crate::backend::transactions::{OneRoundTrip, Transactions, in_own_transaction};
 use crate::error::refused;
@@ -175,72 +175,4 @@ fn journal_in_wal(connection: &mut SqliteConnection, patience: Duration) -> Quer
 
 fn pragma(connection: &mut SqliteConnection, sql: &str) -> QueryResult<i64> {
     diesel::select(diesel::dsl::sql::<BigInt>(sql)).get_result(connection)
-}
-
-/// The pragmas that take effect inside a transaction, and that change what a later transaction writes. (`foreign_keys`,
-/// `synchronous` and `journal_mode` cannot be changed there.)
-const PRAGMAS: [&str; 3] = ["PRAGMA query_only", "PRAGMA ignore_check_constraints", "PRAGMA recursive_triggers"];
-
-/// The settings of a session on which handlers run.
-#[derive(Default)]
-pub struct SqliteSettings(Option<Known>);
-
-struct Known {
-    pragmas: [i64; PRAGMAS.len()],
-    busy_timeout: i64,
-}
-
-impl SessionSettings for SqliteConnection {
-    type Settings = SqliteSettings;
-
-    const SETTINGS_ROLL_BACK: bool = false;
-
-    fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
-        let busy_timeout = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
-        Ok(SqliteSettings(Some(Known { pragmas: read_all(self)?, busy_timeout })))
-    }
-
-    fn put_settings_back(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
-        let Some(Known { pragmas, busy_timeout }) = &settings.0 else { return Ok(true) };
-        for ((found, value), pragma) in read_all(self)?.iter().zip(pragmas).zip(PRAGMAS) {
-            // Setting one makes SQLite prepare every statement anew.
-            if found != value {
-                self.batch_execute(&format!("{pragma} = {value}"))?;
-            }
-        }
-        self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
-        Ok(true)
-    }
-
-    fn has_other_settings(&mut self, settings: &SqliteSettings) -> QueryResult<bool> {
-        let Some(Known { pragmas, busy_timeout }) = &settings.0 else { return Ok(false) };
-        if read_all(self)? != *pragmas {
-            return Ok(true);
-        }
-        // It is not the result of a statement.
-        self.batch_execute(&format!("PRAGMA busy_timeout = {busy_timeout}"))?;
-        Ok(false)
-    }
-
-    fn end_handler(
-        &mut self,
-        end: &'static str,
-        then: Option<&'static str>,
-        settings: &SqliteSettings,
-    ) -> QueryResult<bool> {
-        self.control(end)?;
-        let is_as_it_was = self.put_settings_back(settings)?;
-        then.map_or(Ok(()), |then| self.control(then))?;
-        Ok(is_as_it_was)
-    }
-}
-
-/// Reads the pragmas by statements that Diesel does not keep: SQLite prepares the statement of a pragma anew for each run,
-/// and that takes longer for a prepared one than for a new one.
-fn read_all(connection: &mut SqliteConnection) -> QueryResult<[i64; PRAGMAS.len()]> {
-    let mut values = [0; PRAGMAS.len()];
-    for (pragma, value) in PRAGMAS.iter().zip(&mut values) {
-        *value = diesel::dsl::sql::<BigInt>(pragma).get_result(connection)?;
-    }
-    Ok(values)
 }
