@@ -284,7 +284,12 @@ const SETTINGS: &str = "concat_ws('|', current_user, session_user, current_setti
      current_setting('TimeZone'), current_setting('DateStyle'), current_setting('statement_timeout'), \
      current_setting('idle_in_transaction_session_timeout'), current_setting('default_transaction_isolation'), \
      current_setting('default_transaction_read_only'), current_setting('session_replication_role'), \
-     current_setting('row_security'), current_setting('synchronous_commit'))";
+     current_setting('row_security'), current_setting('synchronous_commit'), current_setting('client_encoding'), \
+     current_setting('transform_null_equals'), current_setting('quote_all_identifiers'), current_setting('xmloption'), \
+     current_setting('default_tablespace'), current_setting('zero_damaged_pages'), current_setting('lc_messages'), \
+     current_setting('application_name'), current_setting('work_mem'), current_setting('plan_cache_mode'), \
+     current_setting('enable_seqscan'), current_setting('enable_hashjoin'), \
+     (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()))";
 
 /// Makes a second table of payments, which an unqualified name can mean after a handler has changed its session.
 pub(crate) fn twin(_elsewhere: &Database) -> String {
@@ -297,7 +302,7 @@ pub(crate) fn twin_table(_elsewhere: &Database) -> String {
     "elsewhere.payments".to_owned()
 }
 
-const SET: [&str; 10] = [
+const SET: [&str; 22] = [
     "search_path = elsewhere",
     "TimeZone = 'Pacific/Apia'",
     "DateStyle = 'German'",
@@ -307,6 +312,18 @@ const SET: [&str; 10] = [
     "session_replication_role = 'replica'",
     "synchronous_commit = 'off'",
     "row_security = 'off'",
+    "client_encoding = 'LATIN1'",
+    "transform_null_equals = 'on'",
+    "quote_all_identifiers = 'on'",
+    "xmloption = 'document'",
+    "default_tablespace = 'pg_default'",
+    "zero_damaged_pages = 'on'",
+    "lc_messages = 'POSIX'",
+    "application_name = 'guest'",
+    "work_mem = '77MB'",
+    "plan_cache_mode = 'force_custom_plan'",
+    "enable_seqscan = 'off'",
+    "enable_hashjoin = 'off'",
     // The last one, because the role may not change the settings above.
     "ROLE pg_monitor",
 ];
@@ -318,7 +335,10 @@ pub(crate) fn set_locally(_elsewhere: &Database) -> Vec<String> {
 
 /// Settings that a handler may change for its session.
 pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
-    let more = ["SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY".to_owned()];
+    let more = [
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY".to_owned(),
+        "SELECT pg_advisory_lock(77)".to_owned(),
+    ];
     more.into_iter().chain(SET.iter().map(|setting| format!("SET {setting}"))).collect()
 }
 

@@ -320,8 +320,8 @@ impl<C> Message<'_, C> {
     /// The handler must not end the transaction. If it commits or rolls back by SQL of its own, or runs a statement
     /// that commits (DDL on MySQL), the worker detects it, and the attempt is a failure that says so.
     ///
-    /// The session serves further messages afterwards: what a handler sets on it beyond the transaction (`SET`,
-    /// advisory locks, temporary tables) stays. Use `SET LOCAL` where the database has it.
+    /// The session serves further messages afterwards. The worker puts most settings back (the documentation's chapter
+    /// "Operating" lists them), but not those of the application or of an extension: use `SET LOCAL` where the database has it.
     ///
     /// On PostgreSQL the transaction may have begun when the previous message ended, so `now()` may lie before the time
     /// at which this message was enqueued. `clock_timestamp()` is the current time.

@@ -110,7 +110,8 @@ const CONFLICTS: [&str; 8] = [
 /// a search path on which the table is not found. An unrelated error that reads like these costs one more attempt.
 pub(super) fn may_be_for_other_settings(error: &Error) -> bool {
     let Some(message) = message_of(error) else { return false };
-    is_marked(error, OTHER_SETTINGS)
+    // In whatever language: the handler may have set that too.
+    message.contains(&marked(OTHER_SETTINGS))
         || message.starts_with("permission denied for ")
         || message.ends_with(" does not exist")
 }

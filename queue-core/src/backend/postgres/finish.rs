@@ -8,7 +8,7 @@ use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
 };
 use super::session::BEGIN;
-use super::settings::{PUT_BACK, PgSettings};
+use super::settings::PgSettings;
 use crate::backend::connection::{ErrorClass, ErrorClasses};
 use crate::backend::transactions::{AfterFinish, OneRoundTrip, Unfinished};
 
@@ -69,7 +69,7 @@ impl<C: PgSession> OneRoundTrip<Pg> for C {
                 (format!("COMMIT AND CHAIN; EXECUTE {lock}; SAVEPOINT {savepoint}"), Some(token))
             }
         };
-        let before = if settings.are_put_back_first() { format!("EXECUTE {PUT_BACK}; ") } else { String::new() };
+        let before = settings.first().map(|statement| format!("EXECUTE {statement}; ")).unwrap_or_default();
         let text = format!("RELEASE SAVEPOINT {savepoint}; {before}EXECUTE {settle}; {commit}");
         let Err(error) = self.batch_execute(&text) else {
             if matches!(next, AfterFinish::Nothing) {

@@ -1,6 +1,7 @@
 //! The settings that a handler may change on a PostgreSQL session, and how they are restored at the end of its message.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
@@ -8,16 +9,27 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Bool, Text};
 
 use super::clients::PgSession;
+use super::errors::{OTHER_SETTINGS, marked};
 use crate::backend::setup::SessionSettings;
+use crate::sync::Mutex;
 
 use diesel::prelude::*;
 
-/// The settings besides the role, which is restored first, because another role may not be allowed to set them.
-/// Settings of an extension or of the application (`app.tenant`) are not known here.
-const NAMES: [&str; 16] = [
+/// The settings by which a settlement could be another one, besides the role and the user: each settlement compares them.
+const DECISIVE: [&str; 8] = [
     "search_path",
+    "session_replication_role",
+    "row_security",
+    "synchronous_commit",
+    "client_encoding",
+    "standard_conforming_strings",
     "TimeZone",
     "DateStyle",
+];
+
+/// The settings that the next handlers would see, or by which the queue's statements would take longer. Settings of an extension
+/// or of the application (`app.tenant`) are not known here.
+const OTHERS: [&str; 24] = [
     "IntervalStyle",
     "statement_timeout",
     LOCK_TIMEOUT,
@@ -25,16 +37,38 @@ const NAMES: [&str; 16] = [
     "default_transaction_isolation",
     "default_transaction_read_only",
     "default_transaction_deferrable",
-    "session_replication_role",
-    "row_security",
-    "synchronous_commit",
     "bytea_output",
     "extra_float_digits",
-    "standard_conforming_strings",
+    "transform_null_equals",
+    "quote_all_identifiers",
+    "xmloption",
+    "default_tablespace",
+    "zero_damaged_pages",
+    // By its language deadlocks are recognized.
+    "lc_messages",
+    "application_name",
+    "work_mem",
+    "plan_cache_mode",
+    "enable_seqscan",
+    "enable_indexscan",
+    "enable_bitmapscan",
+    "enable_nestloop",
+    "enable_hashjoin",
+    "enable_mergejoin",
 ];
 
 /// A group has its own value until it ends.
 const LOCK_TIMEOUT: &str = "lock_timeout";
+
+/// How long a session that ends messages does without a comparison of [`OTHERS`]. It costs the server as much as a tenth of a
+/// settlement.
+const UNSEEN: Duration = Duration::from_millis(100);
+
+/// The empty text, after the session's advisory locks were released. The queue's own end with their transactions.
+const UNLOCKED: &str = "CAST(pg_catalog.pg_advisory_unlock_all() AS text)";
+
+/// The prepared statement that fails if [`OTHERS`] have changed.
+pub(super) const COMPARE: &str = "queueable_compare";
 
 /// The prepared statement that restores changed settings.
 pub(super) const PUT_BACK: &str = "queueable_settings";
@@ -51,21 +85,31 @@ const PUT_BACK_WITHIN: &str = "queueable_settings_within";
 pub struct PgSettings {
     /// Whether they were read, as in every session on which handlers run.
     are_known: bool,
-    /// The SQL that tells whether all of them are unchanged.
+    /// The SQL that tells whether the decisive ones are unchanged.
     are_same: String,
-    /// The same without the one for which a group has its own value.
+    /// The SQL that tells whether all are unchanged but the one for which a group has its own value.
     are_same_within: String,
     /// Whether they are restored before each settlement.
     put_back_first: AtomicBool,
+    /// When the others were compared last.
+    compared: Mutex<Option<Instant>>,
 }
 
 impl PgSettings {
-    /// Tells whether they are restored before each settlement.
-    pub(super) fn are_put_back_first(&self) -> bool {
-        self.put_back_first.load(Ordering::Relaxed)
+    /// Returns the statement that the text of a settlement runs first, if any.
+    pub(super) fn first(&self) -> Option<&'static str> {
+        if self.put_back_first.load(Ordering::Relaxed) {
+            return Some(PUT_BACK);
+        }
+        let (mut compared, now) = (self.compared.lock(), Instant::now());
+        let is_due = compared.is_none_or(|compared| now.duration_since(compared) >= UNSEEN);
+        (self.are_known && is_due).then(|| {
+            *compared = Some(now);
+            COMPARE
+        })
     }
 
-    /// Returns the SQL that tells whether all settings are unchanged.
+    /// Returns the SQL that tells whether the decisive settings are unchanged.
     pub(super) fn are_same(&self) -> &str {
         if self.are_known { &self.are_same } else { "true" }
     }
@@ -90,7 +134,7 @@ impl<C: PgSession> SessionSettings<Pg> for C {
     const SETTINGS_ROLL_BACK: bool = true;
 
     fn read_settings(&mut self) -> QueryResult<PgSettings> {
-        let names: Vec<String> = ["role"].into_iter().chain(NAMES).map(literal).collect();
+        let names: Vec<String> = ["role"].into_iter().chain(DECISIVE).chain(OTHERS).map(literal).collect();
         let settings: Vec<Setting> = diesel::sql_query(format!(
             "SELECT name, pg_catalog.current_setting(name, true) AS value FROM pg_catalog.unnest(ARRAY[{}]) AS name \
              WHERE pg_catalog.current_setting(name, true) IS NOT NULL",
@@ -112,18 +156,26 @@ impl<C: PgSession> SessionSettings<Pg> for C {
                 own,
             }
         };
-        let within: Vec<_> = settings.iter().filter(|setting| setting.name != LOCK_TIMEOUT).map(each).collect();
-        let all: Vec<_> = [session_user].into_iter().chain(settings.iter().map(each)).collect();
+        let (others, decisive): (Vec<_>, Vec<_>) =
+            settings.iter().partition(|setting| OTHERS.contains(&setting.name.as_str()));
+        let locks = || Comparison { found: UNLOCKED.to_owned(), own: "''".to_owned(), put_back: "''".to_owned() };
+        let within = settings.iter().filter(|setting| setting.name != LOCK_TIMEOUT);
+        let within: Vec<_> = [locks()].into_iter().chain(within.map(each)).collect();
+        let decisive: Vec<_> = [session_user, locks()].into_iter().chain(decisive.into_iter().map(each)).collect();
+        let others: Vec<_> = others.into_iter().map(each).collect();
         self.batch_execute(&format!(
-            "PREPARE {PUT_BACK} AS SELECT {}; PREPARE {PUT_BACK_WITHIN} AS SELECT {}",
-            put_back(&all),
-            put_back(&within)
+            "PREPARE {COMPARE} AS SELECT CAST(CASE WHEN {} THEN '1' ELSE '{}' END AS integer); \
+             PREPARE {PUT_BACK} AS SELECT {}; PREPARE {PUT_BACK_WITHIN} AS SELECT {}",
+            are_same(&others),
+            marked(OTHER_SETTINGS),
+            put_back(&decisive.iter().chain(&others).collect::<Vec<_>>()),
+            put_back(&within.iter().collect::<Vec<_>>())
         ))?;
         Ok(PgSettings {
             are_known: true,
-            are_same: are_same(&all),
+            are_same: are_same(&decisive),
             are_same_within: are_same(&within),
-            put_back_first: AtomicBool::new(false),
+            ..PgSettings::default()
         })
     }
 
@@ -147,12 +199,14 @@ impl<C: PgSession> SessionSettings<Pg> for C {
         then: Option<&'static str>,
         settings: &PgSettings,
     ) -> QueryResult<bool> {
-        let mut text = end.to_owned();
+        let put_back = match then {
+            // A rollback takes back the settings, and not these locks.
+            _ if end.starts_with("ROLLBACK") => format!("SELECT {UNLOCKED}"),
+            Some(_) => format!("EXECUTE {PUT_BACK_WITHIN}"),
+            None => format!("EXECUTE {PUT_BACK}"),
+        };
         // Before the next savepoint, whose rollback may undo it.
-        if !end.starts_with("ROLLBACK") && settings.are_known {
-            let put_back = if then.is_some() { PUT_BACK_WITHIN } else { PUT_BACK };
-            text = format!("{end}; EXECUTE {put_back}");
-        }
+        let mut text = if settings.are_known { format!("{end}; {put_back}") } else { end.to_owned() };
         if let Some(then) = then {
             text = format!("{text}; {then}");
         }
@@ -196,14 +250,14 @@ impl<C> RunQueryDsl<C> for AreSame<'_> {}
 /// Writes the SQL that tells whether all settings are unchanged. It compares two arrays, because the server looks up each
 /// function of a statement, and the right to call it, each time that it runs the statement: one `=` costs less than one for
 /// each setting.
-fn are_same(settings: &[Comparison]) -> String {
-    let list = |of: fn(&Comparison) -> &str| settings.iter().map(of).collect::<Vec<_>>().join(", ");
-    format!("ARRAY[{}] OPERATOR(pg_catalog.=) ARRAY[{}]", list(|setting| &setting.found), list(|setting| &setting.own))
+fn are_same<'s>(settings: impl IntoIterator<Item = &'s Comparison>) -> String {
+    let (found, own): (Vec<_>, Vec<_>) = settings.into_iter().map(|setting| (&*setting.found, &*setting.own)).unzip();
+    format!("ARRAY[{}] OPERATOR(pg_catalog.=) ARRAY[{}]", found.join(", "), own.join(", "))
 }
 
 /// Writes SQL that restores changed settings and gives the integer 1. It sets only the changed ones, because not every
 /// role may set everything.
-fn put_back(settings: &[Comparison]) -> String {
+fn put_back(settings: &[&Comparison]) -> String {
     let each: Vec<_> = settings
         .iter()
         .map(|Comparison { found, own, put_back }| {
@@ -212,7 +266,7 @@ fn put_back(settings: &[Comparison]) -> String {
         .collect();
     format!(
         "CASE WHEN {} THEN 1 WHEN pg_catalog.concat({}) IS NULL THEN 0 ELSE 1 END",
-        are_same(settings),
+        are_same(settings.iter().copied()),
         each.join(", ")
     )
 }
