@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-/// How long a program, or an effect that a test expects of it, may take.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// How long a program, or an effect that a test expects of it, may take. Beside other suites, tens of thousands of payments
+/// take minutes.
+const PATIENCE: Duration = Duration::from_secs(1200);
 
 /// A running example. It is killed when it is dropped.
 pub(crate) struct Program {

@@ -39,7 +39,8 @@ pub(crate) use entity;
 entity!(Grouped, grouped_queue, group = 50);
 entity!(Optimistic, optimistic_queue, group(50, optimistic));
 entity!(ByCompany, by_company_queue, group = 50, order_in_group = company_id);
-entity!(Large, large_queue, group = 200);
+// A group takes no further message when half of this time is over.
+entity!(Large, large_queue, timeout = "10m", group = 200);
 
 pub(crate) fn run<Q: QueueOn<Conn>>(bank: &Bank, handler: impl HandlerFor<Q, Conn> + 'static) -> Tally {
     Q::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap()

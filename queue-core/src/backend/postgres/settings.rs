@@ -60,8 +60,8 @@ const OTHERS: [&str; 24] = [
 /// A group has its own value until it ends.
 const LOCK_TIMEOUT: &str = "lock_timeout";
 
-/// How long a session that ends messages does without a comparison of [`OTHERS`]. It costs the server as much as a tenth of a
-/// settlement.
+/// How long a session that ends messages does without a comparison of [`OTHERS`]. It costs the server as much as a fifth of a
+/// settlement, see `docs/performance.md`.
 const UNSEEN: Duration = Duration::from_millis(100);
 
 /// The empty text, after the session's advisory locks were released. The queue's own end with their transactions.
