@@ -217,9 +217,10 @@ impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
         let mut table = self.table.lock();
         let now = Instant::now();
         let has_ended = |call: &RunningCall<K>| match call.row.clock.ended() {
-            None => false,
+            // A shutdown takes and counts its calls itself.
+            None | Some(LeaseLost::Shutdown) => false,
             Some(LeaseLost::Unconfirmed) => now >= call.row.clock.holds_until(),
-            Some(LeaseLost::Overtaken | LeaseLost::TimedOut | LeaseLost::Shutdown) => true,
+            Some(LeaseLost::Overtaken | LeaseLost::TimedOut) => true,
         };
         let ended: Vec<_> = table.running.iter().filter(|(_, call)| has_ended(call)).map(|(n, _)| *n).collect();
         let ended: Vec<_> = ended.iter().filter_map(|number| table.running.remove(number)).collect();
