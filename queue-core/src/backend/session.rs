@@ -130,13 +130,14 @@ impl<C: QueueConnection> Session<C> {
     /// Lends the connection to a handler, which may change any setting.
     pub(crate) fn lend(&mut self) -> &mut C {
         self.handler_settings.is_lent = true;
-        C::watch_handler(&self.handler_settings.own);
+        C::watch_handler(&self.handler_settings.own, true);
         self.connection.lend()
     }
 
     /// Runs a statement that controls the transaction. The statement that ends a handler's savepoint also restores the
     /// settings.
     pub(crate) fn control(&mut self, statement: &'static str) -> QueryResult<()> {
+        C::watch_handler(&self.handler_settings.own, false);
         match self.handler_settings.is_lent && !self.handler_settings.is_shared {
             true => self.end_handler(statement, None),
             false => self.connection.control(statement),
@@ -164,6 +165,7 @@ impl<C: QueueConnection> Session<C> {
     /// Runs the statement that ends a handler's savepoint, restores the handler's settings before or after it, and runs
     /// another statement.
     pub(crate) fn end_handler(&mut self, end: &'static str, then: Option<&'static str>) -> QueryResult<()> {
+        C::watch_handler(&self.handler_settings.own, false);
         if self.handler_settings.is_shared {
             return match then {
                 Some(then) if C::Backend::STATEMENTS_TRAVEL_TOGETHER => {

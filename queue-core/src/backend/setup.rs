@@ -84,8 +84,8 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     /// Reads the settings, outside any transaction.
     fn read_settings(&mut self) -> QueryResult<Self::Settings>;
 
-    /// Notes that a handler gets the connection.
-    fn watch_handler(_settings: &Self::Settings) {}
+    /// Notes whether a handler has the connection.
+    fn watch_handler(_settings: &Self::Settings, _is_lent: bool) {}
 
     /// Restores the settings, inside a transaction or outside. `false`: some cannot be restored, so the session must
     /// not be used again.

@@ -66,10 +66,9 @@ struct Known {
 }
 
 impl Known {
-    /// Ends the watch over a handler, and tells whether it may have changed a setting.
+    /// Tells whether a handler may have changed a setting.
     fn may_differ(&self) -> bool {
         self.watch.as_ref().is_none_or(|watch| {
-            watch.is_lent.store(false, Ordering::Relaxed);
             // A handler may have replaced the instrumentation.
             watch.has_seen_word.load(Ordering::Relaxed) || Arc::strong_count(watch) == 1
         })
@@ -95,9 +94,9 @@ impl SessionSettings for SqliteConnection {
         Ok(SqliteSettings(Some(Known { own, watch })))
     }
 
-    fn watch_handler(settings: &SqliteSettings) {
+    fn watch_handler(settings: &SqliteSettings, is_lent: bool) {
         if let Some(watch) = settings.0.as_ref().and_then(|known| known.watch.as_ref()) {
-            watch.is_lent.store(true, Ordering::Relaxed);
+            watch.is_lent.store(is_lent, Ordering::Relaxed);
         }
     }
 
