@@ -14,8 +14,7 @@ use crate::suite::bank::{Bank, Payment};
 /// Takes the settings as they are, and then sets more.
 fn set(connection: &mut Conn, statement: &str) -> HandlerResult {
     let found: String = diesel::select(sql::<Text>(&db::settings())).get_result(connection)?;
-    let databases: i64 = sql::<BigInt>("SELECT count(*) FROM pragma_database_list").get_result(connection)?;
-    connection.batch_execute(&format!("INSERT INTO found VALUES ('{found} {databases}')"))?;
+    connection.batch_execute(&format!("INSERT INTO found VALUES ('{found}')"))?;
     connection.batch_execute(statement)?;
     Ok(Outcome::Done)
 }

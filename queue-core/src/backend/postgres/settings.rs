@@ -68,10 +68,10 @@ const UNSEEN: Duration = Duration::from_millis(100);
 const UNLOCKED: &str = "CAST(pg_catalog.pg_advisory_unlock_all() AS text)";
 
 /// The prepared statement that fails if [`OTHERS`] have changed.
-pub(super) const COMPARE: &str = "queueable_compare";
+const COMPARE: &str = "queueable_compare";
 
 /// The prepared statement that restores changed settings.
-pub(super) const PUT_BACK: &str = "queueable_settings";
+const PUT_BACK: &str = "queueable_settings";
 
 /// The same between two handlers of one transaction.
 const PUT_BACK_WITHIN: &str = "queueable_settings_within";
