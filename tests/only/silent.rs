@@ -1,11 +1,13 @@
 //! A network, or a server, that says nothing.
 
+#[path = "../db/proxy.rs"]
+mod proxy;
+
 use std::future::ready;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -18,138 +20,12 @@ use queueable::{
 };
 use tokio::runtime::Builder;
 
+use self::proxy::Proxy;
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 use crate::suite::thorough::times;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A proxy whose connections, and new ones, can fall silent: it takes all bytes and passes none on.
-struct Proxy {
-    port: u16,
-    state: Arc<ProxyState>,
-}
-
-#[derive(Default)]
-struct ProxyState {
-    links: Mutex<Vec<Link>>,
-    /// Whether new connections are silent.
-    is_silent: AtomicBool,
-    /// After how many sends of the client a new connection falls silent. 0: it does not.
-    sends: AtomicU64,
-    /// How long bytes take, in milliseconds.
-    delay: AtomicU64,
-    has_ended: AtomicBool,
-}
-
-struct Link {
-    is_silent: Arc<AtomicBool>,
-    ends: [TcpStream; 2],
-}
-
-impl Proxy {
-    /// Starts one before the server of the bank.
-    fn before(bank: &Bank) -> Self {
-        let server = host_and_port(bank.database.url()).to_owned();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let state = Arc::new(ProxyState::default());
-        let accepting = state.clone();
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                if accepting.has_ended.load(Ordering::SeqCst) {
-                    return;
-                }
-                accepting.link(client, TcpStream::connect(&server).unwrap());
-            }
-        });
-        Proxy { port, state }
-    }
-
-    fn url(&self, bank: &Bank) -> String {
-        let url = bank.database.url();
-        url.replacen(host_and_port(url), &format!("127.0.0.1:{}", self.port), 1)
-    }
-
-    /// Silences the connections that are open.
-    fn silence(&self) {
-        self.state.links.lock().unwrap().iter().for_each(|link| link.is_silent.store(true, Ordering::SeqCst));
-    }
-
-    /// Ends the connections that are open.
-    fn reset(&self) {
-        let ends = |link: &Link| link.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
-        self.state.links.lock().unwrap().drain(..).for_each(|link| ends(&link));
-    }
-
-    /// Has new connections fall silent after so many sends of the client. 0: they do not.
-    fn silence_after(&self, sends: u64) {
-        self.state.sends.store(sends, Ordering::SeqCst);
-    }
-
-    /// Delays all bytes.
-    fn delay(&self, by: Duration) {
-        self.state.delay.store(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
-    }
-
-    /// Sets whether new connections are silent from their beginning.
-    fn accept_only(&self, accepts_only: bool) {
-        self.state.is_silent.store(accepts_only, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.state.has_ended.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-        for link in self.state.links.lock().unwrap().iter() {
-            link.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
-        }
-    }
-}
-
-impl ProxyState {
-    fn link(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
-        let is_silent = Arc::new(AtomicBool::new(self.is_silent.load(Ordering::SeqCst)));
-        for end in [&client, &server] {
-            end.set_nodelay(true).unwrap();
-        }
-        let mut left = Some(self.sends.load(Ordering::SeqCst)).filter(|sends| *sends > 0);
-        for (from, to) in [(&client, &server), (&server, &client)] {
-            let mut left = left.take();
-            let (mut from, mut to, is_silent) = (from.try_clone().unwrap(), to.try_clone().unwrap(), is_silent.clone());
-            let state = self.clone();
-            thread::spawn(move || {
-                let mut buffer = [0; 16 * 1024];
-                while let Ok(length) = from.read(&mut buffer) {
-                    if length == 0 {
-                        break;
-                    }
-                    // The distance that the proxy stands for.
-                    thread::sleep(Duration::from_millis(state.delay.load(Ordering::SeqCst)));
-                    if let Some(left) = &mut left {
-                        is_silent.fetch_or(*left == 0, Ordering::SeqCst);
-                        *left = left.saturating_sub(1);
-                    }
-                    if !is_silent.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).is_err() {
-                        break;
-                    }
-                }
-                if !is_silent.load(Ordering::SeqCst) {
-                    let _ = to.shutdown(Shutdown::Both);
-                }
-            });
-        }
-        self.links.lock().unwrap().push(Link { is_silent, ends: [client, server] });
-    }
-}
-
-/// The host and the port of a URL.
-fn host_and_port(url: &str) -> &str {
-    let address = url.split_once("://").expect("a URL").1;
-    let address = address.split(['/', '?']).next().expect("there is a first part");
-    address.rsplit('@').next().expect("there is a last part")
-}
 
 /// A payment whose transaction the server ends soon.
 #[derive(Debug, Queryable, Selectable, Queueable)]
@@ -438,9 +314,9 @@ fn a_poller_that_is_stopped_while_it_starts_processes_nothing() {
         let (sender, heard) = mpsc::channel();
         let poller = MODES[0](poller(&proxy.url(&bank)), Arc::new(|| {}));
         let poller = poller.on_event(move |event| drop(sender.send(event.clone())));
-        let state = proxy.state.clone();
+        let links = proxy.links();
         let stop = async move {
-            while state.links.lock().unwrap().len() < opened {
+            while links() < opened {
                 tokio::task::yield_now().await;
             }
         };
@@ -465,7 +341,7 @@ fn work_goes_on_after_a_server_has_only_accepted_connections_for_a_while() {
     proxy.accept_only(true);
     proxy.silence();
     ids.extend(bank.enqueue(4..=8));
-    let links = || proxy.state.links.lock().unwrap().len();
+    let links = proxy.links();
     let before = links();
     await_so("several threads have tried to connect", || links() >= before + 3);
     assert!(!handle.health().is_well(Duration::from_secs(60)), "{:#?}", handle.health());
