@@ -85,6 +85,10 @@ pub trait LaneSql {
     /// PostgreSQL would walk along the due times of all lanes if it believes that most rows are this lane's.
     const LANE_IS_RANGE: bool = false;
 
+    /// Whether the index of lanes has to name the primary key, so that rows with equal due times come in its order. InnoDB's
+    /// indexes end with it anyway, and SQLite's with the rowid.
+    const TIES_NEED_KEY: bool = false;
+
     /// The SQL before and after the condition that picks the rows of a lane.
     ///
     /// SQLite may assume that a lane has many rows, and would rather skip through the index by due time, and sort.

@@ -59,6 +59,13 @@ impl<DB: QueueBackend> QueueSql<DB> {
         KeyedRow { queue: self, is_key: is_key.clone() }
     }
 
+    /// Tells whether a statement has to name the primary key, so that rows of a lane with equal due times keep its order.
+    /// `sorts`: it sorts the rows. A text is no part of an index that it might be too long for.
+    pub(crate) fn orders_ties_by_key(&self, sorts: bool) -> bool {
+        let is_serial = self.options.lanes.is_some_and(|lanes| lanes.serial);
+        is_serial && (sorts || DB::TIES_NEED_KEY) && (self.has_integer_key)()
+    }
+
     /// Says where the columns and the index of the queue live.
     pub(crate) fn target(&self) -> QueryResult<Target> {
         let backend = &DB::default();
@@ -68,6 +75,7 @@ impl<DB: QueueBackend> QueueSql<DB> {
             columns: self.names,
             options: *self.options,
             key: column_names(self.key_columns, backend)?,
+            has_integer_key: (self.has_integer_key)(),
             adopts: false,
             blocks_writers: false,
         })

@@ -218,6 +218,7 @@ impl Options {
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
         say("lanes", self.lanes.map(|lanes| lanes.column));
+        say("serial", self.lanes.and_then(|lanes| lanes.serial.then_some("yes")));
         say("strict", self.lanes.and_then(|lanes| lanes.strict.then_some("yes")));
         say("wake", self.notifies.then_some("notify"));
         // The mark that the triggers contain: a release with another mark has to replace the triggers.

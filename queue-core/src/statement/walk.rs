@@ -202,6 +202,8 @@ pub(crate) struct Walk {
     /// The entity's order. Among rows with equal values, and without an order, those come first that have been due
     /// longest.
     order: Option<Order>,
+    /// Whether all rows are of one lane.
+    is_in_lane: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,10 +222,10 @@ enum Along {
 
 impl Walk {
     /// Those first that have been due longest.
-    pub(crate) const OLDEST: Walk = Walk { along: Along::Queue, order: None };
+    pub(crate) const OLDEST: Walk = Walk { along: Along::Queue, order: None, is_in_lane: false };
 
     /// The same within a lane.
-    pub(crate) const IN_LANE: Walk = Walk { along: Along::Lane, order: None };
+    pub(crate) const IN_LANE: Walk = Walk { along: Along::Lane, order: None, is_in_lane: true };
 
     /// Returns how the rows of a queue are claimed. The rows of an exclusive queue are claimed by their keys. For it
     /// only the check at start uses this walk, and its ordered index is a different one.
@@ -256,7 +258,8 @@ impl Walk {
 
     /// Returns the same order within one lane.
     pub(crate) fn in_lane(self) -> Self {
-        if self.along == Along::Keys || self.sorts() { self } else { Walk { along: Along::Lane, ..self } }
+        let along = if self.along == Along::Keys || self.sorts() { self.along } else { Along::Lane };
+        Walk { along, is_in_lane: true, ..self }
     }
 
     /// Tells whether the due time alone decides the order.
@@ -316,7 +319,8 @@ impl Walk {
             sql.push(", ")?;
         }
         push_order_columns(sql, self.order)?;
-        sql.push("{.next_attempt_time}")
+        sql.push("{.next_attempt_time}")?;
+        if self.is_in_lane && sql.queue.orders_ties_by_key(self.sorts()) { sql.push(", {key}") } else { Ok(()) }
     }
 }
 

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::TransactionManager;
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
+use queueable::bounds::StoredIn;
 use queueable::{Lease, Message, Outcome, Queueable};
 
-use super::{Seen, Watch, dawdle, enqueue, job, jobs, jobs_of};
-use crate::db::{Conn, NAME};
+use super::{Backend, Seen, Watch, dawdle, enqueue, job, jobs, jobs_of};
+use crate::db::{Conn, Database, NAME};
 
 job!(Serial, serial_queue, serial_by = company_id);
 job!(SerialGroup, serial_group_queue, serial_by = company_id, group = 8);
 job!(SerialLease, serial_lease_queue, serial_by = company_id, lease = "60s");
+job!(Strict, strict_queue, serial_by(company_id, strict));
+job!(Ordered, ordered_queue, serial_by = company_id, order_by = rank);
 job!(Pairs, pairs_queue, at_most(2, by = company_id));
 job!(PairsGroup, pairs_group_queue, at_most(2, by = company_id), group = 8);
 job!(PairsLease, pairs_lease_queue, at_most(2, by = company_id), lease = "60s");
@@ -251,4 +254,43 @@ fn as_many_jobs_run_as_the_limits_allow() {
     meets!(Three, three, [1, 1, 1].map(Some), 3, all);
     // Rows without a value are not one company's.
     meets!(Serial, serial, [None, None, None], 3, all);
+}
+
+#[test]
+fn jobs_that_are_due_at_the_same_time_begin_in_the_order_of_their_keys() {
+    fn jobs_of_one_company<Q: StoredIn<Backend> + 'static>() -> Database {
+        let database = jobs_of::<Q>();
+        // Each is stored behind all those that it comes before.
+        let values: Vec<_> = (1..=9).rev().map(|id| format!("({id}, 7, '2026-01-01 00:00:00.000')")).collect();
+        let insert = format!("INSERT INTO jobs (id, company_id, next_attempt_time) VALUES {}", values.join(", "));
+        database.connect().batch_execute(&insert).unwrap();
+        database
+    }
+    macro_rules! begun {
+        ($entity:ident, $handler:expr) => {{
+            let (database, watch) = (jobs_of_one_company::<$entity>(), Watch::default());
+            let handler: fn(Watch) -> _ = $handler;
+            $entity::poller(database.pool(4), handler(watch.clone())).workers(2).run_until_idle().unwrap();
+            assert_eq!(watch.ids(Some(7)), (1..=9).collect::<Vec<_>>());
+        }};
+    }
+    macro_rules! in_a_transaction {
+        ($entity:ident) => {
+            begun!($entity, |watch| move |job: &$entity, _: &mut Message<'_, Conn>| {
+                watch.begin(job.id, job.company_id);
+                Ok(Outcome::Done)
+            })
+        };
+    }
+    in_a_transaction!(Serial);
+    in_a_transaction!(SerialGroup);
+    in_a_transaction!(Strict);
+    in_a_transaction!(Ordered);
+    begun!(SerialLease, |watch| (
+        move |job: &SerialLease, _: &Lease| {
+            watch.begin(job.id, job.company_id);
+            Ok(())
+        },
+        |_: &SerialLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    ));
 }

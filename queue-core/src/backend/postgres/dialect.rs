@@ -54,6 +54,7 @@ impl TextSql for Pg {
 impl LaneSql for Pg {
     const TEXT_HAS_IDENTITY: bool = true;
     const LANE_IS_RANGE: bool = true;
+    const TIES_NEED_KEY: bool = true;
     const PLACE_IN_CLAIM: Option<[&'static str; 5]> = Some(PLACES);
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {

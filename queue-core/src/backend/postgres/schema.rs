@@ -269,17 +269,21 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!("DROP INDEX {concurrently}IF EXISTS {}", target.table.sibling(&index.name))
 }
 
-/// `None`: there is no index of that name that begins with the right column, and none that serves as well.
+/// `None`: there is no index of that name, and none that serves as well. `false`: it is not valid, or has other columns.
 fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
+    let definitions: Vec<_> = index.keys.iter().map(definition_of).collect();
+    let names: Vec<_> = index.keys.iter().map(|key| &*key.name).collect();
     let found: Option<One<Bool, bool>> = diesel::sql_query(
-        "SELECT i.indisvalid AND replace(pg_get_indexdef(i.indexrelid, 1, true), '::text', '') = format($3, $4) AS valid \
+        "SELECT i.indisvalid AND format($3, VARIADIC $4) = (SELECT string_agg(replace( \
+             pg_get_indexdef(i.indexrelid, place, true), '::text', ''), ', ' ORDER BY place) \
+             FROM generate_series(1, i.indnkeyatts) place) AS valid \
          FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
          WHERE i.indrelid = to_regclass($1) AND c.relname = $2",
     )
     .bind::<Text, _>(target.table.to_string())
     .bind::<Text, _>(&index.name)
-    .bind::<Text, _>(definition_of(&index.keys[0]))
-    .bind::<Text, _>(index.first())
+    .bind::<Text, _>(definitions.join(", "))
+    .bind::<Array<Text>, _>(names)
     .get_result(connection)
     .optional()?;
     match found {
