@@ -25,7 +25,7 @@ use crate::sync::Mutex;
 pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     queue: &'static ErasedQueue<K, C>,
     pub(crate) row_backoff: RowBackoff<K>,
-    pub(crate) refused_rows: RefusedRows<K, C>,
+    pub(crate) refused_rows: Arc<RefusedRows<K, C>>,
     pub(crate) kept_rows: KeptRows,
     pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
@@ -58,14 +58,16 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         lease: Option<Duration>,
         stages: Option<Vec<&'static str>>,
     ) -> QueryResult<Self> {
+        let places = Places::of(queue, lease)?;
+        let shared = places.as_ref().map(|places| places.refused_rows.clone());
         Ok(DueRows {
             queue,
             row_backoff: RowBackoff::new(),
-            refused_rows: RefusedRows::new(queue),
+            refused_rows: shared.unwrap_or_else(|| Arc::new(RefusedRows::new(queue))),
             kept_rows: KeptRows::default(),
             rows_in_hand: RowsInHand::default(),
             low_water: LowWater::of::<C>(queue.sql.options, low_water_at_once),
-            places: Places::of(queue, lease)?,
+            places,
             turn_holder: TurnHolder::new(queue),
             overview: Overview::default(),
             stages: ServedStages::of(stages),
@@ -94,7 +96,8 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                 // A survey also reads the keys of rows that another worker is about to find refused.
                 Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
                     keys if keys.is_empty() => {}
-                    keys => return picked(Some(keys), Vec::new(), None, false),
+                    // A lane's claim takes another row of the lane if that comes first.
+                    keys => return picked(Some(keys), self.row_backoff.passed_over(), None, false),
                 },
                 Lookout::From { floor, mut except, is_new } => {
                     except.extend(self.row_backoff.passed_over());
@@ -119,7 +122,10 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             (Some(places), Some(first_of)) if self.queue.sql.options.keeps_order_in(lane) => {
                 places.turns.refusals.refuse(first_of, key, due, times)
             }
-            _ => self.refused_rows.refuse(key, due, times),
+            (Some(places), Some(lane)) if places.is_serial(lane) => {
+                self.refused_rows.refuse(key, due, Some(lane.identity()), times)
+            }
+            _ => self.refused_rows.refuse(key, due, None, times),
         }
     }
 
@@ -139,7 +145,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         if thorough
             && is_strict
             && let Some(places) = &self.places
-            && !places.any_may_run(connection, self.stages(), &self.refused_rows)?
+            && !places.any_may_run(connection, self.stages())?
         {
             return Ok(None);
         }

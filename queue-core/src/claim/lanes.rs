@@ -3,6 +3,7 @@
 //! The rows of one value are a lane. The lanes take turns: a claim tries one lane after the other, and in each takes
 //! the row that comes first there, if the lane has a place.
 
+use std::collections::HashSet;
 use std::slice;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use diesel::result::QueryResult;
 use super::candidates::claim_free;
 use super::claim::{ClaimTerms, claim_some};
 use super::lane_turns::Search;
-use super::passed_rows::RefusedRows;
 use super::places::{HeldPlaces, Places};
+use super::refused_state::ROWS_EXCEPTED;
 use super::way::ClaimWay;
 use crate::backend::QueueConnection;
 use crate::entity::Key;
@@ -22,6 +23,9 @@ use crate::sync::fail_point;
 
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
 const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
+
+/// How many refused rows of a lane a claim passes over to the first of the others.
+const MOST_PASSED: usize = 1_000;
 
 /// Reads one row without a lock.
 const PEEK: ClaimTerms = ClaimTerms { limit: 1, locks: false, begins_again: false };
@@ -79,10 +83,14 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
         let within = Scope { except: &except, only: key.map(slice::from_ref), ..scope };
         let is_sure = entry.place.is_none();
+        let terms = ClaimTerms { limit: most, ..claim };
         let rows = match self.pick(connection, scope, lane)? {
             Some(pick) => {
                 let from = FromLane { lane: lane.clone(), place: entry.place, pick };
-                self.places.claim_in_lane(connection, within, ClaimTerms { limit: most, ..claim }, &from)?
+                match pick {
+                    Pick::Any => self.places.claim_in_lane(connection, within, terms, &from)?,
+                    _ => self.places.claim_in_order(connection, within, terms, &from)?,
+                }
             }
             None => Vec::new(),
         };
@@ -104,11 +112,10 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     /// Decides which rows of a lane in which it has a place a claim takes. `None`: none, because one that has failed, or
     /// on which the database refuses to write, holds the others back.
     fn pick(&self, connection: &mut C, scope: Scope<'_, K>, lane: &Lane) -> QueryResult<Option<Pick>> {
-        // There is no order among the rows without a value.
-        let Some(lanes) = self.places.lanes.filter(|lanes| lanes.serial && lane.value().is_some()) else {
+        if !self.places.is_serial(lane) {
             return Ok(Some(Pick::Any));
-        };
-        if !lanes.strict {
+        }
+        if !self.places.lanes.is_some_and(|lanes| lanes.strict) {
             // No row may overtake one that another session holds for a moment.
             return Ok(Some(Pick::First));
         }
@@ -135,18 +142,13 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
 impl<K: Key, C: QueueConnection> Places<K, C> {
     /// Tells whether any row in these stages is due and not held back by another one, which waits for its retry or on which
     /// the database refuses to write.
-    pub(crate) fn any_may_run(
-        &self,
-        connection: &mut C,
-        stages: Option<&[&'static str]>,
-        refused_rows: &RefusedRows<K, C>,
-    ) -> QueryResult<bool> {
+    pub(crate) fn any_may_run(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<bool> {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
             let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
-            let peek = ClaimTerms { limit: refused_rows.more_than_all(), ..PEEK };
+            let peek = ClaimTerms { limit: self.refused_rows.more_than_all(), ..PEEK };
             for row in self.claim_in_lane(connection, scope, peek, &from)? {
-                if !refused_rows.contain(&self.queue.claimed_key(row)) {
+                if !self.refused_rows.contain(&self.queue.claimed_key(row)) {
                     return Ok(true);
                 }
             }
@@ -182,6 +184,46 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         let scope = Scope { stages, few_due, ..Scope::ALL };
         let first = self.claim_in_lane(connection, scope, PEEK, &from)?.pop();
         Ok(first.map(|row| Claimed::read(self.queue.sql, row)))
+    }
+
+    /// Tells whether the rows of this lane keep their order. There is none among the rows without a value.
+    pub(super) fn is_serial(&self, lane: &Lane) -> bool {
+        lane.value().is_some() && self.lanes.is_some_and(|lanes| lanes.serial)
+    }
+
+    /// Claims the first rows of a lane that are not refused, wherever claims begin elsewhere. If the scope names one row,
+    /// it is claimed only if it is refused, and tried again. In a lane with very many refused rows, claims begin where others
+    /// do, and a row that became due late may be passed.
+    fn claim_in_order(
+        &self,
+        connection: &mut C,
+        scope: Scope<'_, K>,
+        rows: ClaimTerms,
+        from: &FromLane,
+    ) -> QueryResult<Vec<ClaimedRow<K>>> {
+        let Some(refused) = self.refused_rows.in_lane(&from.lane, MOST_PASSED) else {
+            return self.claim_in_lane(connection, scope, rows, from);
+        };
+        let scope = Scope { claim_floor: None, ..scope };
+        if scope.only.is_some_and(|keys| keys.iter().all(|key| refused.contains(key))) {
+            return self.claim_in_lane(connection, scope, rows, from);
+        }
+        let scope = Scope { only: None, ..scope };
+        if refused.is_empty() {
+            return self.claim_in_lane(connection, scope, rows, from);
+        }
+        let except: Vec<_> = scope.except.iter().chain(&refused).cloned().collect();
+        if refused.len() <= ROWS_EXCEPTED {
+            return self.claim_in_lane(connection, Scope { except: &except, ..scope }, rows, from);
+        }
+        // Too many for one statement.
+        let limit = u32::try_from((except.len() + 1).next_power_of_two()).unwrap_or(u32::MAX);
+        let passed: HashSet<_> = except.iter().map(RowKey::text).collect();
+        let page = FromLane { place: None, pick: Pick::Any, ..from.clone() };
+        let page = self.claim_in_lane(connection, scope, ClaimTerms { limit, ..PEEK }, &page)?;
+        let mut keys = page.into_iter().map(|row| self.queue.claimed_key(row));
+        let Some(first) = keys.find(|key| !passed.contains(key.text())) else { return Ok(Vec::new()) };
+        self.claim_in_lane(connection, Scope { only: Some(slice::from_ref(&first)), ..scope }, rows, from)
     }
 
     /// Claims rows of a lane, in their order.

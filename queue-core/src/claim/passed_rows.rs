@@ -12,7 +12,7 @@ use super::refused_state::{Lookout, Refusal, RefusedState, Step, Turns, pause_af
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::{Key, jittered};
 use crate::error::Error;
-use crate::row::{Instant as Due, QueueState, RowKey};
+use crate::row::{Instant as Due, Lane, QueueState, RowKey};
 use crate::statement::{ClaimedRow, ErasedQueue, Scope};
 use crate::sync::{Mutex, ThreadMark, at_end};
 
@@ -273,9 +273,16 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
     }
 
     /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
-    /// `times` times before.
-    pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        self.state.lock().refuse(key, due, times, Instant::now())
+    /// `times` times before. `lane`: the name of its lane, if rows of a lane keep their order.
+    pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Due>, lane: Option<Arc<str>>, times: u32) -> Refusal {
+        self.state.lock().refuse(key, (due, lane), times, Instant::now())
+    }
+
+    /// Returns the refused rows of a lane, which those behind them pass. `None`: there are more than `most`.
+    pub(super) fn in_lane(&self, lane: &Lane, most: usize) -> Option<Vec<RowKey<K>>> {
+        let state = self.state.lock();
+        let refused = if state.rows.is_empty() { Vec::new() } else { state.in_lane(&lane.identity(), most + 1) };
+        (refused.len() <= most).then_some(refused)
     }
 
     /// Returns how long a row waits that can record its own pause, after as many refusals of something else.

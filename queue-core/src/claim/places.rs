@@ -11,6 +11,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::lane_turns::LaneTurns;
+use super::passed_rows::RefusedRows;
 use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
 use crate::entity::Key;
 use crate::row::{Lane, LaneValue, Lanes};
@@ -26,6 +27,7 @@ pub(crate) struct Places<K: Key, C: QueueConnection> {
     target: Target,
     pub(super) lanes: Option<Lanes>,
     pub(super) turns: LaneTurns<K, C>,
+    pub(super) refused_rows: Arc<RefusedRows<K, C>>,
     /// In lease mode, how far the end of a lease may be away.
     longest_lease: Option<Duration>,
     /// Which threads of this process hold places in each lane, in the modes in which a place is a lock.
@@ -119,6 +121,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             target: queue.target()?,
             lanes: options.lanes,
             turns: LaneTurns::new(queue),
+            refused_rows: Arc::new(RefusedRows::new(queue)),
             // Another release of the application may have longer leases.
             longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_LEASE_SEARCH)),
             held: CountedPlaces::default(),

@@ -26,7 +26,7 @@ const PAUSE_PER_TRY: u32 = 20;
 const SURVEY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many rows a claim passes over by their keys.
-const ROWS_EXCEPTED: usize = 50;
+pub(super) const ROWS_EXCEPTED: usize = 50;
 
 /// How many rows a survey reads beyond the refused ones.
 const ROWS_SURVEYED: usize = 1000;
@@ -51,11 +51,16 @@ const REFUSED_ROWS_REMEMBERED: usize = 1_000_000;
 /// The text of a key.
 type KeyText = Arc<str>;
 
+/// When a row was due, and its lane.
+type Place = (Option<Due>, Option<Arc<str>>);
+
 /// What one process knows about the refused rows of one entity, and which rows the next claim is for.
 pub(super) struct RefusedState<K> {
     turns: Turns,
     pub(super) rows: HashMap<KeyText, RefusedRow<K>>,
     by_due_time: BTreeSet<(Due, KeyText)>,
+    /// Those in the lanes of a serial queue.
+    by_lane: BTreeSet<(Arc<str>, KeyText)>,
     retries: Retries,
     pub(super) found: FoundRows<K>,
     pub(super) start: ClaimStart<K>,
@@ -65,6 +70,7 @@ pub(super) struct RefusedState<K> {
 pub(super) struct RefusedRow<K> {
     key: RowKey<K>,
     due: Option<Due>,
+    lane: Option<Arc<str>>,
     pub(super) times: u32,
     until: Instant,
 }
@@ -166,6 +172,7 @@ impl<K: Clone> RefusedState<K> {
             turns,
             rows: HashMap::new(),
             by_due_time: BTreeSet::new(),
+            by_lane: BTreeSet::new(),
             retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
             found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), next: now, free_until: now },
             start: ClaimStart {
@@ -179,7 +186,8 @@ impl<K: Clone> RefusedState<K> {
         }
     }
 
-    pub(super) fn refuse(&mut self, key: &RowKey<K>, due: Option<Due>, times: u32, now: Instant) -> Refusal {
+    /// Notes that a row is refused: when it was due, and the name of its lane, if rows of a lane keep their order.
+    pub(super) fn refuse(&mut self, key: &RowKey<K>, (due, lane): Place, times: u32, now: Instant) -> Refusal {
         let text = key.text().clone();
         self.retries.end(&text, now);
         self.found.note_refused(&text, now);
@@ -192,10 +200,9 @@ impl<K: Clone> RefusedState<K> {
         before.inspect(|before| self.forget_times(&text, before));
         let until = now + pause_after(times);
         self.retries.by_time.insert((until, text.clone()));
-        if let Some(due) = due {
-            self.by_due_time.insert((due, text.clone()));
-        }
-        self.rows.insert(text, RefusedRow { key: key.clone(), due, times: times.saturating_add(1), until });
+        self.by_due_time.extend(due.map(|due| (due, text.clone())));
+        self.by_lane.extend(lane.clone().map(|lane| (lane, text.clone())));
+        self.rows.insert(text, RefusedRow { key: key.clone(), due, lane, times: times.saturating_add(1), until });
         match (due, self.start.floor) {
             _ if !is_first || self.start.is_above(due) => {}
             (Some(due), Some(_)) if self.turns == Turns::ByDueTime => self.leap_from(due, now),
@@ -261,9 +268,14 @@ impl<K: Clone> RefusedState<K> {
 
     fn forget_times(&mut self, text: &KeyText, row: &RefusedRow<K>) {
         self.retries.by_time.remove(&(row.until, text.clone()));
-        if let Some(due) = row.due {
-            self.by_due_time.remove(&(due, text.clone()));
-        }
+        row.due.map(|due| self.by_due_time.remove(&(due, text.clone())));
+        row.lane.clone().map(|lane| self.by_lane.remove(&(lane, text.clone())));
+    }
+
+    /// Returns refused rows of a lane, at most so many.
+    pub(super) fn in_lane(&self, lane: &Arc<str>, most: usize) -> Vec<RowKey<K>> {
+        let of_lane = self.by_lane.range((lane.clone(), KeyText::from(""))..).take_while(|(other, _)| other == lane);
+        of_lane.take(most).filter_map(|(_, text)| Some(self.rows.get(text)?.key.clone())).collect()
     }
 
     pub(super) fn next_step(&mut self, limit: u32, now: Instant) -> Step<K> {
@@ -346,8 +358,7 @@ impl<K: Clone> RefusedState<K> {
     /// Returns how long it is until a survey, or a new try of a refused row, shows more.
     pub(super) fn until_known(&self, now: Instant) -> Duration {
         let retry = self.retries.by_time.first().map(|(until, _)| (*until).max(self.retries.next));
-        let next = retry.map_or(self.survey.next, |retry| retry.min(self.survey.next));
-        next.saturating_duration_since(now)
+        retry.unwrap_or(self.survey.next).min(self.survey.next).saturating_duration_since(now)
     }
 
     /// Returns how long this row is still left alone.

@@ -1,9 +1,12 @@
 //! In a strictly serial lane a row on which the database refuses to write holds back those behind it. Other lanes go on,
-//! and the run ends.
+//! and the run ends. In a plain serial lane those behind it go on, in their order.
+
+use std::thread;
+use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use queueable::{HandlerResult, Lease, Message, Outcome, Poller, Queueable, Status};
+use queueable::{HandlerResult, Lease, Message, Outcome, Poller, PollerHandle, Queueable, Status, Tally};
 
 use super::{Watch, enqueue, job, jobs, jobs_of};
 use crate::db::{Conn, Database, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
@@ -116,19 +119,73 @@ fn the_company_goes_on_when_an_operator_skips_the_refused_job() {
     connection.batch_execute(&for_jobs(REFUSE_SEVEN)).unwrap();
     let poller: fn(&Database, Watch) -> Poller<Conn> = noting!(Strict);
     let handle = poller(&database, watch.clone()).workers(1).start().unwrap();
-    let tally = |wanted: fn(queueable::Tally) -> bool| {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while !wanted(handle.tally()) {
-            assert!(std::time::Instant::now() < deadline, "{:?}", handle.tally());
-            std::thread::park_timeout(std::time::Duration::from_millis(5));
-        }
-    };
-    tally(|tally| tally.refused > 0);
+    await_tally(&handle, |tally| tally.refused > 0);
     // What refuses the row is gone, but its pause is not over: only the skip lets the next job go.
     let name = REFUSE_SEVEN.split("CREATE TRIGGER ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let of_table = if crate::db::NAME == "postgres" { " ON jobs" } else { "" };
     connection.batch_execute(&format!("DROP TRIGGER {name}{of_table}")).unwrap();
     assert_eq!(Strict::queue().filter(jobs::id.eq(1)).skip(&mut connection).unwrap(), 1);
-    tally(|tally| tally.succeeded == 1);
+    await_tally(&handle, |tally| tally.succeeded == 1);
     assert_eq!(watch.ids(Some(7)).last(), Some(&2));
+}
+
+fn await_tally(handle: &PollerHandle, wanted: impl Fn(Tally) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !wanted(handle.tally()) {
+        assert!(Instant::now() < deadline, "{:?}", handle.tally());
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+job!(Serial, serial_queue, serial_by = company_id);
+job!(SerialGroup, serial_group_queue, serial_by = company_id, group = 4);
+job!(SerialLease, serial_lease_queue, serial_by = company_id, lease = "60s");
+
+macro_rules! nobody_overtakes {
+    ($entity:ident, $poller:expr) => {
+        for of_company in [1, REFUSED] {
+            let (database, watch) = (jobs_of::<$entity>(), Watch::default());
+            let others = SOUND + 1..=SOUND + REFUSED;
+            enqueue(&database, others.chain((0..of_company).map(|_| 7)).map(Some));
+            let mut connection = database.connect();
+            let refused = diesel::update(jobs::table).set(jobs::rank.eq(7)).execute(&mut connection).unwrap();
+            connection.batch_execute(&for_jobs(REFUSE_SEVEN)).unwrap();
+            let poller: fn(&Database, Watch) -> Poller<Conn> = $poller;
+            let handle = poller(&database, watch.clone()).workers(2).start().unwrap();
+            await_tally(&handle, |tally| tally.refused >= refused as u64);
+            // Claims begin behind the refused ones by now, and so behind the first of these two.
+            let sound = "(7, '2026-01-01 00:00:01.500'), (7, '2026-01-01 02:00:00.000')";
+            let insert = format!("INSERT INTO jobs (company_id, next_attempt_time) VALUES {sound}");
+            connection.batch_execute(&insert).unwrap();
+            handle.wake();
+            await_tally(&handle, |tally| tally.succeeded == 2);
+            let sound = jobs::table.filter(jobs::rank.eq(0)).order(jobs::id).select(jobs::id);
+            let sound: Vec<i64> = sound.load(&mut connection).unwrap();
+            let mut begun = watch.ids(Some(7));
+            begun.retain(|id| sound.contains(id));
+            assert_eq!(begun, sound, "{of_company} refused ones of the same company");
+        }
+    };
+}
+
+#[test]
+fn behind_refused_jobs_none_overtakes_another_of_its_company_in_a_transaction() {
+    nobody_overtakes!(Serial, noting!(Serial));
+}
+
+#[test]
+fn behind_refused_jobs_none_overtakes_another_of_its_company_in_groups() {
+    nobody_overtakes!(SerialGroup, noting!(SerialGroup));
+}
+
+#[test]
+fn behind_refused_jobs_none_overtakes_another_of_its_company_under_a_lease() {
+    nobody_overtakes!(SerialLease, |database, watch| {
+        let call = move |job: &SerialLease, _: &Lease| {
+            watch.begin(job.id, job.company_id);
+            Ok(())
+        };
+        let apply = |_: &SerialLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+        SerialLease::poller(database.pool(4), (call, apply))
+    });
 }
