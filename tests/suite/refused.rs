@@ -142,7 +142,7 @@ fn rows_of_which_a_trigger_puts_the_old_values_back_leave_the_others_their_turn_
         assert_eq!(statuses(bank, bad), HashMap::from([(Status::NotAttempted, 60)]), "{context}");
         assert!(tally.refused >= 60, "{context}");
     });
-    await_warning(&["a row has come back as it was", "a trigger puts the old values back"]);
+    await_warning(&["rows have come back as they were", "a trigger puts the old values back"]);
 }
 
 #[test]

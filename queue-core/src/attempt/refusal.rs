@@ -85,17 +85,12 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         in_transaction(connection, |connection| self.queue.settle_anew(connection, key, fence, change))
     }
 
-    /// Leaves a row alone for a while because the database refuses to write on it, and logs this once. `is_noted`: the row
-    /// shows it too.
+    /// Leaves a row alone for a while because the database refuses to write on it, and logs this. `is_noted`: the row shows it
+    /// too.
     pub(crate) fn leave_alone(&self, row: &UnsettledRow<K>, cause: &str, is_noted: bool) -> Turn {
         let refusal = self.refuse(row, 0);
         if refusal.is_first && !is_noted {
-            let cause = self.redacted(cause);
-            tracing::warn!(
-                entity = self.info.entity,
-                key = ?row.key,
-                "the database refuses to write on a row; the poller tries it again after pauses of up to an hour: {cause}"
-            );
+            self.tell_left_alone(row, "the database refuses to write on rows", &format!(": {}", self.redacted(cause)));
         }
         if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
     }
@@ -105,14 +100,19 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     pub(crate) fn leave_kept_alone(&self, row: &UnsettledRow<K>, times: u32) -> Turn {
         let refusal = self.refuse(row, times);
         if times == 0 {
-            tracing::warn!(
-                entity = self.info.entity,
-                key = ?row.key,
-                "a row has come back as it was when its attempt began, although the attempt was committed, so its effects may \
-                 come twice: a trigger puts the old values back; the row is tried again after pauses of up to an hour"
-            );
+            let what = "rows have come back as they were when their attempts began, although the attempts were committed, so their \
+                        effects may come twice: a trigger puts the old values back";
+            self.tell_left_alone(row, what, "");
         }
         if refusal.is_left_alone { Turn::Refused } else { Turn::Trouble }
+    }
+
+    /// Logs why rows are left alone, with the last one and their number: one line a second, however many they are.
+    fn tell_left_alone(&self, row: &UnsettledRow<K>, what: &str, cause: &str) {
+        let Some(suppressed) = self.log.admits(what) else { return };
+        let (entity, rows) = (self.info.entity, self.due_rows.refused());
+        let pauses = "each is tried again after pauses of up to an hour";
+        tracing::warn!(entity, key = ?row.key, rows, suppressed, "{what}; {pauses}{cause}");
     }
 
     /// Passes over a row for a while. It had been passed over `times` times before.

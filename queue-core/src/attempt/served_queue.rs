@@ -39,7 +39,7 @@ pub(crate) struct ServedQueue<K: Key, C: QueueConnection> {
     pub(crate) due_rows: DueRows<K, C>,
     pub(super) stall: Stall,
     /// A log of its own, so that one entity's warnings do not hold back another's.
-    log: RateLimitedLog,
+    pub(super) log: RateLimitedLog,
 }
 
 impl<K: Key, C: QueueConnection> ServedQueue<K, C> {

@@ -129,6 +129,11 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         }
     }
 
+    /// Returns how many rows are left alone because the database refuses to write on them.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused_rows.number() + self.places.as_ref().map_or(0, |places| places.turns.refusals.number())
+    }
+
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
     /// the retries of others hold back.
     pub(crate) fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {

@@ -237,6 +237,11 @@ impl LaneRefusals {
         Refusal { is_first, is_left_alone: true }
     }
 
+    /// Returns how many lanes have such a row.
+    pub(super) fn number(&self) -> usize {
+        self.lanes.lock().len()
+    }
+
     /// Tells whether the first row of this lane may be one that waits for its next try.
     pub(super) fn may_hold(&self, lane: &Lane) -> bool {
         self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())

@@ -269,7 +269,12 @@ impl<K: Key, C: QueueConnection> RefusedRows<K, C> {
 
     /// Tells whether the database has refused to write on any row.
     pub(crate) fn are_any(&self) -> bool {
-        !self.state.lock().rows.is_empty()
+        self.number() > 0
+    }
+
+    /// Returns on how many rows the database has refused to write.
+    pub(super) fn number(&self) -> usize {
+        self.state.lock().rows.len()
     }
 
     /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
