@@ -1,13 +1,17 @@
-//! Old processes beside new ones: a poller that does not know a key of its queue does not start.
+//! Old processes beside new ones: a poller that does not know a key of its queue does not start, and stands still if it runs.
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::bounds::QueueOn;
-use queueable::{Error, Message, Migrations, Outcome, Poller, Queueable, Stage, Status};
+use queueable::{Error, Event, Message, Migrations, Outcome, Poller, Queueable, Stage, Status};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::events::await_event;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
 enum Step {
@@ -74,6 +78,37 @@ fn a_poller_that_does_not_know_a_key_of_its_queue_does_not_start() {
     is_refused::<Scheduled>("`periodic`", &["period", "cron", "time_zone", "scheduled_time"]);
     is_refused::<Rerun>("`rerun_on_change`", &["change_count"]);
     is_refused::<Counted>("`occasion`", &["occasion"]);
+}
+
+#[test]
+fn a_running_poller_that_does_not_know_a_key_stands_still_until_its_column_is_gone() {
+    let bank = Bank::new();
+    let (told, heard) = channel();
+    let told = Mutex::new(told);
+    let listen = move |event: &Event| {
+        let _ = told.lock().unwrap().send(event.clone());
+    };
+    let poller = bank.poller(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).on_event(listen);
+    let handle = poller.start().unwrap();
+    let first = bank.enqueue([1])[0];
+    await_event(&heard, |event| matches!(event, Event::Succeeded(_)));
+    migrate::<Staged>(&bank);
+    let stalled = await_event(&heard, |event| matches!(event, Event::QueueStalled { .. }));
+    let Event::QueueStalled { error, .. } = stalled else { unreachable!("only this was awaited") };
+    assert!(error.contains("`stage`"), "{error}");
+    assert_eq!(handle.health().entities[0].stalled.as_ref(), Some(&error));
+    let second = bank.enqueue([1])[0];
+    handle.wake();
+    let drops = error.split_once("if no program has it any more: ").expect(&error).1;
+    bank.connect().batch_execute(drops).unwrap_or_else(|error| panic!("{drops}: {error}"));
+    // The first thing that happens.
+    await_event(&heard, |event| {
+        assert!(!matches!(event, Event::Succeeded(_)), "{event:?}");
+        matches!(event, Event::QueueResumed { .. })
+    });
+    assert_eq!(handle.health().entities[0].stalled, None);
+    await_event(&heard, |event| matches!(event, Event::Succeeded(_)));
+    assert_eq!([first, second].map(|id| bank.state(id).status), [Status::Success; 2]);
 }
 
 #[test]

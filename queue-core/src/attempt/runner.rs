@@ -99,6 +99,12 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Reads the database's current time.
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
 
+    /// Looks for columns that another build of the entity has added.
+    fn unknown_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>>;
+
+    /// Notes that there are such columns, so that the queue stands still, or that there are none.
+    fn note_columns(&self, unknown: Option<Finding>);
+
     /// Probes how long it is until the next row is due. A `thorough` probe also finds a row that is due earlier than
     /// the last claimed one.
     fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>>;

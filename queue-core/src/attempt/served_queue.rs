@@ -15,7 +15,7 @@ use super::stall::Stall;
 use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
-use crate::error::Error;
+use crate::error::{Error, Finding};
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence, RowKey, Settlement, ascii_only, failure_text, queue_name};
 use crate::statement::{Change, ErasedQueue, QueueOn};
@@ -168,6 +168,15 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
             Ok(Some(Duration::ZERO)) => {}
             Ok(_) => self.note_answer(),
         }
+    }
+
+    fn unknown_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>> {
+        connection.unknown_columns(&self.info.target)
+    }
+
+    fn note_columns(&self, unknown: Option<Finding>) {
+        let error = unknown.map(|Finding { problem, mend, .. }| format!("{problem}; {mend}"));
+        self.stall.note_columns(self.info.entity, error, &self.rules.teller.events);
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {

@@ -1,6 +1,6 @@
 //! Whether a queue stands still for a reason that is its table's and no row's: the table, a column or a right is gone, or a
-//! column has another type than when the poller started. No row is written meanwhile, and the queue goes on when the table, or
-//! the process, is right again.
+//! column has another type than when the poller started, or another build of the entity has added columns. No row is written
+//! meanwhile, and the queue goes on when the table, or the process, is right again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,6 +35,8 @@ pub(crate) struct Stall {
 struct Stalled {
     since: Instant,
     error: String,
+    /// Whether unknown columns are the reason. Then no claim is made, and none shows that the queue goes on.
+    by_columns: bool,
 }
 
 impl Stall {
@@ -50,12 +52,25 @@ impl Stall {
         }
         let mut stalled = self.stalled.lock();
         if stalled.is_none() {
-            tracing::error!(entity, "the queue stands still until its table is right again: {error}");
-            *stalled = Some(Stalled { since: Instant::now(), error: error.to_owned() });
             // Under the lock, so that no thread sends the opposite event first.
-            events.tell(|| Event::QueueStalled { entity, error: error.to_owned() });
+            *stalled = Some(Stalled::begin(entity, error.to_owned(), false, events));
         }
         true
+    }
+
+    /// Notes that there are columns that this build of the entity does not know, or that there are none.
+    pub(super) fn note_columns(&self, entity: &'static str, error: Option<String>, events: &Events) {
+        let mut stalled = self.stalled.lock();
+        let is_known = stalled.as_ref().is_some_and(|stalled| stalled.by_columns);
+        match error {
+            Some(error) if !is_known => {
+                // It may stand still for another reason.
+                stalled.take().into_iter().for_each(|stalled| stalled.end(entity, events));
+                *stalled = Some(Stalled::begin(entity, error, true, events));
+            }
+            None if is_known => stalled.take().into_iter().for_each(|stalled| stalled.end(entity, events)),
+            _ => {}
+        }
     }
 
     /// Notes that a row was claimed, or that none is due.
@@ -66,9 +81,21 @@ impl Stall {
         }
         let mut stalled = self.stalled.lock();
         self.refusals.store(0, Ordering::Relaxed);
-        if let Some(Stalled { since, .. }) = stalled.take() {
-            tracing::info!(entity, "the queue goes on");
-            events.tell(|| Event::QueueResumed { entity, after: since.elapsed() });
+        if let Some(stalled) = stalled.take_if(|stalled| !stalled.by_columns) {
+            stalled.end(entity, events);
         }
+    }
+}
+
+impl Stalled {
+    fn begin(entity: &'static str, error: String, by_columns: bool, events: &Events) -> Self {
+        tracing::error!(entity, "the queue stands still until its table is right again: {error}");
+        events.tell(|| Event::QueueStalled { entity, error: error.clone() });
+        Stalled { since: Instant::now(), error, by_columns }
+    }
+
+    fn end(self, entity: &'static str, events: &Events) {
+        tracing::info!(entity, "the queue goes on");
+        events.tell(|| Event::QueueResumed { entity, after: self.since.elapsed() });
     }
 }

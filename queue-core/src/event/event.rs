@@ -100,7 +100,7 @@ pub enum Event {
         after: Duration,
     },
     /// No message of a queue can be claimed for a reason that is its table's and no row's: the table, a column or a right is
-    /// gone, or a column has another type. No row is written meanwhile.
+    /// gone, a column has another type, or another build of the entity has added columns. No row is claimed meanwhile.
     #[non_exhaustive]
     QueueStalled {
         /// The entity's name.

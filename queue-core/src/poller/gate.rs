@@ -1,5 +1,5 @@
-//! Whether the messages of an entity may be processed now: by its window and the poller's, by the database's clock, and by
-//! the pauses that operators ask for.
+//! Whether the messages of an entity may be processed now: by its window and the poller's, by the database's clock, by the
+//! pauses that operators ask for, and by the columns of its table.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,9 @@ struct GateState {
     /// Until when its windows are open, while they are. Without a window they always are.
     open: Open,
     is_paused: bool,
-    /// Raised by each change of the pauses. A turn that began before a change begins no further message.
+    /// Whether the table has columns that this process does not know.
+    is_barred: bool,
+    /// Raised by each change of the two. A turn that began before a change begins no further message.
     changes: u64,
 }
 
@@ -46,7 +48,7 @@ impl Gate {
 
     fn of(windows: Vec<Window>) -> Self {
         let open = if windows.is_empty() { Open::Always } else { Open::Not };
-        Gate { windows, state: Mutex::new(GateState { open, is_paused: false, changes: 0 }) }
+        Gate { windows, state: Mutex::new(GateState { open, is_paused: false, is_barred: false, changes: 0 }) }
     }
 
     /// Tells whether it has a window, and so may close.
@@ -59,18 +61,28 @@ impl Gate {
         self.state.lock().is_open()
     }
 
-    /// Tells whether messages may be processed, and the pauses are those after so many `changes`.
+    /// Tells whether messages may be processed, and nothing but the windows has changed since there were so many `changes`.
     pub(crate) fn is_open_since(&self, changes: u64) -> bool {
         let state = self.state.lock();
         state.is_open() && state.changes == changes
     }
 
-    /// Tells whether nothing is to be processed because of a pause.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.state.lock().is_paused
+    /// Tells whether nothing is to be processed, whatever the windows.
+    pub(crate) fn is_closed(&self) -> bool {
+        let state = self.state.lock();
+        state.is_paused || state.is_barred
     }
 
-    /// Returns how often the pauses have changed.
+    /// Takes whether the table has columns that this process does not know. Returns whether that is new.
+    pub(crate) fn bar(&self, is_barred: bool) -> bool {
+        let mut state = self.state.lock();
+        let is_new = state.is_barred != is_barred;
+        state.is_barred = is_barred;
+        state.changes += u64::from(is_new);
+        is_new
+    }
+
+    /// Returns how often something but the windows has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.state.lock().changes
     }
@@ -115,7 +127,7 @@ impl GateState {
             Open::Until(until) => Instant::now() < until,
             Open::Always => true,
         };
-        by_window && !self.is_paused
+        by_window && !self.is_paused && !self.is_barred
     }
 }
 
@@ -142,16 +154,21 @@ mod tests {
         let gate = gate(&[]);
         assert!(gate.is_open());
         gate.change(true);
-        assert!(!gate.is_open() && gate.is_paused());
+        assert!(!gate.is_open() && gate.is_closed());
         gate.change(false);
         assert!(gate.is_open());
         assert_eq!(gate.changes(), 2);
+        assert_eq!([gate.bar(true), gate.bar(true)], [true, false]);
+        assert!(!gate.is_open() && gate.is_closed());
+        assert!(gate.bar(false));
+        assert!(gate.is_open());
+        assert_eq!(gate.changes(), 4);
     }
 
     #[test]
     fn a_closed_window_stays_closed_without_a_pause() {
         let gate = gate(&["22:00-06:00 UTC"]);
-        assert!(!gate.is_open() && !gate.is_paused());
+        assert!(!gate.is_open() && !gate.is_closed());
     }
 
     #[test]

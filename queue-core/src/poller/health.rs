@@ -68,8 +68,8 @@ pub struct EntityHealth {
     /// How long ago `oldest_due` was read. `None`: not yet.
     pub read: Option<Duration>,
     /// Why no message of it can be claimed, if the reason is its table's and no row's: the table, a column or a right is
-    /// gone, or a column has another type than when the poller started. Nothing is written meanwhile. A restart of the process
-    /// mends no table, so [`Health::is_well`] does not ask for it.
+    /// gone, a column has another type than when the poller started, or another build of the entity has added columns.
+    /// Nothing is claimed meanwhile. A restart of the process mends no table, so [`Health::is_well`] does not ask for it.
     #[serde(default)]
     pub stalled: Option<String>,
 }

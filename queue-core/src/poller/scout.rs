@@ -28,6 +28,9 @@ const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 /// The shortest time between two searches for the records of dead processes and for another file of the database.
 const SHORTEST_SURVEY: Duration = Duration::from_secs(1);
 
+/// How often the scout looks for columns that another build of an entity has added. A look reads the catalogue.
+const COLUMNS_CHECKED: Duration = Duration::from_secs(10);
+
 /// How the scout backs off from a database in trouble.
 const BACKOFF: Retry = Retry::exponential(Duration::from_millis(50)).max(Duration::from_millis(400));
 
@@ -41,7 +44,7 @@ const RESTART: Duration = Duration::from_secs(1);
 enum Seen {
     /// The workers are busy, and report when they find nothing more.
     Busy,
-    /// Its queue is paused.
+    /// Its queue is paused, or stands still.
     Paused,
     /// Its window is closed for this long.
     Closed(Duration),
@@ -57,6 +60,7 @@ pub(crate) struct Scout<C: QueueConnection> {
     control: ControlWatch<C>,
     post: Arc<Post>,
     next_survey: Instant,
+    next_columns: Instant,
     /// The identity of the database's file, as the last survey has found it.
     file: Option<(u64, u64)>,
 }
@@ -66,7 +70,9 @@ impl<C: QueueConnection> Scout<C> {
         let (listener, control) = (Listener::new(shared.clone()), ControlWatch::new(shared.clone()));
         let post = shared.new_post(Duty::Scout, connection, shared.settings.patience());
         let (holder, next_survey) = (shared.sessions.of_scout(&post), Instant::now());
-        Scout { shared, holder, listener, control, post, next_survey, file: None }
+        // The start has just looked for columns.
+        let next_columns = next_survey + COLUMNS_CHECKED;
+        Scout { shared, holder, listener, control, post, next_survey, next_columns, file: None }
     }
 
     /// Starts the thread.
@@ -102,6 +108,7 @@ impl<C: QueueConnection> Scout<C> {
         while !self.shared.board.is_stopping() && !self.post.is_left_behind() {
             self.shared.end_silent_sessions(&mut self.holder);
             self.survey();
+            self.check_columns(&mut timers);
             if !self.control.refresh(&mut self.holder, &mut timers) {
                 // A paused row must not begin because the poller has not read of its pause yet.
                 self.shared.board.pause(UNTIL_KNOWN);
@@ -131,6 +138,32 @@ impl<C: QueueConnection> Scout<C> {
             self.shared.follow_file(&mut self.holder, &mut self.file);
             self.read_clock();
             self.next_survey = Instant::now() + self.shared.settings.poll_interval.max(SHORTEST_SURVEY);
+        }
+    }
+
+    /// Looks for columns that this process does not know, if it is time for that: it would finish rows that have to go on.
+    fn check_columns(&mut self, timers: &mut [PollTimer]) {
+        if self.next_columns > Instant::now() {
+            return;
+        }
+        self.next_columns = Instant::now() + COLUMNS_CHECKED;
+        let shared = self.shared.clone();
+        for ((runner, gate), timer) in shared.runners.iter().zip(&shared.gates).zip(timers) {
+            let found = self.holder.session().and_then(|session| Ok(runner.served().unknown_columns(session)?));
+            let unknown = match found {
+                Ok(unknown) => unknown,
+                Err(error) => {
+                    // A queue that stands still is not probed, so nothing else closes the session.
+                    self.holder.close();
+                    let error = failure_text(&error, 500);
+                    shared.log.warn(runner.info().entity, &format!("cannot look for columns: {error}"));
+                    continue;
+                }
+            };
+            if gate.bar(unknown.is_some()) {
+                timer.probe_now(Instant::now());
+            }
+            runner.served().note_columns(unknown);
         }
     }
 
@@ -233,7 +266,7 @@ impl<C: QueueConnection> Scout<C> {
             Seen::Due(Some(due_in)) => timer.probe_again_in(due_in.min(interval), Duration::ZERO, false),
             Seen::Due(None) => timer.probe_again_in(interval, Duration::ZERO, true),
             Seen::Closed(closed_for) => timer.back_off(closed_for.min(interval)),
-            // The end of the pause brings a probe.
+            // Its end brings a probe.
             Seen::Paused => timer.back_off(interval),
         }
         true
@@ -247,7 +280,7 @@ impl<C: QueueConnection> Scout<C> {
             return probed.map(|()| Seen::Busy).map_err(|error| Some(format!("the scout's probe failed: {error}")));
         }
         timer.turns_seen = shared.board.turns();
-        if shared.gates[runner].is_paused() {
+        if shared.gates[runner].is_closed() {
             return Ok(Seen::Paused);
         }
         let probed = self.ask_whether_open(runner).and_then(|closed_for| match closed_for {
@@ -339,6 +372,6 @@ impl<C: QueueConnection> Scout<C> {
     fn next_event(&self, timers: &[PollTimer]) -> Instant {
         let probes = timers.iter().map(|timer| timer.next_probe);
         let latest = next_timeout(&self.shared);
-        probes.chain(self.control.next_read()).min().unwrap_or(latest).min(latest)
+        probes.chain(self.control.next_read()).chain([self.next_columns]).min().unwrap_or(latest).min(latest)
     }
 }

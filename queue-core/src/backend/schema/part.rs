@@ -81,6 +81,11 @@ impl<D: Ddl> Schema for D {
         Ok(findings)
     }
 
+    fn unknown_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
+        let live = self.live_columns(target)?;
+        differences::unknown_columns(self, target, &needed_columns::<D>(target), &live)
+    }
+
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {
         differences::differences(self, target, declared)
     }

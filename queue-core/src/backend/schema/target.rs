@@ -153,6 +153,9 @@ pub trait Schema {
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
 
+    /// Finds columns of the queue that another build of the entity has added, which has one more key.
+    fn unknown_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>>;
+
     /// Compares the live table with the application's `table!`, and finds what [`check`](Schema::check) leaves out
     /// because of its own findings.
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>>;
