@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 /// Something that happened in a poller, see [`Poller::on_event`](crate::Poller::on_event).
 ///
 /// The poller sends each event once, after the database has confirmed it: an attempt whose commit was refused, or whose
-/// result is not known, is never [`Succeeded`](Event::Succeeded).
+/// result is not known, is never [`Succeeded`](Event::Succeeded). If the answer to a COMMIT is lost, and another process
+/// brings the row to the same end within a second, both processes send the event of the end.
 ///
 /// Each [`Begun`](Event::Begun) is followed by one of the events that end an attempt: [`Succeeded`](Event::Succeeded),
 /// [`Advanced`](Event::Advanced), [`RunsAgain`](Event::RunsAgain), [`Skipped`](Event::Skipped),
