@@ -156,6 +156,8 @@ impl Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accounting {
     On,
+    /// On, where no file outlives the process.
+    Contained,
     Strict,
     Off,
 }

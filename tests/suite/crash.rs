@@ -28,7 +28,7 @@ use crate::suite::main_job::program::{Ended, Program};
 const DEADLY: i64 = -1;
 
 entity!(Grouped, grouped_queue, group = 20);
-// After a crash under strict accounts, a row waits for its timeout.
+// After a crash, a row that was marked waits for its timeout.
 entity!(Strict, strict_queue, timeout = "30s",);
 entity!(StrictInGroups, strict_in_groups_queue, timeout = "30s", group = 20);
 
@@ -45,8 +45,17 @@ struct Orders {
     leave: bool,
     /// Whether the rows are processed in groups.
     grouped: bool,
+    /// Whether no file outlives the process.
+    contained: bool,
     /// Where the handlers leave notes that no crash undoes.
     notes: PathBuf,
+}
+
+impl Orders {
+    /// Whether workers mark rows before they handle them.
+    fn marks(&self) -> bool {
+        self.contained || self.settings.crash_accounting == CrashAccounting::Strict
+    }
 }
 
 const ORDERS: &str = "QUEUEABLE_CRASH_ORDERS";
@@ -58,7 +67,8 @@ fn a_process_of_its_own() {
     let orders: Orders = serde_json::from_str(&orders).unwrap();
     let workers = u32::try_from(orders.settings.workers).unwrap();
     let pool = Pool::builder()
-        .max_size(workers + 2)
+        // One for this thread, one that a shutdown opens.
+        .max_size(workers + 3)
         // A pool that opens connections while its process exits makes libpq's Kerberos library abort it.
         .min_idle(Some(0))
         .build(ConnectionManager::<Conn>::new(&orders.url))
@@ -66,8 +76,7 @@ fn a_process_of_its_own() {
     let mut session = pool.get().unwrap();
     let (settings, notes, leave) = (orders.settings.clone(), orders.notes.clone(), orders.leave);
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
-    let is_strict = settings.crash_accounting == CrashAccounting::Strict;
-    let poller = match (handler.orders.grouped, is_strict) {
+    let poller = match (handler.orders.grouped, handler.orders.marks()) {
         (false, false) => {
             Payment::poller(pool, move |row: &Payment, message: &mut Message<'_, Conn>| handler.handle(row, message))
         }
@@ -161,38 +170,65 @@ impl Scene {
         let (url, notes) = (bank.database.url().to_owned(), directory.path().join("notes"));
         Scene {
             bank,
-            orders: Orders { url, settings, company: 1, hang: false, leave: false, grouped: false, notes },
+            orders: Orders {
+                url,
+                settings,
+                company: 1,
+                hang: false,
+                leave: false,
+                grouped: false,
+                contained: false,
+                notes,
+            },
             directory,
         }
+    }
+
+    /// Processes of a container without a volume.
+    fn contained(workers: usize) -> Self {
+        let mut scene = Scene::new(CrashAccounting::On, workers);
+        (scene.orders.contained, scene.orders.settings.crash_directory) = (true, None);
+        scene
     }
 
     /// Enqueues a deadly payment, which has been due longest, and others. Returns their ids.
     fn enqueue(&self, others: i64) -> (i64, Vec<i64>) {
         let mut ids = self.bank.enqueue([DEADLY].into_iter().chain(1..=others));
         let deadly = ids.remove(0);
-        let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(1);
-        diesel::update(payments::table.find(deadly))
-            .set(payment_queue::next_attempt_time.eq(queueable::columns::Instant::from(long_ago)))
-            .execute(&mut self.bank.connect())
-            .unwrap();
+        self.make_due_since(1, &[deadly]);
         (deadly, ids)
     }
 
+    /// Makes these payments due since as many hours.
+    fn make_due_since(&self, hours: i64, ids: &[i64]) {
+        let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(hours);
+        diesel::update(payments::table.filter(payments::id.eq_any(ids)))
+            .set(payment_queue::next_attempt_time.eq(queueable::columns::Instant::from(long_ago)))
+            .execute(&mut self.bank.connect())
+            .unwrap();
+    }
+
     fn start(&self, orders: &Orders) -> Program {
-        let orders = serde_json::to_string(orders).unwrap();
-        Program::of_this_test("suite::crash::a_process_of_its_own", [(ORDERS, orders)])
+        let mut variables = vec![(ORDERS, serde_json::to_string(orders).unwrap())];
+        if orders.contained {
+            let file = self.directory.path().join("file");
+            fs::write(&file, "").unwrap();
+            variables.push(("STATE_DIRECTORY", String::new()));
+            variables.extend(["XDG_STATE_HOME", "HOME"].map(|name| (name, file.display().to_string())));
+        }
+        Program::of_this_test("suite::crash::a_process_of_its_own", variables)
     }
 
     /// Runs one process. Returns whether it ended by itself.
     fn run(&self, company: usize) -> bool {
         let is_over = is_over(self.start(&Orders { company, ..self.orders.clone() }).end());
-        if !is_over && self.orders.settings.crash_accounting == CrashAccounting::Strict {
+        if !is_over && self.orders.marks() {
             self.end_the_wait();
         }
         is_over
     }
 
-    /// Makes the rows due that wait for their timeout after a crash under strict accounts.
+    /// Makes the rows due that wait for their timeout after a crash, because they were marked.
     fn end_the_wait(&self) {
         let waits = payments::table.filter(payment_queue::next_attempt_time.gt(queueable::columns::Now));
         let now = payment_queue::next_attempt_time.eq(queueable::columns::Now);
@@ -291,11 +327,7 @@ fn abort_a_group(accounting: CrashAccounting, workers: usize) -> usize {
     // The groups have their full size after 31 messages.
     let (deadly, others) = scene.enqueue(if accounting == CrashAccounting::Strict { 40 } else { 300 });
     // The deadly payment comes in the middle of the queue, when the groups have grown.
-    let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(2);
-    diesel::update(payments::table.filter(payments::id.eq_any(&others[..others.len() / 2])))
-        .set(payment_queue::next_attempt_time.eq(queueable::columns::Instant::from(long_ago)))
-        .execute(&mut scene.bank.connect())
-        .unwrap();
+    scene.make_due_since(2, &others[..others.len() / 2]);
     assert_eq!(scene.run_until_over(), 3, "{accounting:?}");
     scene.assert_set_aside(deadly);
     scene.assert_cleared(&others);
@@ -334,6 +366,21 @@ fn strict_accounts_set_the_row_aside_too_and_need_no_directory() {
         scene.assert_set_aside(deadly);
         scene.assert_cleared(&others);
         assert!(!scene.directory.path().join("records").exists());
+    }
+}
+
+#[test]
+fn where_no_file_outlives_the_process_the_row_is_set_aside_too() {
+    for (workers, grouped) in [(1, false), (4, false), (1, true), (4, true)] {
+        let mut scene = Scene::contained(workers);
+        scene.orders.grouped = grouped;
+        let (deadly, others) = scene.enqueue(40);
+        scene.make_due_since(2, &others[..20]);
+        scene.make_due_since(1, &others[20..]);
+        // The processes are young whenever they meet it.
+        assert_eq!(scene.run_until_over(), 3, "{workers} workers, grouped: {grouped}");
+        scene.assert_set_aside(deadly);
+        scene.assert_cleared(&others);
     }
 }
 
@@ -395,7 +442,10 @@ fn records_are_kept_in_the_services_state_directory_or_in_the_users_where_somebo
         let mut scene = Scene::new(CrashAccounting::On, 1);
         scene.orders.settings.crash_directory = None;
         let (deadly, others) = scene.enqueue(2);
-        let [services, users] = ["service", "user"].map(|name| scene.directory.path().join(name));
+        // In a container, the temporary files do not outlive it.
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let [services, users] = ["service", "user"].map(|name| place.path().join(name));
         fs::create_dir(&services).unwrap();
         if is_taken {
             fs::write(services.join("queueable"), "mine").unwrap();
@@ -451,16 +501,21 @@ fn an_application_with_another_database_is_not_accused() {
 
 #[test]
 fn a_process_that_shuts_down_and_ends_while_a_handler_runs_has_not_crashed() {
-    let scene = Scene::new(CrashAccounting::On, 1);
-    let ids = scene.bank.enqueue([1]);
-    for _ in 0..4 {
-        scene.start(&Orders { hang: true, leave: true, ..scene.orders.clone() }).end().well();
-        assert_eq!((scene.noted("hangs"), scene.noted("suspect")), (ids.clone(), vec![]));
-        fs::remove_file(&scene.orders.notes).unwrap();
+    let [recorded, strict] = [CrashAccounting::On, CrashAccounting::Strict].map(|it| Scene::new(it, 1));
+    // On SQLite the handler keeps the write lock until its process ends, and so the mark stays.
+    let marked = if db::NAME == "sqlite" { vec![] } else { vec![strict, Scene::contained(1)] };
+    for scene in [recorded].into_iter().chain(marked) {
+        let ids = scene.bank.enqueue([1]);
+        scene.make_due_since(1, &ids);
+        for _ in 0..4 {
+            scene.start(&Orders { hang: true, leave: true, ..scene.orders.clone() }).end().well();
+            assert_eq!((scene.noted("hangs"), scene.noted("suspect")), (ids.clone(), vec![]));
+            fs::remove_file(&scene.orders.notes).unwrap();
+        }
+        assert_eq!(scene.run_until_over(), 0);
+        scene.assert_cleared(&ids);
+        assert_eq!(scene.noted("suspect"), [0; 0]);
     }
-    assert_eq!(scene.run_until_over(), 0);
-    scene.assert_cleared(&ids);
-    assert_eq!(scene.noted("suspect"), [0; 0]);
 }
 
 #[test]

@@ -76,12 +76,16 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     let recorder = plan.slot.recorder();
     // The attempt that this mark belonged to has ended.
     drop(recorder.take_mark());
+    let mut is_under_savepoint = is_under_savepoint;
     let (message, kept) = match message {
         Ok(message) => {
-            let text = message.1.last_attempt_error_message.as_deref();
-            let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, text) {
+            let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, &message.1) {
                 CrashAction::Handle(kept) => (Ok(message), kept),
-                action => act_on_crashes(&mut **session, plan, &mut row, message, action)?,
+                action => {
+                    // The transaction that had the savepoint ends with the mark.
+                    is_under_savepoint = false;
+                    act_on_crashes(&mut **session, plan, &mut row, message, action)?
+                }
             };
             recorder.begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
             checked

@@ -1,7 +1,7 @@
 //! What a worker does with a claimed row that has ended its process, or may have.
 //!
-//! With strict crash accounting, the worker marks the row and commits the mark before the handler runs. It removes the mark if
-//! the attempt ends without writing on the row.
+//! With strict crash accounting, or if no record outlives the process, the worker marks the row and commits the mark before
+//! the handler runs. It removes the mark if the attempt ends without writing on the row.
 
 use std::time::Duration;
 
@@ -167,6 +167,14 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let unmarked = self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, &mark));
         // The commit of the mark may have failed.
         if unmarked == Some(true) { mark.fence } else { fence.at_any_time() }
+    }
+
+    /// Removes the mark of a row whose handler a shutdown does not wait for. If that fails, the row waits, and runs alone.
+    pub(super) fn unmark_left(&self, connection: &mut C, slot: &Slot, key: &RowKey<K>) {
+        let Some(mark) = slot.recorder().take_mark() else { return };
+        if let Err(error) = self.unmark(connection, key, &mark) {
+            self.warn(&format!("the row {key} cannot be unmarked: {error}"));
+        }
     }
 
     /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards. `false`: it has no

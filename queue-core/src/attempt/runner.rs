@@ -43,6 +43,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// place of the worker, because the handler does not return.
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn;
 
+    /// Removes the crash mark of this row, because a shutdown does not wait for its handler.
+    fn unmark(&self, _connection: &mut C, _slot: &Slot, _row: ErasedRow) {}
+
     /// Leaves this row to other workers, with all that its worker has in hand, because the database does not answer the
     /// worker.
     fn put_back(&self, row: ErasedRow);
@@ -96,14 +99,14 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Notes what the scout's probe has found: in how long the next row is due.
     fn note_probe(&self, probed: Result<Option<Duration>, &Error>);
 
-    /// Reads the database's current time.
-    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
-
     /// Looks for columns that another build of the entity has added.
     fn unknown_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>>;
 
     /// Notes that there are such columns, so that the queue stands still, or that there are none.
     fn note_columns(&self, unknown: Option<Finding>);
+
+    /// Reads the database's current time.
+    fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;
 
     /// Probes how long it is until the next row is due. A `thorough` probe also finds a row that is due earlier than
     /// the last claimed one.

@@ -276,6 +276,12 @@ impl Slot {
         revoked
     }
 
+    /// Takes the row of a running attempt that bears a crash mark.
+    pub(crate) fn take_marked(&self) -> Option<ErasedRow> {
+        let mut slot = self.run.lock();
+        slot.as_mut().filter(|_| self.recorder.has_mark())?.held.take()
+    }
+
     fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(usize, Option<i64>)> {
         let mut slot = self.run.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Running && applies(run))?;
@@ -307,6 +313,8 @@ fn heard<'w>(watches: impl IntoIterator<Item = &'w Watch>) -> Vec<Watch> {
 #[cfg(test)]
 mod tests {
     use std::{fs, thread};
+
+    use chrono::DateTime;
 
     use super::*;
     use crate::crash::{CrashAccounting, Crashes};
@@ -409,8 +417,14 @@ mod tests {
     fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
         let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
         let crashes = Arc::new(
-            Crashes::open(CrashAccounting::On, Some(&directory), "shop", Vec::new(), RateLimitedLog::default())
-                .expect("the test's own files"),
+            Crashes::open(
+                CrashAccounting::On,
+                Some(&directory),
+                ("shop", DateTime::UNIX_EPOCH),
+                Vec::new(),
+                RateLimitedLog::default(),
+            )
+            .expect("the test's own files"),
         );
         let on_record = || {
             let files = fs::read_dir(&directory)

@@ -196,6 +196,12 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         }
     }
 
+    fn unmark(&self, connection: &mut C, slot: &Slot, row: ErasedRow) {
+        if let Ok(row) = row.downcast::<UnsettledRow<K>>() {
+            self.served.unmark_left(connection, slot, &row.key);
+        }
+    }
+
     fn put_back(&self, row: ErasedRow) {
         if let Ok(row) = row.downcast::<UnsettledRow<K>>() {
             self.prefetched_rows.give_up(&row.key);

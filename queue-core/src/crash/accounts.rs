@@ -5,14 +5,17 @@
 //! row, it writes the number of crashes on the row itself ([`Suspicion`]), in a transaction of its own
 //! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): from then on only a crash
 //! there counts, and after three the row is set aside. If no file outlives the process, the worker writes the count
-//! before the handler runs (`attempt/crash_check.rs`).
+//! before the handler runs (`attempt/crash_check.rs`): always, or while the row may have ended an earlier process
+//! ([`Probation`]).
 
+use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::crash_directory::CrashDirectory;
@@ -21,14 +24,50 @@ use super::in_flight::{Entry, InFlightFile};
 use super::reports::CrashReports;
 use crate::error::Error;
 use crate::log::RateLimitedLog;
-use crate::row::{CRASHED, ErrorText, Fence, PRESUMED};
+use crate::row::{CRASHED, ErrorText, Fence, PRESUMED, QueueState};
 use crate::sync::Mutex;
 
 /// What a poller knows about crashes.
 pub(crate) struct Crashes {
     pub(crate) accounting: CrashAccounting,
     reports: Option<Mutex<CrashReports>>,
+    probation: Option<Probation>,
     log: RateLimitedLog,
+}
+
+/// The rows that may have ended an earlier process of which no file is left: those that were due before this poller
+/// started. Its workers mark such a row before they handle it. A row that ends processes is one of the first that the next
+/// one claims, so the marks have an end, and they cost little.
+struct Probation {
+    /// The rows that were due before this time.
+    before: DateTime<Utc>,
+    /// How many rows of each queue were marked.
+    marked: Mutex<HashMap<String, u32>>,
+}
+
+/// How much earlier than the start a row was due that may have ended an earlier process. A process takes longer to start,
+/// or fails to only once or twice.
+const RESTART: TimeDelta = TimeDelta::seconds(1);
+
+/// How many rows of each queue are marked. The row that has ended the last process is not behind more rows than that
+/// process had in hand: sixteen workers with groups of 500 have 8,000.
+const MOST_MARKED: u32 = 10_000;
+
+impl Probation {
+    fn new(start: DateTime<Utc>) -> Self {
+        Probation { before: start - RESTART, marked: Mutex::default() }
+    }
+
+    /// Tells whether the row is to be marked.
+    fn concerns(&self, queue: &str, state: &QueueState) -> bool {
+        // Most rows of a running poller are due later, so this costs nothing.
+        state.next_attempt_time.is_none_or(|due| due < self.before)
+            && self.marked.lock().get(queue).is_none_or(|marked| *marked < MOST_MARKED)
+    }
+
+    fn note_marked(&self, queue: &str) {
+        *self.marked.lock().entry(queue.to_owned()).or_default() += 1;
+    }
 }
 
 /// How often a lasting problem with the records is logged. It does no harm to the work, so it must not flood the log.
@@ -51,16 +90,16 @@ pub(crate) enum CrashAction {
 
 impl Crashes {
     /// Opens the accounts of a poller that serves these queues of a database, and takes over the records of dead
-    /// processes. It uses `directory`, or else the first usable one of the usual places.
+    /// processes. It uses `directory`, or else the first usable one of the usual places. If none of them is usable, the
+    /// rows are on probation that were due before the poller started, at the database's time `start`.
     ///
     /// # Errors
     ///
-    /// If `directory` cannot be used. A problem with the usual places does not stop a service: it is logged, and
-    /// crashes are not counted if none of them is usable.
+    /// If `directory` cannot be used. A problem with the usual places does not stop a service.
     pub(crate) fn open(
         accounting: CrashAccounting,
         directory: Option<&Path>,
-        database: &str,
+        (database, start): (&str, DateTime<Utc>),
         queues: Vec<String>,
         log: RateLimitedLog,
     ) -> Result<Self, Error> {
@@ -77,7 +116,9 @@ impl Crashes {
             }
             (CrashAccounting::On, None) => open_usual(&CrashDirectory::usual(), database, &queues),
         };
-        let crashes = Crashes { accounting, reports: reports.map(Mutex::new), log: log.every(TOLD_EVERY) };
+        let has_no_files = accounting == CrashAccounting::On && reports.is_none();
+        let probation = has_no_files.then(|| Probation::new(start));
+        let crashes = Crashes { accounting, reports: reports.map(Mutex::new), probation, log: log.every(TOLD_EVERY) };
         if let Some(mut reports) = crashes.reports() {
             crashes.log_io_error(reports.adopt_all());
             tracing::info!(entity = "poller", "{}", reports.summary());
@@ -87,7 +128,8 @@ impl Crashes {
 
     /// Makes accounts that count nothing.
     pub(crate) fn off() -> Self {
-        Crashes { accounting: CrashAccounting::Off, reports: None, log: RateLimitedLog::default().every(TOLD_EVERY) }
+        let (accounting, log) = (CrashAccounting::Off, RateLimitedLog::default().every(TOLD_EVERY));
+        Crashes { accounting, reports: None, probation: None, log }
     }
 
     /// Takes over the records of dead processes.
@@ -102,15 +144,16 @@ impl Crashes {
         self.log_io_error(self.reports()?.in_flight_file())
     }
 
-    /// Decides what to do with a row that was claimed in this state and with this error text.
+    /// Decides what to do with a row that was claimed in this state.
     pub(crate) fn decide(
         &self,
         queue: &str,
         key: &dyn Display,
         fence: Fence,
-        text: Option<&str>,
+        state: &QueueState,
         concurrency: Concurrency,
     ) -> CrashAction {
+        let text = state.last_attempt_error_message.as_deref();
         let known = Suspicion::of(text);
         if let Some(mut reports) = self.reports().filter(|reports| !reports.is_empty()) {
             let row = Entry::new(queue, &key.to_string(), fence, false);
@@ -128,7 +171,7 @@ impl Crashes {
         match known {
             Some(known) if known.is_proven() => CrashAction::SetAside(Suspicion::final_text(text), None),
             Some(_) if concurrency == Concurrency::Others => CrashAction::ComeBackAlone,
-            known if self.accounting == CrashAccounting::Strict => {
+            known if self.marks(queue, state, known) => {
                 let crashes = known
                     .map_or(0, |known| known.crashes)
                     .saturating_add(u32::from(concurrency == Concurrency::Nobody))
@@ -140,13 +183,25 @@ impl Crashes {
         }
     }
 
+    /// Tells whether the row is marked before its handler runs.
+    fn marks(&self, queue: &str, state: &QueueState, known: Option<Suspicion>) -> bool {
+        let Some(probation) = &self.probation else { return self.accounting == CrashAccounting::Strict };
+        // The crash of a suspect counts, whenever it was due.
+        let marks = known.is_some() || probation.concerns(queue, state);
+        if marks {
+            probation.note_marked(queue);
+        }
+        marks
+    }
+
     /// Tells whether a row may share its transaction with others, as far as crashes are concerned.
-    pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> bool {
+    pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, state: &QueueState) -> bool {
         let suspected = || {
             let row = Entry::new(queue, &key.to_string(), fence, false);
             self.reports().is_some_and(|reports| !reports.is_empty() && reports.suspects(&row))
         };
-        Suspicion::of(text).is_none() && !suspected()
+        let is_on_probation = || self.probation.as_ref().is_some_and(|it| it.concerns(queue, state));
+        Suspicion::of(state.last_attempt_error_message.as_deref()).is_none() && !suspected() && !is_on_probation()
     }
 
     /// Notes whether a report is now written on its row.
@@ -176,10 +231,11 @@ fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> O
             Err(error) => troubles.push(format!("{} ({error})", place.path().display())),
         }
     }
-    let mend = "name a directory by the setting crash_directory, or set crash_accounting to strict or off";
-    tracing::warn!(
+    let found = "there is no directory for crash records that outlives the process";
+    let what = "rows that were due before the start are marked before they are handled, in a transaction of their own";
+    tracing::info!(
         entity = "poller",
-        "cannot count crashes, because there is no directory for their records: {}; {mend}",
+        "{found} ({}): {what}; the setting crash_directory names one",
         troubles.join(", ")
     );
     None
@@ -212,12 +268,17 @@ pub enum CrashAccounting {
     /// Each worker notes in a small file of its own what it is about to run, and a process that starts later reads the
     /// files of those that have died. It costs no statement, and a few microseconds for each message. This is the
     /// default.
+    ///
+    /// Where no file outlives the process, as in a container without a volume, the worker marks the row itself before
+    /// its handler runs, but only rows that were due a second before the poller started: one of them may have ended the
+    /// process before. The first 10,000 such rows of each queue cost what they cost under `Strict`. So the first crash,
+    /// of a process that has run for a while, is not counted, and a row is set aside after four.
     #[default]
     On,
-    /// The worker marks the row itself before its handler runs. This is for machines whose files do not outlive the
-    /// process, as in many containers. It costs one more transaction for each message (four statements), and after a
-    /// crash the row waits for its timeout. Messages of groups run one by one. A process that is ended while a handler
-    /// runs leaves a mark, even by a shutdown whose grace is over.
+    /// The worker marks each row itself before its handler runs. It costs one more transaction for each message (four
+    /// statements), and after a crash the row waits for its timeout. Messages of groups run one by one. A process that
+    /// is ended while a handler runs leaves a mark. A shutdown whose grace is over removes it, if it gets a connection
+    /// for that; on SQLite it cannot.
     Strict,
     /// Crashes are not counted.
     Off,
@@ -249,9 +310,9 @@ impl Recorder {
         self.state.lock().concurrency = concurrency;
     }
 
-    /// Decides what to do with a row that was claimed in this state and with this error text.
-    pub(crate) fn decide(&self, queue: &str, key: &dyn Display, fence: Fence, text: Option<&str>) -> CrashAction {
-        self.crashes.decide(queue, key, fence, text, self.concurrency())
+    /// Decides what to do with a row that was claimed in this state.
+    pub(crate) fn decide(&self, queue: &str, key: &dyn Display, fence: Fence, state: &QueueState) -> CrashAction {
+        self.crashes.decide(queue, key, fence, state, self.concurrency())
     }
 
     /// Tells whether every row is marked before its handler runs, so that none shares its transaction with others.
@@ -290,6 +351,11 @@ impl Recorder {
     /// Takes the mark of the last claimed row, if its attempt has not written on the row.
     pub(crate) fn take_mark(&self) -> Option<CrashMark> {
         self.state.lock().mark.take()
+    }
+
+    /// Tells whether the last claimed row has a mark.
+    pub(crate) fn has_mark(&self) -> bool {
+        self.state.lock().mark.is_some()
     }
 
     fn concurrency(&self) -> Concurrency {
@@ -396,9 +462,19 @@ mod tests {
 
     const FENCE: Fence = Fence::new(Status::NotAttempted, 0);
 
+    fn state(text: Option<&str>) -> QueueState {
+        QueueState {
+            status: Status::NotAttempted,
+            next_attempt_time: Some(DateTime::UNIX_EPOCH),
+            try_count: 0,
+            last_attempt_time: None,
+            last_attempt_error_message: text.map(str::to_owned),
+        }
+    }
+
     fn decide(accounting: CrashAccounting, text: Option<&str>, concurrency: Concurrency) -> CrashAction {
         let crashes = Crashes { accounting, ..Crashes::off() };
-        crashes.decide("payments.status", &1, FENCE, text, concurrency)
+        crashes.decide("payments.status", &1, FENCE, &state(text), concurrency)
     }
 
     #[test]
@@ -425,6 +501,28 @@ mod tests {
         let text = Suspicion { crashes: 1, presumed: true }.to_string();
         assert_eq!(decide(CrashAccounting::Strict, Some(&text), Concurrency::Nobody), mark(2));
         assert_eq!(decide(CrashAccounting::Strict, Some(&text), Concurrency::Stuck), mark(1));
+    }
+
+    #[test]
+    fn without_files_a_row_is_marked_if_it_was_due_before_the_start_and_a_suspect_always() {
+        let start = DateTime::UNIX_EPOCH + TimeDelta::hours(1);
+        let probation = Some(Probation::new(start));
+        let crashes = Crashes { accounting: CrashAccounting::On, probation, ..Crashes::off() };
+        let due = |before: TimeDelta, text| QueueState { next_attempt_time: Some(start - before), ..state(text) };
+        let (early, late) = (due(RESTART * 2, None), due(RESTART / 2, None));
+        let decide = |queue, state: &QueueState| crashes.decide(queue, &1, FENCE, state, Concurrency::Nobody);
+        let mark = |crashes| CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.to_string());
+        assert_eq!(decide("payments.status", &early), mark(1));
+        assert_eq!(decide("payments.status", &late), CrashAction::Handle(ErrorText::Keep));
+        let suspect = due(RESTART / 2, Some(&*Suspicion { crashes: 1, presumed: true }.to_string()));
+        assert_eq!(decide("payments.status", &suspect), mark(2));
+        let may_share = |state| crashes.may_share("payments.status", &1, FENCE, state);
+        assert_eq!([&early, &late, &suspect].map(may_share), [false, true, false]);
+        // It has an end, for each queue.
+        (2..MOST_MARKED).for_each(|_| assert_eq!(decide("payments.status", &early), mark(1)));
+        assert_eq!(decide("payments.status", &early), CrashAction::Handle(ErrorText::Keep));
+        assert_eq!(decide("invoices.status", &early), mark(1));
+        assert_eq!(decide("payments.status", &suspect), mark(2));
     }
 
     #[test]

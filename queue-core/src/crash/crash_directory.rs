@@ -25,10 +25,8 @@ pub(crate) struct CrashDirectory {
 enum Place {
     /// The place that the settings name. Other users may share it, and a link may lead to it.
     Named,
-    /// The service's own state directory, which outlives the process.
+    /// The state directory of the service or the user, which nobody else may change.
     State,
-    /// A place in the temporary directory.
-    Temporary,
 }
 
 impl CrashDirectory {
@@ -39,50 +37,49 @@ impl CrashDirectory {
 
     /// Returns the usual places, best first.
     pub(crate) fn usual() -> Vec<Self> {
-        usual(|name| env::var_os(name), &env::temp_dir())
+        usual(|name| env::var_os(name))
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Tells whether it may disappear with the process.
-    pub(crate) fn is_temporary(&self) -> bool {
-        self.place == Place::Temporary
-    }
-
-    /// Creates the directory unless it exists, and makes sure that no other user can replace this user's files.
+    /// Creates the directory unless it exists, and makes sure that no other user can replace this user's files, and that
+    /// it outlives the process.
     ///
     /// # Errors
     ///
     /// If it cannot be created or cannot be trusted; the text says what to do.
     pub(crate) fn create(&self) -> io::Result<()> {
+        if self.place == Place::State && by_system::is_of_a_container(&self.path) {
+            let what = "belongs to a container, and may be gone when its process ends";
+            return Err(io::Error::other(format!("{} {what}", self.path.display())));
+        }
         let mut builder = DirBuilder::new();
         match by_system::private_directory(&mut builder).recursive(true).create(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // Service managers use a link for a state directory, so a named place may be one. The other places must not end
-        // in a link.
+        // Service managers use a link for a state directory, so a named place may be one. The usual places must not end in a
+        // link.
         let found =
             if self.place == Place::Named { fs::metadata(&self.path) } else { fs::symlink_metadata(&self.path) };
         by_system::judge(&found?, &self.path, self.place == Place::Named)
     }
 }
 
-fn usual(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) -> Vec<CrashDirectory> {
+fn usual(variable: impl Fn(&str) -> Option<OsString>) -> Vec<CrashDirectory> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let directories =
         |name| variable(name).map(|paths| env::split_paths(&paths).collect::<Vec<_>>()).unwrap_or_default();
     let services = directories("STATE_DIRECTORY").into_iter();
     let home = variable("HOME").map(|home| PathBuf::from(home).join(".local").join("state"));
+    let home = home.or(variable("LOCALAPPDATA").map(PathBuf::from));
     let users = variable("XDG_STATE_HOME").map(PathBuf::from).filter(absolute).or(home);
     // If a service runs as root with another user's HOME, that user could redirect it anywhere.
     let users = users.filter(|path| by_system::is_below_ours(path));
     let states = services.chain(users).filter(absolute);
-    let states = states.map(|path| CrashDirectory { path: path.join("queueable"), place: Place::State });
-    let own = temporary.join(format!("queueable{}", by_system::suffix()));
-    states.chain([CrashDirectory { path: own, place: Place::Temporary }]).collect()
+    states.map(|path| CrashDirectory { path: path.join("queueable"), place: Place::State }).collect()
 }
 
 /// Creates a file that no other user can read.
@@ -123,10 +120,6 @@ mod by_system {
     use rustix::fs::OFlags;
     use rustix::process::geteuid;
 
-    pub(super) fn suffix() -> String {
-        format!("-{}", geteuid().as_raw())
-    }
-
     pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
         no_link(options).mode(0o600)
     }
@@ -153,6 +146,21 @@ mod by_system {
     pub(super) fn is_below_ours(path: &Path) -> bool {
         let nearest = path.ancestors().find_map(|part| fs::metadata(part).ok());
         nearest.is_some_and(|found| found.uid() == geteuid().as_raw())
+    }
+
+    /// Tells whether the nearest existing part of the path is in the layer that a container writes on, which mostly is an
+    /// overlay. An orchestrator begins a new one whenever it starts the process again. Volumes are other file systems.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_of_a_container(path: &Path) -> bool {
+        // From the kernel's `magic.h`.
+        const OVERLAYFS: u64 = 0x794c_7630;
+        let nearest = path.ancestors().find_map(|part| rustix::fs::statfs(part).ok());
+        nearest.is_some_and(|found| found.f_type as u64 == OVERLAYFS)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn is_of_a_container(_: &Path) -> bool {
+        false
     }
 
     pub(super) fn judge(found: &Metadata, path: &Path, named: bool) -> io::Result<()> {
@@ -184,11 +192,6 @@ mod by_system {
     use std::io;
     use std::path::Path;
 
-    /// The temporary directory is the user's own here.
-    pub(super) fn suffix() -> String {
-        String::new()
-    }
-
     pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
         options
     }
@@ -211,6 +214,10 @@ mod by_system {
 
     pub(super) fn is_below_ours(_: &Path) -> bool {
         true
+    }
+
+    pub(super) fn is_of_a_container(_: &Path) -> bool {
+        false
     }
 
     pub(super) fn judge(found: &Metadata, path: &Path, _named: bool) -> io::Result<()> {
@@ -236,7 +243,7 @@ mod tests {
     }
 
     fn own(path: &Path) -> CrashDirectory {
-        CrashDirectory { path: path.to_owned(), place: Place::Temporary }
+        CrashDirectory { path: path.to_owned(), place: Place::State }
     }
 
     fn set_mode(path: &Path, mode: u32) {
@@ -244,33 +251,31 @@ mod tests {
     }
 
     #[test]
-    fn the_services_state_directory_comes_first_then_the_users_then_a_private_one_for_temporary_files() {
+    fn the_services_state_directory_comes_first_and_then_the_users() {
         let root = TestDirectory::new();
-        let (home, temporary) = (root.path().join("home"), root.path().join("tmp"));
+        let home = root.path().join("home");
         let places = |variables: &[(&str, &str)]| {
             let found = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-            let usual = usual(found, &temporary);
-            usual.iter().map(|place| place.path().display().to_string()).collect::<Vec<_>>()
+            usual(found).iter().map(|place| place.path().display().to_string()).collect::<Vec<_>>()
         };
-        let last = temporary.join(format!("queueable-{}", rustix::process::geteuid().as_raw())).display().to_string();
         let home = home.display().to_string();
-        assert_eq!(places(&[]), std::slice::from_ref(&last));
+        assert_eq!(places(&[]), [""; 0]);
         let by_home = format!("{home}/.local/state/queueable");
-        assert_eq!(places(&[("HOME", &home)]), [by_home.clone(), last.clone()]);
+        assert_eq!(places(&[("HOME", &home)]), std::slice::from_ref(&by_home));
         let xdg = format!("{home}/state");
-        let both = [("HOME", &*home), ("XDG_STATE_HOME", &*xdg)];
-        assert_eq!(places(&both), [format!("{xdg}/queueable"), last.clone()]);
+        assert_eq!(places(&[("HOME", &home), ("XDG_STATE_HOME", &xdg)]), [format!("{xdg}/queueable")]);
+        assert_eq!(places(&[("LOCALAPPDATA", &home)]), [format!("{home}/queueable")]);
         // Relative paths are ignored.
-        assert_eq!(places(&[("HOME", &home), ("XDG_STATE_HOME", "state")]), [by_home.clone(), last.clone()]);
+        assert_eq!(places(&[("HOME", &home), ("XDG_STATE_HOME", "state")]), std::slice::from_ref(&by_home));
         assert_eq!(
             places(&[("HOME", &home), ("STATE_DIRECTORY", "/var/lib/shop:relative:/var/lib/more")]),
-            ["/var/lib/shop/queueable".to_owned(), "/var/lib/more/queueable".to_owned(), by_home, last.clone()]
+            ["/var/lib/shop/queueable".to_owned(), "/var/lib/more/queueable".to_owned(), by_home]
         );
         if is_root() {
             let strangers = root.path().join("stranger");
             fs::create_dir(&strangers).expect("the test's own files");
             chown(&strangers, Some(STRANGER), None).expect("root may give a directory away");
-            assert_eq!(places(&[("HOME", &strangers.display().to_string())]), [last]);
+            assert_eq!(places(&[("HOME", &strangers.display().to_string())]), [""; 0]);
         }
     }
 

@@ -84,14 +84,7 @@ impl CrashReports {
                 format!("found the records of {adopted} dead processes and {suspects} suspect rows")
             }
         };
-        let warning = match self.file.directory.is_temporary() {
-            true => {
-                "; this directory for temporary files may be gone with the service or its container: a STATE_DIRECTORY or \
-                 the setting crash_directory names one that stays"
-            }
-            false => "",
-        };
-        format!("crash records are kept in {path}: {found}{warning}")
+        format!("crash records are kept in {path}: {found}")
     }
 
     fn look(&mut self, most: usize) -> io::Result<()> {

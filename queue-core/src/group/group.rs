@@ -128,11 +128,13 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     fn reason_to_run_alone(&self, rows: &[Claimed<K>], claimed_as: &[(Arc<str>, ClaimedAs)]) -> Option<&'static str> {
         let (recorder, served) = (self.plan.slot.recorder(), self.plan.served);
         let may_share = |row: &Claimed<K>| {
-            let text = row.message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-            recorder.crashes.may_share(&served.info.key_prefix, &row.key, row.fence, text)
+            let message = row.message.as_ref().ok();
+            message.is_none_or(|(_, state)| {
+                recorder.crashes.may_share(&served.info.key_prefix, &row.key, row.fence, state)
+            })
         };
         if !rows.iter().all(may_share) {
-            return Some("one of its messages is suspected of ending its process");
+            return Some("one of its messages may end its process");
         }
         let has_returned = claimed_as.iter().any(|(_, row)| served.due_rows.kept_rows.has_returned(*row));
         has_returned.then_some("one of its messages has come back as it was")

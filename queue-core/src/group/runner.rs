@@ -139,6 +139,10 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
         }
     }
 
+    fn unmark(&self, connection: &mut C, slot: &Slot, row: ErasedRow) {
+        self.runner.unmark(connection, slot, row);
+    }
+
     fn put_back(&self, row: ErasedRow) {
         match row.downcast::<HeldGroup>() {
             Ok(_) => self.runner.prefetched_keys.forget(),

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 
 use super::early_stop::{EarlyStop, stopped_early};
@@ -21,6 +22,14 @@ use crate::sync::is_in_runtime;
 
 type Runners<C> = Vec<Box<dyn Runner<C>>>;
 
+/// What the checks have read.
+pub(super) struct Checked {
+    /// The database's name.
+    pub(super) database: String,
+    /// The database's time.
+    pub(super) present: DateTime<Utc>,
+}
+
 /// The shortest time that a statement of a start has: it reads the catalogue, which takes longer than a claim. A guess.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -35,12 +44,12 @@ pub(super) fn check_in_time<C: QueueConnection>(
     limits: SessionLimits,
     runners: Runners<C>,
     stop: &EarlyStop,
-) -> Result<(Runners<C>, String), Error> {
+) -> Result<(Runners<C>, Checked), Error> {
     let (wait, patience) = (Arc::<ServerWait>::default(), settings.patience().max(LEAST_PATIENCE));
     // A file does not fall silent. And on a thread of a runtime, the sessions of diesel-async say what to call instead.
     if C::Backend::ONE_WRITER || is_in_runtime() {
-        let database = check_tables(connections, settings, limits, &runners, &wait)?;
-        return Ok((runners, database));
+        let checked = check_tables(connections, settings, limits, &runners, &wait)?;
+        return Ok((runners, checked));
     }
     let (answers, answer) = mpsc::channel();
     // A subscriber of this thread alone hears what the checks log.
@@ -69,7 +78,7 @@ pub(super) fn check_in_time<C: QueueConnection>(
 /// The pause before the tables are checked again after a conflict; at random up to twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Compares the live tables with what the queues need, and returns the database's name.
+/// Compares the live tables with what the queues need.
 ///
 /// A check that meets another writer on SQLite, or a conflict elsewhere, may fail at once now and then, however patient
 /// the session is. Nothing was written, so the check is repeated, for as long as a session may wait for a lock.
@@ -79,7 +88,7 @@ fn check_tables<C: QueueConnection>(
     limits: SessionLimits,
     runners: &[Box<dyn Runner<C>>],
     wait: &Arc<ServerWait>,
-) -> Result<String, Error> {
+) -> Result<Checked, Error> {
     let begun = Instant::now();
     loop {
         let checked = check_tables_once(connections, settings, limits, runners, wait);
@@ -105,7 +114,7 @@ fn check_tables_once<C: QueueConnection>(
     limits: SessionLimits,
     runners: &[Box<dyn Runner<C>>],
     wait: &Arc<ServerWait>,
-) -> Result<String, Error> {
+) -> Result<Checked, Error> {
     let mut session = Session::open(connections, settings.pool_timeout, limits, wait)?;
     check_own_session(connections, settings, &mut session, wait)?;
     let mut findings = Vec::new();
@@ -115,7 +124,12 @@ fn check_tables_once<C: QueueConnection>(
     if settings.control {
         findings.extend(check_control(&mut *session)?);
     }
-    if findings.is_empty() { Ok(session.database_name()?) } else { Err(Error::Unsafe(findings)) }
+    if !findings.is_empty() {
+        return Err(Error::Unsafe(findings));
+    }
+    // A poller serves one entity at least, and all of them have the same clock.
+    let present = runners[0].served().present(&mut session)?;
+    Ok(Checked { database: session.database_name()?, present })
 }
 
 /// How often [`check_own_session`] compares two connections. A pooler takes the session that was used last, or the one that was

@@ -82,13 +82,12 @@ pub struct PollerSettings {
     /// directory if it does not exist, even if it is removed later.
     ///
     /// Default none: `queueable` in the state directory of the service (`$STATE_DIRECTORY`, as systemd sets it by
-    /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`), else `queueable-<number
-    /// of the user>` in the system's directory for temporary files. The poller passes over a place that it cannot use,
-    /// or that another user may change. At start it logs at level INFO which place it uses, and whether there were
-    /// records.
+    /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`). The poller passes over a
+    /// place that it cannot use, that another user may change, or that is in the writable layer of a container. At start
+    /// it logs at level INFO which place it uses, and whether there were records. If there is no such place, the workers
+    /// mark rows instead, see [`CrashAccounting::On`].
     ///
-    /// A process finds the records of a dead one in the same directory. Name one that outlives the process: the
-    /// directory of a container may not, nor the directory for temporary files of a service with `PrivateTmp`. Several
+    /// A process finds the records of a dead one in the same directory. Name one that outlives the process. Several
     /// applications may share it, also those of several users if it is sticky (`chmod 1777`): the names of their
     /// databases tell them apart, on SQLite the database's file. If databases on several servers have the same name and
     /// the same tables, give each a directory of its own. If a directory is named and cannot be used, the poller does

@@ -98,10 +98,13 @@ impl<C: QueueConnection> PollerShared<C> {
         fail_point("leases-revoked");
         self.board.revoke();
         let slots = self.slots();
-        let revoked: Vec<_> = slots.iter().filter_map(|slot| slot.revoke_for_shutdown()).collect();
+        let revoke = |slot: &Arc<Slot>| Some((slot.clone(), slot.revoke_for_shutdown()?));
+        let revoked: Vec<_> = slots.iter().filter_map(revoke).collect();
         // Neither this poller nor the others of the process wait for their ends any more.
         slots.iter().for_each(|slot| GATE.note_stuck(slot.gate_number()));
-        let sessions: Vec<_> = revoked.iter().filter_map(|(runner, session)| Some((*runner, (*session)?))).collect();
+        let session =
+            |(slot, (runner, session)): &(Arc<Slot>, (usize, Option<i64>))| Some((slot.clone(), *runner, (*session)?));
+        let sessions: Vec<_> = revoked.iter().filter_map(session).collect();
         if !sessions.is_empty() {
             let (shared, (done, is_done)) = (self.clone(), mpsc::channel::<()>());
             let end = move || {
@@ -116,11 +119,19 @@ impl<C: QueueConnection> PollerShared<C> {
         revoked.len() + calls
     }
 
-    /// Ends the sessions of the attempts of these runners.
-    fn end_sessions(&self, sessions: &[(usize, i64)]) {
+    /// Ends the sessions of the attempts of these runners. Then it removes the crash marks of their rows: the process may end
+    /// while their handlers run, and that is no crash.
+    fn end_sessions(&self, sessions: &[(Arc<Slot>, usize, i64)]) {
         match self.sessions.open() {
             Ok(mut killer) => {
-                sessions.iter().for_each(|(runner, session)| self.end_session(&mut killer, *runner, *session))
+                for (_, runner, session) in sessions {
+                    self.end_session(&mut killer, *runner, *session);
+                }
+                for (slot, runner, _) in sessions {
+                    if let Some(row) = slot.take_marked() {
+                        self.runners[*runner].unmark(&mut killer, slot, row);
+                    }
+                }
             }
             // The sessions end with the process at the latest. None of their writes can commit.
             Err(error) => {

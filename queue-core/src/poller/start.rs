@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-use super::checks::check_in_time;
+use chrono::{DateTime, Utc};
+
+use super::checks::{Checked, check_in_time};
 use super::columns_in_use::ColumnsInUse;
 use super::gate::Gate;
 use super::handle::PollerHandle;
@@ -111,13 +113,13 @@ fn prepare<C: QueueConnection>(
     }
     let gates = gates_of(&runners, &settings)?;
     let limits = session_limits(&runners, &settings);
-    let (runners, database) = check_in_time(&connections, &settings, limits, runners, &stop)?;
+    let (runners, Checked { database, present }) = check_in_time(&connections, &settings, limits, runners, &stop)?;
     let columns = ColumnsInUse::enter(&database, &runners)?;
     if until_idle {
         check_reentrance(&database, &runners)?;
     }
     // Before the first claim, because this process may have started in place of a crashed one.
-    let crashes = open_crashes(&runners, &settings, &database)?;
+    let crashes = open_crashes(&runners, &settings, (&database, present))?;
     let sessions = PollerSessions {
         connections,
         database: database.into(),
@@ -190,7 +192,7 @@ fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: 
 fn open_crashes<C: QueueConnection>(
     runners: &[Box<dyn Runner<C>>],
     settings: &PollerSettings,
-    database: &str,
+    database: (&str, DateTime<Utc>),
 ) -> Result<Crashes, Error> {
     let recorded = runners.iter().map(|runner| runner.info()).filter(|info| info.is_recorded);
     let queues = recorded.map(|info| info.key_prefix.clone()).collect();
