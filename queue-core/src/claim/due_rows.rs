@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use diesel::result::QueryResult;
 
+use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::overview::{Overview, Seen};
-use super::passed_rows::{KeptRows, RefusedRows, RowBackoff};
+use super::passed_rows::{RefusedRows, RowBackoff};
 use super::places::Places;
 use super::refused_state::{Lookout, Refusal};
 use super::turn_holder::TurnHolder;
