@@ -209,9 +209,6 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             return self.claim_in_lane(connection, scope, rows, from);
         }
         let scope = Scope { only: None, ..scope };
-        if refused.is_empty() {
-            return self.claim_in_lane(connection, scope, rows, from);
-        }
         let except: Vec<_> = scope.except.iter().chain(&refused).cloned().collect();
         if refused.len() <= ROWS_EXCEPTED {
             return self.claim_in_lane(connection, Scope { except: &except, ..scope }, rows, from);

@@ -75,7 +75,7 @@ impl<DB: QueueBackend> QueueSql<DB> {
             columns: self.names,
             options: *self.options,
             key: column_names(self.key_columns, backend)?,
-            has_integer_key: (self.has_integer_key)(),
+            ties_by_key: self.orders_ties_by_key(false),
             adopts: false,
             blocks_writers: false,
         })

@@ -73,8 +73,8 @@ impl Index {
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
 /// by order and primary key; the one of stages: by stage and due time, for pollers that serve some of them; the one of lanes: by
-/// lane, order and due time, and where ties need it, by primary key; and the one of what holds strictly serial lanes back: by lane and status, and where it cannot leave
-/// out the rows that are not pending, by due time.
+/// lane, order and due time, and where ties need it, by primary key; and the one of what holds strictly serial lanes back: by
+/// lane and status, and where it cannot leave out the rows that are not pending, by due time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
@@ -88,8 +88,7 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     indexes.extend(stages.map(|stages| stage_index::<DB>(target, stages.column)));
     if let Some(lanes) = lanes {
         let name = lane_index_of(table, target.columns, &target.options);
-        let tied = DB::TIES_NEED_KEY && target.has_integer_key && lanes.serial;
-        let key = target.key.iter().map(String::as_str).filter(|name| tied && *name != lanes.column);
+        let key = target.key.iter().map(String::as_str).filter(|name| target.ties_by_key && *name != lanes.column);
         let last = iter::once(next).chain(key).collect();
         indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes), last));
         if lanes.strict {

@@ -24,8 +24,8 @@ pub struct Target {
     pub options: Options,
     /// The names of the primary key's columns.
     pub key: Vec<String>,
-    /// Whether the primary key is a whole number.
-    pub has_integer_key: bool,
+    /// Whether the index of lanes ends with the primary key.
+    pub ties_by_key: bool,
     /// Whether the application has said that its columns of these names are the queue's.
     pub adopts: bool,
     /// Whether the steps of a migration may keep writers from the table while they build an index.
