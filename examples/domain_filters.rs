@@ -11,6 +11,7 @@ use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
+use queueable::report::Cursor;
 use queueable::{Failure, HandlerResult, Message, Migrations, Outcome, Queueable, Status, Tally};
 
 use self::schema::{companies, payments};
@@ -90,6 +91,12 @@ fn main() -> Result<()> {
     for (payment, state) in hopper.clone().pending().load(connection)? {
         println!("  {payment:?}: {} after try {}", state.status, state.try_count);
     }
+    // Page by page, the latest failure first.
+    let page = hopper.clone().failed().page(connection, &Cursor::latest_attempt(), 50)?;
+    for row in &page.rows {
+        println!("  payment {}: {row}", row.key);
+    }
+    ensure!(page.rows.len() == 1 && page.next.is_none());
 
     // The queue's columns in your own query: select, group, order.
     let errors: Vec<(Option<String>, i64)> = payments::table

@@ -207,5 +207,5 @@ fn a_table_of_newtypes_enums_and_other_names_goes_through_a_whole_life_under_a_l
         ]
     );
     let errors = ParcelCall::queue().errors(&mut connection).unwrap();
-    assert_eq!(errors.groups[0].example, Some((AccountNumber(7), Kind::Express)));
+    assert_eq!(errors.groups[0].examples, [(AccountNumber(7), Kind::Express)]);
 }

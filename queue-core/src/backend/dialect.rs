@@ -23,6 +23,13 @@ pub trait TimeSql {
     /// The SQL around a time that gives the microseconds from 1970 until then, as a 64 bit integer. The time stands
     /// between each two of the parts. An odd time, which cannot be read as a time, such as `infinity`, gives null.
     const MICROSECONDS_SINCE_1970: &'static [&'static str];
+
+    /// The SQL before and after a time that is not odd which gives a text that [`TIME_OF_TEXT`](Self::TIME_OF_TEXT) reads as the
+    /// same value, whatever the session's settings.
+    const TEXT_OF_TIME: (&'static str, &'static str);
+
+    /// The SQL before and after such a text that makes it comparable with the column.
+    const TIME_OF_TEXT: (&'static str, &'static str);
 }
 
 /// How texts and numbers are written, compared and joined.

@@ -259,7 +259,12 @@ pub trait KeyColumn<T> {
     /// The condition `column = value`.
     type IsKey;
 
+    /// The condition `column > value`.
+    type IsAfter;
+
     fn is_key(value: T) -> Self::IsKey;
+
+    fn is_after(value: T) -> Self::IsAfter;
 }
 
 #[diagnostic::do_not_recommend]
@@ -272,8 +277,14 @@ where
 {
     type IsKey = diesel::dsl::Eq<K, E>;
 
+    type IsAfter = diesel::dsl::Gt<K, E>;
+
     fn is_key(value: T) -> Self::IsKey {
         K::default().eq(value.as_expression())
+    }
+
+    fn is_after(value: T) -> Self::IsAfter {
+        K::default().gt(value.as_expression())
     }
 }
 

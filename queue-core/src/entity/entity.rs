@@ -34,6 +34,9 @@ pub trait Entity: Sized {
     /// The condition `key columns = value`.
     type IsKey: 'static;
 
+    /// The condition `key columns > value`, in the order of the columns.
+    type IsAfter: 'static;
+
     /// How its messages are handled: [`TransactionMode`](crate::TransactionMode), [`GroupMode`](crate::GroupMode) or
     /// [`LeaseMode`](crate::LeaseMode). The mode decides what a handler is, see [`HandlerFor`](crate::HandlerFor).
     type Mode: 'static;
@@ -57,6 +60,9 @@ pub trait Entity: Sized {
 
     /// Returns the condition that picks the row with this key.
     fn is_key(key: Self::Key) -> Self::IsKey;
+
+    /// Returns the condition that picks the rows after this key.
+    fn is_after(key: Self::Key) -> Self::IsAfter;
 
     /// Compares two entities in the order in which a group handles them. All are equal unless `order_in_group` names a
     /// column.

@@ -94,7 +94,12 @@ impl<T: QueueTable<Table: QueryFragment<DB>>, DB: QueueBackend> TableIn<DB> for 
 
 /// An entity in databases of one kind. Every entity whose key Diesel can store there implements it.
 pub trait StoredIn<DB: QueueBackend>:
-    Entity<Queue: TableIn<DB>, KeyColumns: QueryFragment<DB> + Expression, IsKey: QueryFragment<DB>>
+    Entity<
+        Queue: TableIn<DB>,
+        KeyColumns: QueryFragment<DB> + Expression,
+        IsKey: QueryFragment<DB>,
+        IsAfter: QueryFragment<DB>,
+    >
 {
     /// What statements know of the entity.
     #[doc(hidden)]
@@ -107,11 +112,20 @@ pub trait StoredIn<DB: QueueBackend>:
     /// Returns the conditions that pick the rows with some keys.
     #[doc(hidden)]
     fn rows<'k>(keys: impl IntoIterator<Item = &'k Self::Key>) -> Vec<IsKey<DB>>;
+
+    /// Returns the condition that picks the rows after this key.
+    #[doc(hidden)]
+    fn after(key: &Self::Key) -> IsKey<DB>;
 }
 
 impl<Q, DB> StoredIn<DB> for Q
 where
-    Q: Entity<Queue: TableIn<DB>, KeyColumns: QueryFragment<DB> + Expression, IsKey: QueryFragment<DB>>,
+    Q: Entity<
+            Queue: TableIn<DB>,
+            KeyColumns: QueryFragment<DB> + Expression,
+            IsKey: QueryFragment<DB>,
+            IsAfter: QueryFragment<DB>,
+        >,
     DB: QueueBackend,
 {
     const SQL: &'static QueueSql<DB> = &QueueSql {
@@ -131,6 +145,10 @@ where
 
     fn rows<'k>(keys: impl IntoIterator<Item = &'k Q::Key>) -> Vec<IsKey<DB>> {
         keys.into_iter().map(is_key::<Q, DB>).collect()
+    }
+
+    fn after(key: &Q::Key) -> IsKey<DB> {
+        Rc::new(Q::is_after(key.clone()))
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 
-use super::early_stop::{EarlyStop, stopped_early};
 use super::handle::REPLACEMENT_WAIT;
 use super::settings::PollerSettings;
+use super::work_board::{EarlyStop, stopped_early};
 use crate::attempt::Runner;
 use crate::backend::{
     Connections, ErrorClass, LockSql, QueueConnection, ServerWait, Session, SessionLimits, is_of_a_pooler, message_of,

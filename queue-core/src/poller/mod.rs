@@ -7,7 +7,6 @@ mod async_closures;
 mod checks;
 mod columns_in_use;
 mod control_watch;
-mod early_stop;
 mod gate;
 mod handle;
 mod health;

@@ -7,6 +7,7 @@ mod change;
 mod dry_run;
 mod existing;
 mod operation;
+mod page;
 mod queue;
 mod read;
 mod report;
@@ -15,6 +16,7 @@ mod sweep;
 pub use self::archive::Redriven;
 pub use self::dry_run::{DryRun, Preview, PreviewedRow};
 pub use self::existing::{EnqueueByVersion, EnqueueExisting, Progress};
+pub use self::page::{Cursor, Page};
 pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, QueueRows, Selection};
 pub use self::read::{ChangesRows, LoadsRows, MovesRows, ReadsRows, StatusCounts};
 pub use self::report::{

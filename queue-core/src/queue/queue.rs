@@ -115,7 +115,23 @@ impl<Q: Entity, A> QueueRows<Q, Filtered<A>> {
 impl<Q: Entity, F> QueueRows<Q, F> {
     /// Picks rows whose status is `FAILED`: the queue gave up on them.
     pub fn failed(self) -> Self {
-        self.and(StateCondition::In(&[Status::Failed]))
+        self.and(StateCondition::Reported(&[Status::Failed]))
+    }
+
+    /// Picks rows whose status is `SKIPPED`: a handler or an operator decided that there is nothing to do.
+    pub fn skipped(self) -> Self {
+        self.and(StateCondition::Reported(&[Status::Skipped]))
+    }
+
+    /// Picks rows that a worker holds under a lease. Outside lease mode only a row lock shows that a row is being processed,
+    /// so no row is picked.
+    pub fn running(self) -> Self {
+        self.and(StateCondition::In(&[Status::InProgress])).and(StateCondition::Scheduled)
+    }
+
+    /// Picks rows whose last recorded attempt ended within this time, by the database's clock: at most 100 years.
+    pub fn attempted_within(self, time: Duration) -> Self {
+        self.and(StateCondition::AttemptedWithin(time))
     }
 
     /// Picks rows with a next attempt time, due or scheduled.

@@ -17,8 +17,8 @@ use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{
     Claim, Condition, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType, KeyRow,
-    KeyRowType, LoadedRowType, PendingRow, PendingRowType, SampleRow, SampleRowType, StateCondition, count,
-    count_by_status, load_rows, sample,
+    KeyRowType, LoadedRowType, PageFrom, PendingRow, PendingRowType, SampleRow, SampleRowType, StateCondition, count,
+    count_by_status, load_rows, read_page, sample,
 };
 
 /// The number of rows of each status.
@@ -167,12 +167,22 @@ pub trait LoadsRows<Q: Entity, F>: ReadsRows<Q, F> {
     #[doc(hidden)]
     fn load_samples(&mut self, rows: ConditionOn<'_, Self>, limit: usize) -> QueryResult<Vec<SampleRow<Q>>>;
     #[doc(hidden)]
+    fn load_page(
+        &mut self,
+        rows: ConditionOn<'_, Self>,
+        from: PageFrom<BackendOf<Self>>,
+        limit: usize,
+    ) -> QueryResult<Vec<SampleRow<Q>>>;
+    #[doc(hidden)]
     fn load_keys(connection: &mut Self::Connection, keys: &StatementOn<'_, Self>) -> QueryResult<Vec<KeyRow<Q::Key>>>;
     #[doc(hidden)]
     fn load_error_texts(&mut self, texts: &StatementOn<'_, Self>) -> QueryResult<Vec<ErrorTextRow<Q::Key>>>;
     /// Returns the conditions that pick the rows with these keys.
     #[doc(hidden)]
     fn are_keys(keys: &[Q::Key]) -> Vec<IsKey<BackendOf<Self>>>;
+    /// Returns the condition that picks the rows after this key.
+    #[doc(hidden)]
+    fn after(key: &Q::Key) -> IsKey<BackendOf<Self>>;
 }
 
 /// A connection that can change such rows in batches, if the caller has chosen them.
@@ -229,6 +239,16 @@ where
         load::<SampleRowType<Q, C::Connection>, _, _>(self.as_queue_connection(), &rows)
     }
 
+    fn load_page(
+        &mut self,
+        rows: ConditionOn<'_, C>,
+        from: PageFrom<BackendOf<C>>,
+        limit: usize,
+    ) -> QueryResult<Vec<SampleRow<Q>>> {
+        let rows = read_page(Claim::new::<Q>(), rows, from, limit);
+        load::<SampleRowType<Q, C::Connection>, _, _>(self.as_queue_connection(), &rows)
+    }
+
     fn load_keys(connection: &mut C::Connection, keys: &StatementOn<'_, C>) -> QueryResult<Vec<KeyRow<Q::Key>>> {
         load::<KeyRowType<Q>, _, _>(connection, keys)
     }
@@ -239,6 +259,10 @@ where
 
     fn are_keys(keys: &[Q::Key]) -> Vec<IsKey<BackendOf<C>>> {
         Q::rows(keys)
+    }
+
+    fn after(key: &Q::Key) -> IsKey<BackendOf<C>> {
+        Q::after(key)
     }
 }
 

@@ -59,6 +59,9 @@ pub struct Options {
     /// their poll interval. PostgreSQL does so, by triggers that `NOTIFY`. On MySQL, MariaDB and SQLite this changes
     /// nothing.
     pub notifies: bool,
+    /// Whether reports find the rows that failed or were skipped along an index of their own, by status and by the time of
+    /// the last attempt. It leaves out all rows that never failed, so a success writes nothing into it.
+    pub report_index: bool,
 }
 
 /// A column of an [`Order`].
@@ -183,6 +186,7 @@ impl Options {
         at_most: None,
         conditional: false,
         notifies: false,
+        report_index: false,
     };
 
     /// Tells whether no row of this lane passes another one that is not settled for good. Rows without a value have no
@@ -221,6 +225,7 @@ impl Options {
         say("serial", self.lanes.and_then(|lanes| lanes.serial.then_some("yes")));
         say("strict", self.lanes.and_then(|lanes| lanes.strict.then_some("yes")));
         say("wake", self.notifies.then_some("notify"));
+        say("report index", self.report_index.then_some("yes"));
         // The mark that the triggers contain: a release with another mark has to replace the triggers.
         say("marks", (self.notifies || self.rerun_on_change.is_some()).then_some("queueable:"));
         words

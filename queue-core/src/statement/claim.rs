@@ -150,6 +150,11 @@ impl<DB: QueueBackend> Claim<DB> {
     pub(crate) fn push_columns<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
         sql.push("SELECT {key}, ")?;
         push_occasion_text(sql)?;
+        self.push_row(sql)
+    }
+
+    /// Writes `, state, entity`.
+    pub(super) fn push_row<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
         sql.push(
             ", {.status}, {.try_count}, {.next_attempt_time}, {.last_attempt_time}, {.last_attempt_error_message}, ",
         )?;

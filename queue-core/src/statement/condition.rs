@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::writer::{Writer, padded};
-use crate::backend::{QueueBackend, TableName};
+use crate::backend::{QueueBackend, TableName, reported_of};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::Error;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
@@ -57,6 +57,9 @@ pub(crate) fn push_same_content<'b, DB: QueueBackend>(
 pub enum StateCondition {
     /// Its status is one of these.
     In(&'static [Status]),
+    /// Its status is one of these, all of them of rows that failed or were skipped. An entity with an index for reports finds
+    /// the rows along it.
+    Reported(&'static [Status]),
     /// Its status is not one of these.
     NotIn(&'static [Status]),
     /// It has a next attempt time.
@@ -71,6 +74,8 @@ pub enum StateCondition {
     Scheduled,
     /// Its last recorded attempt is at least this long ago. A row without an attempt does not count.
     AttemptedBefore(Duration),
+    /// Its last recorded attempt is at most this long ago.
+    AttemptedWithin(Duration),
     /// No attempt of it was ever recorded.
     NeverAttempted,
     /// It has the text of a failure.
@@ -86,6 +91,10 @@ impl StateCondition {
     pub(crate) fn push<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {
             StateCondition::In(statuses) => push_status_in(sql, " IN (", statuses),
+            StateCondition::Reported(statuses) => {
+                push_status_in(sql, " IN (", statuses)?;
+                push_in_report_index(sql, statuses)
+            }
             StateCondition::NotIn(statuses) => push_status_in(sql, " NOT IN (", statuses),
             StateCondition::Pending => sql.push("{.next_attempt_time} IS NOT NULL"),
             StateCondition::NotPending => sql.push("{.next_attempt_time} IS NULL"),
@@ -96,12 +105,8 @@ impl StateCondition {
             }
             StateCondition::Due => sql.push("{.next_attempt_time} <= {statement_time}"),
             StateCondition::Scheduled => sql.push("{.next_attempt_time} > {statement_time}"),
-            StateCondition::AttemptedBefore(ago) => {
-                sql.out.unsafe_to_cache_prepared();
-                sql.push("{.last_attempt_time} <= ")?;
-                sql.out.push_sql(&statement_time_plus::<DB>(-microseconds(ago)));
-                Ok(())
-            }
+            StateCondition::AttemptedBefore(ago) => push_attempted(sql, "{.last_attempt_time} <= ", ago),
+            StateCondition::AttemptedWithin(ago) => push_attempted(sql, "{.last_attempt_time} >= ", ago),
             StateCondition::NeverAttempted => sql.push("{.last_attempt_time} IS NULL"),
             StateCondition::WithErrorText => sql.push("{.last_attempt_error_message} IS NOT NULL"),
             StateCondition::WithoutErrorText => sql.push("{.last_attempt_error_message} IS NULL"),
@@ -115,6 +120,33 @@ impl StateCondition {
             }
         }
     }
+}
+
+fn push_attempted<DB: QueueBackend>(
+    sql: &mut Writer<'_, '_, DB>,
+    compared: &'static str,
+    ago: Duration,
+) -> QueryResult<()> {
+    sql.out.unsafe_to_cache_prepared();
+    sql.push(compared)?;
+    sql.out.push_sql(&statement_time_plus::<DB>(-microseconds(ago)));
+    Ok(())
+}
+
+/// Writes ` AND ..`: the same in the words of the index for reports, if there is one. MySQL and SQLite compare these words and
+/// do not conclude.
+fn push_in_report_index<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, statuses: &[Status]) -> QueryResult<()> {
+    if !sql.queue.options.report_index {
+        return Ok(());
+    }
+    if DB::PARTIAL_INDEXES {
+        return sql
+            .push(" AND ({.last_attempt_error_message} IS NOT NULL OR {.status} = 'FAILED' OR {.status} = 'SKIPPED')");
+    }
+    let status = reported_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names.status);
+    sql.push_with(" AND {.} IN (", &[&status])?;
+    sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
+    sql.push(")")
 }
 
 fn push_status_in<DB: QueueBackend>(
@@ -185,6 +217,11 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         Condition { archive, ..self }
     }
 
+    /// Tells whether it picks all rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filter.is_none() && self.states.is_empty() && self.kinds.is_empty() && self.among.is_none()
+    }
+
     /// Writes ` FROM table`, for an archive under the table's name.
     pub(crate) fn push_from(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self.archive {
@@ -207,6 +244,7 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
             sql.push(std::mem::replace(&mut separator, " AND "))?;
             state.push(sql)?;
         }
+        self.push_reported_time(sql)?;
         // A kind without conditions contains every row.
         if !self.kinds.is_empty() && self.kinds.iter().all(|kind| !kind.is_empty()) {
             sql.push(std::mem::replace(&mut separator, " AND "))?;
@@ -218,6 +256,32 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         if let Some(keys) = self.among {
             sql.push(separator)?;
             push_keys(sql, keys)?;
+        }
+        Ok(())
+    }
+}
+
+impl<DB: QueueBackend> Condition<'_, DB> {
+    /// Returns the name of the column that has the time of the last attempt in the index for reports, if the rows are found
+    /// along it and it is another column than the queue's own.
+    pub(crate) fn reported_time(&self, out: &AstPass<'_, '_, DB>) -> QueryResult<Option<String>> {
+        let queue = self.queue;
+        let is_reported = self.states.iter().any(|state| matches!(state, StateCondition::Reported(_)));
+        if !is_reported || !queue.options.report_index || DB::PARTIAL_INDEXES {
+            return Ok(None);
+        }
+        let table = TableName::of(queue.table, out.backend())?;
+        Ok(Some(reported_of(&table, queue.names.last_attempt_time)))
+    }
+
+    /// Writes the times of the rows for that index. It always follows another condition.
+    fn push_reported_time(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+        let Some(time) = self.reported_time(&sql.out)? else { return Ok(()) };
+        for state in self.states {
+            if let StateCondition::AttemptedWithin(ago) = state {
+                sql.push_with(" AND {.} >= ", &[&time])?;
+                sql.out.push_sql(&statement_time_plus::<DB>(-microseconds(*ago)));
+            }
         }
         Ok(())
     }

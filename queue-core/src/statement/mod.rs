@@ -39,7 +39,8 @@ pub use self::lane::{due_lanes, lane_of, leased_in, next_lanes};
 pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
 pub use self::newer::enqueue_if_newer;
 pub use self::operation::{
-    change_all, copy_rows, count, count_by_status, load_rows, lock_keys, read_keys, remove_all, sample, set_priority,
+    PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, load_rows, lock_keys, read_keys, read_page,
+    remove_all, sample, set_priority,
 };
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
 pub use self::probe::{oldest_due, probe_due, unknown_stages};

@@ -8,8 +8,8 @@ use super::claim::Claim;
 use super::condition::Condition;
 use super::walk::{push_hint, push_index_hint};
 use super::writer::{Writer, statement};
-use crate::backend::{QueueBackend, Statement, TableName, ordered_index_of};
-use crate::entity::{SelectedIn, queue_state};
+use crate::backend::{QueueBackend, Statement, TableName, column_names, ordered_index_of};
+use crate::entity::{IsKey, SelectedIn, queue_state};
 use crate::error::refused;
 
 /// Counts the rows that a condition picks.
@@ -61,6 +61,120 @@ pub fn sample<DB: QueueBackend>(row: Claim<DB>, condition: Condition<'_, DB>, li
         condition.push(sql)?;
         sql.push_with(&format!(" ORDER BY {{key}} LIMIT {limit}"), &[])
     })
+}
+
+/// The order of a page of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageOrder {
+    /// By the time of the last attempt, the latest first.
+    LatestAttempt,
+    /// By the time of the next attempt, the soonest first.
+    NextAttempt,
+    /// By the primary key.
+    Key,
+    /// By the primary key, the highest first.
+    KeyDescending,
+}
+
+/// Where a page of rows begins.
+pub struct PageFrom<DB: QueueBackend> {
+    /// The order.
+    pub order: PageOrder,
+    /// Whether it has the rows that have a time, or those that have none or an odd one. An order by key makes no difference.
+    pub timed: bool,
+    /// The row before the first one: its time as text, the condition that picks the rows after it by key, and the one that picks
+    /// it.
+    pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
+}
+
+/// Reads rows that a condition picks, from there on: the key and the state of each as they are, the time by which they come in
+/// their order as text, and the entity if it can be decoded.
+pub fn read_page<DB: QueueBackend>(
+    row: Claim<DB>,
+    condition: Condition<'_, DB>,
+    from: PageFrom<DB>,
+    limit: usize,
+) -> impl Statement<DB> {
+    statement(condition.queue, (row, condition, from, limit), |(row, condition, from, limit), sql| {
+        let time = from.time(condition, sql)?;
+        sql.push("SELECT {key}, ")?;
+        match time.as_deref().filter(|_| from.timed) {
+            Some(time) => sql.within(DB::TEXT_OF_TIME, |sql| sql.push_with("{.}", &[time]))?,
+            None => sql.push("''")?,
+        }
+        row.push_row(sql)?;
+        condition.push_from(sql)?;
+        condition.push(sql)?;
+        from.push(time.as_deref(), condition.is_empty(), sql)?;
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
+    })
+}
+
+impl<DB: QueueBackend> PageFrom<DB> {
+    /// Returns the name of the column by whose time the rows come, if they do.
+    fn time(&self, condition: &Condition<'_, DB>, sql: &Writer<'_, '_, DB>) -> QueryResult<Option<String>> {
+        let names = sql.queue.names;
+        Ok(match self.order {
+            PageOrder::Key | PageOrder::KeyDescending => None,
+            PageOrder::NextAttempt => Some(names.next_attempt_time.to_owned()),
+            PageOrder::LatestAttempt => {
+                Some(condition.reported_time(&sql.out)?.unwrap_or_else(|| names.last_attempt_time.to_owned()))
+            }
+        })
+    }
+
+    /// Writes the condition and the order. `is_first`: there is no condition before it.
+    fn push<'b>(&'b self, time: Option<&str>, is_first: bool, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        let is_descending = matches!(self.order, PageOrder::LatestAttempt | PageOrder::KeyDescending);
+        sql.push(if is_first { " WHERE " } else { " AND " })?;
+        match self.order {
+            PageOrder::Key | PageOrder::KeyDescending => sql.push("1 = 1")?,
+            PageOrder::LatestAttempt => sql.push_microseconds("{.last_attempt_time}")?,
+            PageOrder::NextAttempt => sql.push_microseconds("{.next_attempt_time}")?,
+        }
+        if time.is_some() {
+            sql.push(if self.timed { " IS NOT NULL" } else { " IS NULL" })?;
+        }
+        let time = time.filter(|_| self.timed);
+        if let Some((text, is_after, is_key)) = &self.after {
+            sql.push(" AND ")?;
+            match (time, text) {
+                (Some(time), Some(text)) => {
+                    // A range for the index, and within it what comes after the row.
+                    let compared = if is_descending { ["{.} <= ", "{.} < "] } else { ["{.} >= ", "{.} > "] };
+                    for (compared, after) in compared.into_iter().zip([" AND (", " OR "]) {
+                        sql.push_with(compared, &[time])?;
+                        sql.within(DB::TIME_OF_TEXT, |sql| DB::bind_text(&mut sql.out, text))?;
+                        sql.push(after)?;
+                    }
+                    push_beyond(sql, is_descending, is_after, is_key)?;
+                    sql.push(")")?;
+                }
+                _ => push_beyond(sql, is_descending, is_after, is_key)?,
+            }
+        }
+        sql.push(" ORDER BY ")?;
+        let order = if is_descending { DB::DESCENDING } else { "" };
+        if let Some(time) = time {
+            sql.push_with(&format!("{{.}}{order}, "), &[time])?;
+        }
+        let key = column_names(sql.queue.key_columns, &DB::default())?;
+        sql.each(&key, ", ", |sql, column| sql.push_with(if is_descending { "{.} DESC" } else { "{.}" }, &[column]))
+    }
+}
+
+/// Writes that a row's key comes after another, or before it in a descending order.
+fn push_beyond<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    descending: bool,
+    is_after: &'b IsKey<DB>,
+    is_key: &'b IsKey<DB>,
+) -> QueryResult<()> {
+    if !descending {
+        return sql.within(("(", ")"), |sql| sql.push_fragment(&**is_after));
+    }
+    sql.within(("(NOT (", ")"), |sql| sql.push_fragment(&**is_after))?;
+    sql.within((" AND NOT (", "))"), |sql| sql.push_fragment(&**is_key))
 }
 
 /// Reads the keys of the rows that a condition picks, in their order: at most `limit`, after the first `offset` of them.

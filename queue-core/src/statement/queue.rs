@@ -262,8 +262,8 @@ pub type KeyTextRow<K> =
 
 /// A text as it is loaded: the text and the value of the split; the number of rows, of rows with `ERROR`, and of rows
 /// with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how many of them failed at
-/// odd times, and the text of one of those times; the number of rows of all texts; `1`; and a key, if it can be
-/// decoded.
+/// odd times, and the text of one of those times; the number of rows of all texts; the place of this row among those
+/// of the text, `1` for the first; and its key, if it can be decoded.
 pub type ErrorTextRow<K> = (
     (String, Option<String>),
     (i64, i64, i64),

@@ -97,8 +97,8 @@ fn push_by_value<'b, DB: QueueBackend>(
     sql.push_with(&format!(" LIMIT {limit}"), &[])
 }
 
-/// Reads the texts of failures, those on most rows first: each with the key of one row, and with numbers. At most `limit`
-/// texts, distinguished by their first 1,000 characters.
+/// Reads the texts of failures, those on most rows first: each with the key of one row, and with numbers, and after them the
+/// keys of up to two more rows of each. At most `limit` rows, whose texts are distinguished by their first 1,000 characters.
 ///
 /// It needs window functions, which MySQL has from version 8.
 pub fn error_texts<DB: QueueBackend>(
@@ -130,7 +130,9 @@ pub fn error_texts<DB: QueueBackend>(
         push_partition(sql, *split)?;
         sql.push(" ORDER BY {key}) AS queueable_place, {key} FROM {table}")?;
         condition.push(sql)?;
-        sql.push(") AS queueable_texts WHERE queueable_place = 1 ORDER BY queueable_rows DESC, queueable_text")?;
+        // The first row of each text, and then the others, as far as there is room.
+        sql.push(") AS queueable_texts WHERE queueable_place <= 3 ORDER BY queueable_place, queueable_rows DESC, ")?;
+        sql.push("queueable_text")?;
         sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
 }

@@ -119,6 +119,8 @@ pub(crate) struct Key {
     pub(crate) value: TokenStream,
     pub(crate) is_key: TokenStream,
     pub(crate) comparison: TokenStream,
+    pub(crate) is_after: TokenStream,
+    pub(crate) comparison_after: TokenStream,
     /// Where the compiler reports a key that does not fit its column.
     pub(crate) place: Span,
 }
@@ -129,29 +131,55 @@ impl Key {
             // Nothing but the type has a place of its own. So a type that does not fit is reported there, and once.
             let place = Span::call_site().located_at(ty.span());
             let entity_column = quote_spanned!(place=> <Self as ::queueable::Entity>::KeyColumns);
-            let (is_key, comparison) = equals(place, &entity_column, ty, &quote_spanned!(place=> __key));
-            return Key { columns: quote!(#table::#column), value: quote!(#ty), is_key, comparison, place };
+            let value = quote_spanned!(place=> __key);
+            let (is_key, comparison) = equals(place, &entity_column, ty, &value);
+            let (is_after, comparison_after) = after(place, &entity_column, ty, &value);
+            let (columns, value) = (quote!(#table::#column), quote!(#ty));
+            return Key { columns, value, is_key, comparison, is_after, comparison_after, place };
         }
         let columns = key.iter().map(|KeyColumn { column, .. }| quote!(#table::#column));
         let types = key.iter().map(|KeyColumn { ty, .. }| ty);
-        let compared = key.iter().enumerate().map(|(i, KeyColumn { column, ty })| {
-            let i = syn::Index::from(i);
+        type Comparison = fn(Span, &TokenStream, &Type, &TokenStream) -> (TokenStream, TokenStream);
+        let compared = |i: usize, compare: Comparison| {
+            let (KeyColumn { column, ty }, i) = (&key[i], syn::Index::from(i));
             let place = Span::call_site().located_at(ty.span());
-            equals(place, &quote!(#table::#column), ty, &quote!(__key.#i))
-        });
-        let all = compared.reduce(|(left_type, left), (right_type, right)| {
+            // Cloned, because the value of one column stands in two conditions.
+            compare(place, &quote!(#table::#column), ty, &quote!(::core::clone::Clone::clone(&__key.#i)))
+        };
+        let all = (0..key.len()).map(|i| compared(i, equals)).reduce(and);
+        let (is_key, comparison) = all.expect("the check refuses an empty primary key");
+        // After it by the first column, or the same there and after it by the others.
+        let after = (0..key.len() - 1).rev().fold(compared(key.len() - 1, after), |rest, i| {
+            let (first_type, first) = compared(i, after);
+            let (same_type, same) = and(compared(i, equals), rest);
             (
-                quote!(::diesel::dsl::And<#left_type, #right_type>),
-                quote!(::diesel::BoolExpressionMethods::and(#left, #right)),
+                quote!(::diesel::dsl::Or<#first_type, #same_type>),
+                quote!(::diesel::BoolExpressionMethods::or(#first, #same)),
             )
         });
-        let (is_key, comparison) = all.expect("the check refuses an empty primary key");
-        let place = Span::call_site();
-        Key { columns: quote!((#(#columns),*)), value: quote!((#(#types),*)), is_key, comparison, place }
+        let (is_after, comparison_after) = after;
+        let (columns, value) = (quote!((#(#columns),*)), quote!((#(#types),*)));
+        Key { columns, value, is_key, comparison, is_after, comparison_after, place: Span::call_site() }
     }
 }
 
-/// Writes the type of a comparison, and the comparison.
+/// Writes the type and the value of a condition for which both of these hold.
+fn and(
+    (left_type, left): (TokenStream, TokenStream),
+    (right_type, right): (TokenStream, TokenStream),
+) -> (TokenStream, TokenStream) {
+    (quote!(::diesel::dsl::And<#left_type, #right_type>), quote!(::diesel::BoolExpressionMethods::and(#left, #right)))
+}
+
+/// Writes the type of the condition `column > value`, and the condition.
+fn after(place: Span, column: &TokenStream, ty: &Type, value: &TokenStream) -> (TokenStream, TokenStream) {
+    (
+        quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::IsAfter),
+        quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::is_after(#value)),
+    )
+}
+
+/// Writes the type of the condition `column = value`, and the condition.
 fn equals(place: Span, column: &TokenStream, ty: &Type, value: &TokenStream) -> (TokenStream, TokenStream) {
     (
         quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::IsKey),
@@ -168,9 +196,12 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
     let name = entity.unraw().to_string();
     let (impl_generics, ty_generics, where_clause) = model.input.generics.split_for_impl();
     let module = model.module();
-    let Key { columns, value, is_key, comparison, place } = key;
-    let condition = quote_spanned!(*place=> fn is_key(__key: Self::Key) -> Self::IsKey { #comparison });
-    let is_key = quote_spanned!(*place=> type IsKey = #is_key;);
+    let Key { columns, value, is_key, comparison, is_after, comparison_after, place } = key;
+    let condition = quote_spanned! {*place=>
+        fn is_key(__key: Self::Key) -> Self::IsKey { #comparison }
+        fn is_after(__key: Self::Key) -> Self::IsAfter { #comparison_after }
+    };
+    let is_key = quote_spanned!(*place=> type IsKey = #is_key; type IsAfter = #is_after;);
     let parts = model.primary_key.len();
     let key_parts = (parts > 1).then(|| quote!(const KEY_PARTS: ::core::primitive::usize = #parts;));
     let max_tries = model.attributes.max_tries.map(|max_tries| quote!(max_tries: #max_tries,));

@@ -28,6 +28,8 @@ fn no_key() -> Key {
         value: quote!(()),
         is_key: quote!(()),
         comparison: quote!(__key),
+        is_after: quote!(()),
+        comparison_after: quote!(__key),
         place: Span::call_site(),
     }
 }

@@ -140,6 +140,9 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     if kinds.claim_if.is_some() {
         fields.push(quote!(conditional: true));
     }
+    if kinds.report_index {
+        fields.push(quote!(report_index: true));
+    }
     if fields.is_empty() {
         return TokenStream::new();
     }

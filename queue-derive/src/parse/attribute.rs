@@ -16,7 +16,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 26] = [
+const SETTINGS: [&str; 27] = [
     "crate",
     "prefix",
     "module",
@@ -43,6 +43,7 @@ const SETTINGS: [&str; 26] = [
     "at_most",
     "fair_by",
     "wake",
+    "report_index",
 ];
 
 /// Other words for keys: former names of theirs, and the words of other job frameworks.
@@ -97,7 +98,7 @@ const INNER_WORDS: [(&str, &[&str], &str); 19] = [
 ];
 
 /// The keys that may stand alone.
-const FLAGS: [&str; 5] = ["exclusive", "occasion", "periodic", "priority", "timestamps"];
+const FLAGS: [&str; 6] = ["exclusive", "occasion", "periodic", "priority", "report_index", "timestamps"];
 
 /// The keys whose list names several columns.
 const LISTS: [&str; 2] = ["order_by", "rerun_on_change"];
@@ -233,7 +234,10 @@ impl Attributes {
             "at_most" => kinds.at_most.push((span, item.value_or_list(lanes::at_most)?)),
             "wake" => kinds.notify = item.value(kinds::wake)?,
             "exclusive" if item.form() == Form::Flag => kinds.exclusive = Some(span),
-            "exclusive" => return Err(Error::new(span, "`exclusive` stands alone, without a value")),
+            "report_index" if item.form() == Form::Flag => kinds.report_index = true,
+            "exclusive" | "report_index" => {
+                return Err(Error::new(span, format!("`{key}` stands alone, without a value")));
+            }
             _ => return Err(no_key(item, previous)),
         }
         Ok(())

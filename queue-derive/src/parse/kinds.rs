@@ -45,6 +45,7 @@ pub(crate) struct Kinds {
     pub(crate) fair_by: Option<Ident>,
     pub(crate) at_most: Vec<(Span, AtMost)>,
     pub(crate) notify: bool,
+    pub(crate) report_index: bool,
     /// The names that were given, in the order of [`OPTIONAL_COLUMNS`].
     pub(crate) columns: [Option<Written<String>>; 10],
 }

@@ -66,7 +66,7 @@ fn statistics() {
 fn errors() {
     let group = |pattern: &str, rows: i64| {
         json!({ "pattern": pattern, "rows": rows, "retrying": rows - 1, "failed": 1, "texts": 1,
-            "first": "2026-03-01T09:00:00Z", "last": "2026-03-02T10:00:01.123Z", "example": [3345, 7],
+            "first": "2026-03-01T09:00:00Z", "last": "2026-03-02T10:00:01.123Z", "examples": [[3345, 7], [3345, 8]],
             "example_text": pattern })
     };
     let few = [group("no route to <number>", 120), group("a stack:\n  here\n  there", 20)];

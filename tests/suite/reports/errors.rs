@@ -70,7 +70,7 @@ fn texts_that_differ_in_values_are_one_group() {
     assert_eq!((largest.retrying, largest.failed, largest.texts), (1, 3, 4));
     assert_eq!((largest.first, largest.last), (at("2026-03-01T11:00:00Z"), at("2026-03-01T13:00:00Z")));
     // The text that most rows have, and the first row that has it.
-    assert_eq!((largest.example, largest.example_text.as_str()), (Some(3), "order 3: no route"));
+    assert_eq!((&largest.examples[..], largest.example_text.as_str()), (&[3, 1, 2][..], "order 3: no route"));
 }
 
 #[test]

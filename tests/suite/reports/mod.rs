@@ -5,6 +5,8 @@ mod displays;
 mod errors;
 mod explain;
 mod odd_times;
+mod pages;
+mod report_index;
 mod sql;
 mod statistics;
 

@@ -30,6 +30,8 @@ impl TimeSql for Mysql {
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");
     const MICROSECONDS_SINCE_1970: &'static [&'static str] = &["TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ", ")"];
+    const TEXT_OF_TIME: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
+    const TIME_OF_TEXT: (&'static str, &'static str) = ("CAST(", " AS DATETIME(6))");
 }
 
 impl TextSql for Mysql {

@@ -13,9 +13,9 @@ use super::indexable::too_long;
 use super::settings::Variable;
 use crate::backend::connection::message_of;
 use crate::backend::schema::{
-    ArchiveSchema, ColumnType, Ddl, Index, IndexKey, KeyOrder, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind,
-    Step, TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column, finding, indexes,
-    patiently,
+    ArchiveSchema, ColumnType, Computed, Ddl, Index, IndexKey, IndexedRows, KeyOrder, LiveColumn, LiveTable, MARK,
+    NeededColumn, OtherKind, Step, TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column,
+    finding, indexes, patiently,
 };
 use crate::backend::statement::One;
 use crate::error::Finding;
@@ -108,11 +108,14 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
     }
 }
 
+// utf8mb4, whatever the table's own character set is: a failure's text may contain any character.
+const STATUS: &str = "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+const TIME: &str = "DATETIME(6)";
+
 impl<C: MysqlSession> Ddl<Mysql> for C {
     const TYPES: Types = Types {
-        // utf8mb4, whatever the table's own character set is: a failure's text may contain any character.
-        status: ColumnType("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", &["varchar"]),
-        time: ColumnType("DATETIME(6)", &["datetime"]),
+        status: ColumnType(STATUS, &["varchar"]),
+        time: ColumnType(TIME, &["datetime"]),
         try_count: ColumnType("INT", &["int"]),
         message: ColumnType("MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", &["mediumtext", "longtext"]),
         word: ColumnType("VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", &["varchar"]),
@@ -160,14 +163,14 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         }
     }
 
-    /// The flag has a step of its own, because another order uses the same flag.
+    /// What is computed has a step of its own, because another order uses the same flag.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
         let step = |name, up, down| Self::step(name, vec![up], vec![down]);
-        let flag = index.pending_flag.as_deref();
-        flag.map(|flag| step("pending", add_pending_flag(target, flag), drop_pending_flag(target, flag)))
-            .into_iter()
-            .chain([step(index.step, create_index(target, index), drop_index(target, index))])
-            .collect()
+        let name = if index.rows == IndexedRows::Pending { "pending" } else { "reported" };
+        let computed = &index.computed;
+        let columns = (!computed.is_empty())
+            .then(|| step(name, add_computed(target, computed.iter()), drop_computed(target, computed.iter())));
+        columns.into_iter().chain([step(index.step, create_index(target, index), drop_index(target, index))]).collect()
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -176,11 +179,8 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
             return Ok(Vec::new());
         }
         let live = self.live_columns(target)?;
-        let pending_flag = index
-            .pending_flag
-            .iter()
-            .filter(|pending_flag| find_column(&live, pending_flag).is_none())
-            .map(|pending_flag| add_pending_flag(target, pending_flag));
+        let missing = index.computed.iter().filter(|column| find_column(&live, column.name()).is_none());
+        let add = missing.clone().next().map(|_| add_computed(target, missing));
         if usable.is_none()
             && let Some(other) = same_index(self, target, index)?
         {
@@ -189,7 +189,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
             return Ok(vec![format!("ALTER TABLE {table} RENAME INDEX {} TO {name}", table.quoted(&other))]);
         }
         let drop = usable.map(|_| drop_index(target, index));
-        Ok(drop.into_iter().chain(pending_flag).chain([create_index(target, index)]).collect())
+        Ok(drop.into_iter().chain(add).chain([create_index(target, index)]).collect())
     }
 
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
@@ -199,8 +199,9 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
                 self.alter(&drop_index(target, index))?;
             }
             let live = self.live_columns(target)?;
-            for flag in index.pending_flag.iter().filter(|flag| find_column(&live, flag).is_some()) {
-                self.alter(&drop_pending_flag(target, flag))?;
+            let computed = index.computed.iter().filter(|column| find_column(&live, column.name()).is_some());
+            if computed.clone().next().is_some() {
+                self.alter(&drop_computed(target, computed))?;
             }
         }
         Ok(())
@@ -230,20 +231,28 @@ fn comment() -> String {
     format!(" COMMENT '{MARK}'")
 }
 
-/// Adds the column that is 1 in pending rows and null in others. The server stores nothing but the index's entries.
-/// Queries that do not name the column do not see it, if the server can hide a column (MariaDB 10.3, MySQL 8.0.23).
-fn add_pending_flag(target: &Target, pending_flag: &str) -> String {
-    let table = &target.table;
-    format!(
-        "ALTER TABLE {table} ADD COLUMN {} TINYINT AS (IF({} IS NULL, NULL, 1)) VIRTUAL /*!80023 INVISIBLE */ \
-         /*M!100303 INVISIBLE */",
-        table.quoted(pending_flag),
-        table.quoted(target.columns.next_attempt_time)
-    )
+/// Adds the columns that are null in the rows which an index would leave out. The server stores nothing but the index's entries.
+/// Queries that do not name the columns do not see them, if the server can hide a column (MariaDB 10.3, MySQL 8.0.23).
+fn add_computed<'a>(target: &Target, columns: impl Iterator<Item = &'a Computed>) -> String {
+    let (table, names) = (&target.table, target.columns);
+    let add = |column: &Computed| {
+        let reported =
+            |of: &str| format!("IF({}, {}, NULL)", IndexedRows::Reported.condition(target), table.quoted(of));
+        let (sql_type, value) = match column {
+            Computed::Flag(_) => ("TINYINT", format!("IF({} IS NULL, NULL, 1)", table.quoted(names.next_attempt_time))),
+            Computed::Status(_) => (STATUS, reported(names.status)),
+            Computed::Time(_) => (TIME, reported(names.last_attempt_time)),
+        };
+        format!(
+            "ADD COLUMN {} {sql_type} AS ({value}) VIRTUAL /*!80023 INVISIBLE */ /*M!100303 INVISIBLE */",
+            table.quoted(column.name())
+        )
+    };
+    format!("ALTER TABLE {table} {}", columns.map(add).collect::<Vec<_>>().join(", "))
 }
 
-fn drop_pending_flag(target: &Target, pending_flag: &str) -> String {
-    drop_together(target, "DROP COLUMN", &[pending_flag])
+fn drop_computed<'a>(target: &Target, columns: impl Iterator<Item = &'a Computed>) -> String {
+    drop_together(target, "DROP COLUMN", &columns.map(Computed::name).collect::<Vec<_>>())
 }
 
 fn create_index(target: &Target, index: &Index) -> String {

@@ -40,6 +40,9 @@ impl TimeSql for Pg {
         "CAST(NULLIF(NULLIF(LEAST(GREATEST(EXTRACT(EPOCH FROM ",
         "), -8200000000000), 8200000000000), 8200000000000), -8200000000000) OPERATOR(pg_catalog.*) 1000000 AS bigint)",
     ];
+    // JSON has the times of ISO 8601, whatever `DateStyle` says.
+    const TEXT_OF_TIME: (&'static str, &'static str) = ("(pg_catalog.to_json(", ") OPERATOR(pg_catalog.#>>) '{}')");
+    const TIME_OF_TEXT: (&'static str, &'static str) = ("CAST(", " AS timestamptz)");
 }
 
 impl TextSql for Pg {

@@ -11,8 +11,8 @@ use super::clients::PgSession;
 use super::live_table::{check_server, in_transaction};
 use crate::backend::dialect::IndexSql;
 use crate::backend::schema::{
-    ColumnType, Ddl, Index, IndexKey, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target, Types,
-    add_together, drop_together, finding, fingerprint, indexes, until_done,
+    ColumnType, Ddl, Index, IndexKey, IndexedRows, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target,
+    Types, add_together, drop_together, finding, fingerprint, indexes, until_done,
 };
 use crate::backend::statement::One;
 use crate::error::{Finding, refused};
@@ -166,11 +166,11 @@ extern "SQL" {
 
 fn create_index(target: &Target, index: &Index, concurrently: &str) -> String {
     format!(
-        "CREATE INDEX {concurrently}{} ON {} ({}) WHERE {} IS NOT NULL",
+        "CREATE INDEX {concurrently}{} ON {} ({}) WHERE {}",
         target.table.quoted(&index.name),
         target.table,
         index.columns,
-        target.table.quoted(target.columns.next_attempt_time)
+        index.rows.condition(target)
     )
 }
 
@@ -302,6 +302,9 @@ fn definition_of(key: &IndexKey) -> String {
 /// in the same order, and contain only pending rows: a claim would walk an index of all rows, such as the primary
 /// key's, past rows that are settled.
 fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<bool> {
+    if index.rows != IndexedRows::Pending {
+        return Ok(false);
+    }
     // The options: 1 for a descending column, and 2 for one whose nulls come first.
     let option = |order| match order {
         KeyOrder::Plain => 0,

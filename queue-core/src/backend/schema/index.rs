@@ -1,8 +1,11 @@
-//! The queue's indexes: of due times, of the entity's own order, and of its lanes.
+//! The queue's indexes: of due times, of the entity's own order, of its lanes, and of the rows that reports look for.
 
 use std::iter;
 
-use super::target::{Target, lane_index_of, ordered_index_of, pending_flag_of, stage_index_named, strict_index_of};
+use super::target::{
+    Target, lane_index_of, ordered_index_of, pending_flag_of, report_index_of, reported_of, stage_index_named,
+    strict_index_of,
+};
 use crate::backend::connection::QueueBackend;
 use crate::row::{Lanes, Options};
 
@@ -31,6 +34,48 @@ impl IndexKey {
     }
 }
 
+/// The rows that an index contains, where it can leave out the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexedRows {
+    /// Those with a next attempt time.
+    Pending,
+    /// Those that failed or were skipped: they have the text of a failure, or one of these statuses.
+    Reported,
+}
+
+impl IndexedRows {
+    /// Writes the condition that picks them.
+    pub(crate) fn condition(self, target: &Target) -> String {
+        let [next, status, text] =
+            [target.columns.next_attempt_time, target.columns.status, target.columns.last_attempt_error_message]
+                .map(|name| target.table.quoted(name));
+        match self {
+            IndexedRows::Pending => format!("{next} IS NOT NULL"),
+            IndexedRows::Reported => format!("{text} IS NOT NULL OR {status} = 'FAILED' OR {status} = 'SKIPPED'"),
+        }
+    }
+}
+
+/// A column for an index that cannot leave out rows: it is null in those that the index would leave out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(dead_code, reason = "a database with partial indexes needs none")]
+pub(crate) enum Computed {
+    /// It is 1 in the pending rows.
+    Flag(String),
+    /// It has the status of the reported rows.
+    Status(String),
+    /// It has the time of their last attempts.
+    Time(String),
+}
+
+#[allow(dead_code, reason = "a database with partial indexes needs none")]
+impl Computed {
+    pub(crate) fn name(&self) -> &str {
+        let (Computed::Flag(name) | Computed::Status(name) | Computed::Time(name)) = self;
+        name
+    }
+}
+
 /// An index of the queue.
 pub(crate) struct Index {
     /// The step of the migration that creates it.
@@ -40,9 +85,12 @@ pub(crate) struct Index {
     pub(crate) columns: String,
     /// The same one by one.
     pub(crate) keys: Vec<IndexKey>,
-    /// Its first column, on databases whose indexes cannot leave out rows that are not pending.
+    /// The rows that it contains, where it can leave out the others.
+    #[allow(dead_code, reason = "MySQL's indexes contain all rows")]
+    pub(crate) rows: IndexedRows,
+    /// Its columns that are computed, where it cannot.
     #[allow(dead_code, reason = "a database with partial indexes needs none")]
-    pub(crate) pending_flag: Option<String>,
+    pub(crate) computed: Vec<Computed>,
 }
 
 impl Index {
@@ -56,7 +104,8 @@ impl Index {
         step: &'static str,
         name: String,
         keys: Vec<IndexKey>,
-        pending_flag: Option<String>,
+        rows: IndexedRows,
+        computed: Vec<Computed>,
     ) -> Self {
         let column = |key: &IndexKey| {
             let (before, after) = DB::indexed(key.is_long);
@@ -67,19 +116,20 @@ impl Index {
             };
             [before, &target.table.quoted(&key.name), after, order].concat()
         };
-        Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, pending_flag }
+        Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, rows, computed }
     }
 }
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
 /// by order and primary key; the one of stages: by stage and due time, for pollers that serve some of them; the one of lanes: by
-/// lane, order and due time, and where ties need it, by primary key; and the one of what holds strictly serial lanes back: by
-/// lane and status, and where it cannot leave out the rows that are not pending, by due time.
+/// lane, order and due time, and where ties need it, by primary key; the one of what holds strictly serial lanes back: by
+/// lane and status, and where it cannot leave out the rows that are not pending, by due time; and the one of what reports look
+/// for: by status and time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let table = &target.table;
     let next = target.columns.next_attempt_time;
-    let mut indexes = vec![Index::of::<DB>(target, "index", target.index(), vec![IndexKey::plain(next)], None)];
-    let Options { order, exclusive, lanes, stages, .. } = target.options;
+    let mut indexes = vec![pending::<DB>(target, "index", target.index(), vec![IndexKey::plain(next)], Vec::new())];
+    let Options { order, exclusive, lanes, stages, report_index, .. } = target.options;
     if order.is_some() || exclusive {
         let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
         let name = ordered_index_of(table, target.columns, &target.options);
@@ -95,19 +145,37 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
             indexes.push(strict_index::<DB>(target, lanes));
         }
     }
+    indexes.extend(report_index.then(|| report_index_on::<DB>(target)));
     indexes
+}
+
+fn pending<DB: QueueBackend>(
+    target: &Target,
+    step: &'static str,
+    name: String,
+    keys: Vec<IndexKey>,
+    computed: Vec<Computed>,
+) -> Index {
+    Index::of::<DB>(target, step, name, keys, IndexedRows::Pending, computed)
+}
+
+/// Returns the index of what reports look for. Rows without a time come first, so that a walk from the latest ends with them.
+fn report_index_on<DB: QueueBackend>(target: &Target) -> Index {
+    let name = report_index_of(&target.table, target.columns);
+    let names = [target.columns.status, target.columns.last_attempt_time];
+    let computed = names.map(|column| reported_of(&target.table, column));
+    let [status, time] = if DB::PARTIAL_INDEXES { names.map(str::to_owned) } else { computed.clone() };
+    let keys = vec![IndexKey::plain(&status), IndexKey { order: KeyOrder::NullsFirst, ..IndexKey::plain(&time) }];
+    let [status, time] = computed;
+    let computed = if DB::PARTIAL_INDEXES { Vec::new() } else { vec![Computed::Status(status), Computed::Time(time)] };
+    Index::of::<DB>(target, "reports", name, keys, IndexedRows::Reported, computed)
 }
 
 /// Returns the index of stages, whose column has this name.
 pub(super) fn stage_index<DB: QueueBackend>(target: &Target, column: &str) -> Index {
     let name = stage_index_named(&target.table, target.columns, column);
-    Index::of::<DB>(
-        target,
-        "stages",
-        name,
-        vec![IndexKey::plain(column), IndexKey::plain(target.columns.next_attempt_time)],
-        None,
-    )
+    let keys = vec![IndexKey::plain(column), IndexKey::plain(target.columns.next_attempt_time)];
+    pending::<DB>(target, "stages", name, keys, Vec::new())
 }
 
 /// Returns the index of what holds strictly serial lanes back. It does without the pending flag, because few rows have its
@@ -119,7 +187,7 @@ fn strict_index<DB: QueueBackend>(target: &Target, lanes: Lanes) -> Index {
     if !DB::PARTIAL_INDEXES {
         keys.push(IndexKey::plain(target.columns.next_attempt_time));
     }
-    Index::of::<DB>(target, "strict", name, keys, None)
+    pending::<DB>(target, "strict", name, keys, Vec::new())
 }
 
 fn lane_key(Lanes { column, of, .. }: Lanes) -> IndexKey {
@@ -151,5 +219,5 @@ fn index_of_pending<DB: QueueBackend>(
         .chain(ordered.filter(|key| lanes.is_none_or(|lanes| lanes.column != key.name)))
         .chain(last.into_iter().filter(is_not_named).map(IndexKey::plain))
         .collect();
-    Index::of::<DB>(target, step, name, keys, pending_flag)
+    pending::<DB>(target, step, name, keys, pending_flag.map(Computed::Flag).into_iter().collect())
 }

@@ -22,7 +22,7 @@ pub(crate) use self::part::{CONTROL_COLUMNS, CONTROL_TABLE};
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{
-    index_of, lane_index_of, ordered_index_of, pending_flag_of, stage_index_of, strict_index_of,
+    index_of, lane_index_of, ordered_index_of, pending_flag_of, reported_of, stage_index_of, strict_index_of,
 };
 
 // The traits that a database implements, and what it does so with.
@@ -31,7 +31,7 @@ pub(crate) use self::{
     archive::{ArchiveSchema, UniqueColumn},
     bystanders::{compares_nothing, has_no_columns, with_columns},
     columns::{ColumnType, Ddl, NeededColumn, Types, needed_columns},
-    index::{Index, IndexKey, KeyOrder, indexes},
+    index::{Computed, Index, IndexKey, IndexedRows, KeyOrder, indexes},
     live_table::{LiveColumn, LiveTable, MARK, OtherKind, PATIENCE, find_column, patiently, until_done},
     part::{add_together, drop_together},
     table_name::with_fingerprint,

@@ -94,6 +94,17 @@ pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String
     table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
 }
 
+/// Returns the name of the index of the rows that reports look for.
+pub(crate) fn report_index_of(table: &TableName, columns: ColumnNames) -> String {
+    table_name::with_fingerprint("queueable_report_", &table.name, columns.next_attempt_time)
+}
+
+/// Returns the name of the column that has the value of another in these rows and is null in the others, on databases whose
+/// indexes cannot leave the others out.
+pub(crate) fn reported_of(table: &TableName, column: &str) -> String {
+    table_name::with_fingerprint("queueable_reported_", &table.name, column)
+}
+
 pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
     Finding { entity: target.entity.to_owned(), problem, mend }
 }

@@ -34,6 +34,8 @@ impl TimeSql for Sqlite {
         " GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9][ T][0-9][0-9]:[0-9][0-9]*' THEN ",
         " END) - 2440587.5) * 86400000.0) AS INTEGER) * 1000)",
     ];
+    const TEXT_OF_TIME: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
+    const TIME_OF_TEXT: (&'static str, &'static str) = ("", "");
 }
 
 impl TextSql for Sqlite {

@@ -162,11 +162,11 @@ fn create_index(target: &Target, index: &Index) -> String {
     let table = &target.table;
     // Here the index name takes the schema's name, and the table name none.
     format!(
-        "CREATE INDEX {} ON {} ({}) WHERE {} IS NOT NULL",
+        "CREATE INDEX {} ON {} ({}) WHERE {}",
         table.sibling(&index.name),
         table.quoted(&table.name),
         index.columns,
-        table.quoted(target.columns.next_attempt_time)
+        index.rows.condition(target)
     )
 }
 

@@ -31,7 +31,7 @@ const PENDING: [StateCondition; 2] = [StateCondition::Pending, StateCondition::I
 
 const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed]);
 
-const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition::In(&[Status::Failed])];
+const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
 
 /// The work that is left, and the rows that the queue gave up.
 ///

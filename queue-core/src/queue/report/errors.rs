@@ -20,7 +20,7 @@ use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
-use crate::row::Status;
+use crate::row::{Options, Status};
 use crate::statement::{
     And, Condition, ErrorTextRow, IfAny, StateCondition, WithTexts, change_all, error_texts, texts_after,
 };
@@ -40,8 +40,19 @@ const SHOWN: usize = 20;
 /// How many characters of a pattern are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
-/// The rows whose failure still needs attention. A `SKIPPED` row had it: an operator or a handler decided to skip it.
-const TROUBLED: [StateCondition; 2] = [StateCondition::WithFailure, StateCondition::NotIn(&[Status::Skipped])];
+/// How many keys of a group are shown.
+const EXAMPLES: usize = 3;
+
+/// Returns what picks the rows whose failure still needs attention. A `SKIPPED` row had it: an operator or a handler decided to
+/// skip it. An index for reports finds the statuses that it names.
+fn troubled(options: &Options) -> [StateCondition; 2] {
+    use Status::{Error, Failed, InProgress, NotAttempted, Success};
+    let statuses = match options.report_index {
+        true => StateCondition::Reported(&[NotAttempted, InProgress, Success, Error, Failed]),
+        false => StateCondition::NotIn(&[Status::Skipped]),
+    };
+    [StateCondition::WithFailure, statuses]
+}
 
 /// The failures of a queue: the rows that have the text of a failure, grouped by what their texts have in common.
 ///
@@ -80,9 +91,9 @@ pub struct ErrorGroup<K> {
     /// The rows of the group that failed at odd times, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub odd_times: Option<OddTimes>,
-    /// The primary key of one of the rows. `None`: it cannot be decoded.
-    pub example: Option<K>,
-    /// The first 1,000 characters of that row's text.
+    /// The primary keys of up to three of the rows, of different texts if there are any, as far as they can be decoded.
+    pub examples: Vec<K>,
+    /// The first 1,000 characters of the text of the first of them.
     pub example_text: String,
 }
 
@@ -94,7 +105,7 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
         text("first (UTC)"),
         text("last (UTC)"),
         text("odd times"),
-        text("example"),
+        text("examples"),
         text("error"),
     ];
 
@@ -107,7 +118,10 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
                 table::time(group.first),
                 table::time(group.last),
                 group.odd_times.as_ref().map_or_else(String::new, OddTimes::to_string),
-                group.example.as_ref().map_or_else(|| "(cannot be decoded)".to_owned(), |key| format!("{key:?}")),
+                match group.examples.as_slice() {
+                    [] => "(cannot be decoded)".to_owned(),
+                    keys => keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", "),
+                },
                 first_line(&group.pattern),
             ]
         };
@@ -146,8 +160,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// Rows that are being retried or were enqueued again count until they succeed; `SKIPPED` ones do not. The database
     /// groups by the exact text, of which it reads the first 1,000 characters. If there are more than 20,000 texts, it
-    /// reads those that are on most rows, and [`left_out`](ErrorReport::left_out) counts the rest. It reads the whole
-    /// table, and needs MySQL 8.
+    /// reads those that are on most rows, and [`left_out`](ErrorReport::left_out) counts the rest. It needs MySQL 8.
+    ///
+    /// With `#[queue(report_index)]` it reads no row that never failed, and after
+    /// [`attempted_within`](Self::attempted_within) only those of that time. Otherwise it reads the whole table.
     ///
     /// # Errors
     ///
@@ -201,9 +217,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         connection: &mut C,
         split: Option<&dyn QueryFragment<BackendOf<C>>>,
     ) -> QueryResult<(PartsOf<Q::Key>, i64)> {
-        let states = self.states_and(&TROUBLED);
+        let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
         let rows = connection.load_error_texts(&error_texts(C::condition(self, &states), split, MOST_TEXTS))?;
-        let left_out = rows.first().map_or(0, |row| row.4.0) - rows.iter().map(|row| row.1.0).sum::<i64>();
+        let firsts = rows.iter().filter(|row| row.4.1 == 1);
+        let left_out = rows.first().map_or(0, |row| row.4.0) - firsts.map(|row| row.1.0).sum::<i64>();
         Ok((parts(rows), left_out))
     }
 
@@ -243,7 +260,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         group: &ErrorGroup<K>,
         mut each: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let states = self.states_and(&TROUBLED);
+        let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
         let mut last: Option<String> = None;
         loop {
             let after = texts_after(C::condition(self, &states), last.as_deref(), TEXTS_AT_ONCE);
@@ -287,7 +304,7 @@ type PartsOf<K> = HashMap<Option<String>, Vec<ErrorGroup<K>>>;
 /// come with those on most rows first: the first text of a group is its example.
 fn parts<K>(found: Vec<ErrorTextRow<K>>) -> PartsOf<K> {
     let mut parts = HashMap::<_, HashMap<String, ErrorGroup<K>>>::new();
-    for ((text, value), (rows, retrying, failed), (first, last), (odd, odd_time), _, key) in found {
+    for ((text, value), (rows, retrying, failed), (first, last), (odd, odd_time), (_, place), key) in found {
         let key = key.ok().map(|(key,)| key);
         let pattern = pattern(&text);
         let group = parts.entry(value).or_default().entry(pattern.clone()).or_insert_with(|| ErrorGroup {
@@ -299,12 +316,17 @@ fn parts<K>(found: Vec<ErrorTextRow<K>>) -> PartsOf<K> {
             first: None,
             last: None,
             odd_times: None,
-            example: None,
+            examples: Vec::new(),
             example_text: String::new(),
         });
-        // The first row whose key can be decoded, if there is any.
-        if group.texts == 0 || (group.example.is_none() && key.is_some()) {
-            (group.example, group.example_text) = (key, text);
+        // That of the first row whose key can be decoded, if there is any.
+        if group.example_text.is_empty() || (group.examples.is_empty() && key.is_some()) {
+            group.example_text = text;
+        }
+        group.examples.extend(key.filter(|_| group.examples.len() < EXAMPLES));
+        // Another row of a text that was counted.
+        if place > 1 {
+            continue;
         }
         OddTimes::add(&mut group.odd_times, odd, odd_time.map(|text| text.0));
         group.rows += rows;

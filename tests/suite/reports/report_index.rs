@@ -1,0 +1,206 @@
+//! `report_index`: reports find the rows that failed or were skipped along an index of their own, and say the same as without it.
+
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{Bool, Nullable, Text};
+use queue_core::internals::backend::{Schema, Sql, Statement};
+use queue_core::internals::statement::{
+    Claim, Condition, PageFrom, PageOrder, StateCondition, count_by_value, error_texts, read_page,
+};
+use queueable::report::{ErrorGroup, ErrorReport};
+use queueable::{Failure, Message, Outcome, PollerSettings, Queueable, Status};
+
+use super::NUMBERS;
+use super::pages::{Plain, Ticket, insert, tickets, tickets_of};
+use crate::db::{self, Conn, NAME, SHAPE};
+use crate::suite::keyed::{erased, queue};
+
+type Backend = <Conn as diesel::Connection>::Backend;
+
+fn shape(connection: &mut Conn) -> Vec<String> {
+    let rows: Vec<Option<String>> =
+        diesel::dsl::sql::<Nullable<Text>>(&SHAPE.replace("$table", "tickets")).load(connection).unwrap();
+    rows.into_iter().flatten().collect()
+}
+
+#[test]
+fn the_index_comes_with_the_queue_and_goes_with_it() {
+    let (_database, mut connection) = tickets_of();
+    let with_queue = shape(&mut connection);
+    let target = erased::<Ticket>().target().unwrap();
+    connection.add_queue(&target).unwrap();
+    assert_eq!(shape(&mut connection), with_queue);
+    assert_eq!(connection.check(&target).unwrap(), []);
+    connection.remove_queue(&target).unwrap();
+    assert!(shape(&mut connection).iter().all(|line| !line.contains("queueable_report")));
+    // The same, with the steps written out as files.
+    let without_queue = shape(&mut connection);
+    let steps = Conn::steps(&target);
+    let mut execute = |sql: &String| connection.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    steps.iter().flat_map(|step| &step.up).for_each(&mut execute);
+    steps.iter().rev().flat_map(|step| &step.down).for_each(&mut execute);
+    steps.iter().flat_map(|step| &step.up).for_each(&mut execute);
+    assert_eq!(connection.check(&target).unwrap(), []);
+    steps.iter().rev().flat_map(|step| &step.down).for_each(|sql| connection.batch_execute(sql).unwrap());
+    assert_eq!(shape(&mut connection), without_queue);
+}
+
+#[test]
+fn a_start_without_the_index_says_what_makes_it() {
+    let (_database, mut connection) = tickets_of();
+    let target = erased::<Ticket>().target().unwrap();
+    let steps = Conn::steps(&target);
+    let step = steps.iter().find(|step| step.name == "reports").unwrap();
+    let computed = steps.iter().find(|step| step.name == "reported");
+    for gone in [vec![step], [Some(step), computed].into_iter().flatten().collect()] {
+        gone.iter().flat_map(|step| &step.down).for_each(|sql| connection.batch_execute(sql).unwrap());
+        let findings = connection.check(&target).unwrap();
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+        assert!(finding.problem.contains("queueable_report_tickets_"), "{}", finding.problem);
+        finding.mend.split("; ").for_each(|sql| connection.batch_execute(sql).unwrap());
+        assert_eq!(connection.check(&target).unwrap(), []);
+    }
+}
+
+/// Rows in all states, also unknown ones.
+fn in_all_states(connection: &mut Conn) {
+    let [long_ago, lately] = ["'2001-01-01 00:00:00.000'", "'2026-03-01 12:00:00.000'"];
+    let mut rows = Vec::new();
+    for status in ["NOT_ATTEMPTED", "IN_PROGRESS", "SUCCESS", "ERROR", "FAILED", "SKIPPED", "DONE", "failed", "FAILED "]
+    {
+        for next in [long_ago, "NULL"] {
+            for last in [long_ago, lately, "NULL"] {
+                for text in ["NULL", "'no route'", "'queueable: stopped'", "'<script>alert(1)</script>\u{1b}[2J'"] {
+                    rows.push((status, next, last, text));
+                }
+            }
+        }
+    }
+    insert(connection, &rows);
+}
+
+fn groups(report: &ErrorReport<i64>) -> Vec<(&str, i64, i64, i64, i64)> {
+    let ErrorReport { groups, .. } = report;
+    let line = |of: &ErrorGroup<i64>| (of.rows, of.retrying, of.failed, of.texts);
+    let lines = groups.iter().map(|group| (group.pattern.as_str(), line(group)));
+    lines.map(|(pattern, (rows, retrying, failed, texts))| (pattern, rows, retrying, failed, texts)).collect()
+}
+
+#[test]
+fn the_reports_are_the_same_with_and_without_it() {
+    let (_database, mut connection) = tickets_of();
+    in_all_states(&mut connection);
+    let of_late = Duration::from_secs(86_400 * 365 * 10);
+    let (with, without) = (Ticket::queue(), Plain::queue());
+    let backlog = with.backlog(&mut connection).unwrap();
+    let plain = without.backlog(&mut connection).unwrap();
+    assert_eq!((backlog.due, backlog.scheduled, backlog.failed), (plain.due, plain.scheduled, plain.failed));
+    assert_eq!(backlog.failed, 12);
+    for (with, without, number) in [
+        (with.clone().failed(), without.clone().failed(), 24),
+        (with.clone().skipped(), without.clone().skipped(), 24),
+        (with.clone().failed().attempted_within(of_late), without.clone().failed().attempted_within(of_late), 8),
+    ] {
+        assert_eq!(with.count(&mut connection).unwrap(), number);
+        assert_eq!(without.count(&mut connection).unwrap(), number);
+    }
+    // The index knows the queue's own statuses only.
+    let status = if NAME == "mysql" { "CAST(plain_status AS BINARY)" } else { "plain_status" };
+    let known = "('NOT_ATTEMPTED', 'IN_PROGRESS', 'SUCCESS', 'ERROR', 'FAILED', 'SKIPPED')";
+    let is_known = || diesel::dsl::sql::<Bool>(&format!("{status} IN {known}"));
+    let report = with.errors(&mut connection).unwrap();
+    let plain = without.clone().filter(is_known()).errors(&mut connection).unwrap();
+    assert_eq!(groups(&report), groups(&plain));
+    assert_eq!((report.groups[0].rows, report.groups[0].examples.len()), (30, 3));
+    let report = with.attempted_within(of_late).errors(&mut connection).unwrap();
+    let plain = without.attempted_within(of_late).filter(is_known()).errors(&mut connection).unwrap();
+    assert_eq!(groups(&report), groups(&plain));
+    assert_eq!(report.groups[0].rows, 10);
+}
+
+#[test]
+fn no_report_reads_finished_rows() {
+    let (_database, mut connection) = tickets_of();
+    connection
+        .batch_execute(&format!(
+            "INSERT INTO tickets (status, last_attempt_time) {NUMBERS} SELECT 'SUCCESS', '2026-03-01 12:00:00.000' FROM n WHERE n < 50000;
+             INSERT INTO tickets (status, last_attempt_time, last_attempt_error_message) {NUMBERS}
+                 SELECT 'FAILED', '2026-03-01 12:00:00.000', 'no route' FROM n WHERE n < 300;
+             INSERT INTO tickets (status, last_attempt_time) {NUMBERS} SELECT 'SKIPPED', '2026-03-01 12:00:00.000' FROM n WHERE n < 300;
+             INSERT INTO tickets (next_attempt_time) {NUMBERS} SELECT '2020-01-01 00:00:00.000' FROM n WHERE n < 300;
+             {}",
+            db::ANALYZE.replace("payments", "tickets"),
+        ))
+        .unwrap();
+    let failed = [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
+    let skipped = [StateCondition::Reported(&[Status::Skipped])];
+    let troubled = [
+        StateCondition::WithFailure,
+        StateCondition::Reported(&[Status::NotAttempted, Status::Error, Status::Failed]),
+        StateCondition::AttemptedWithin(Duration::from_secs(86_400)),
+    ];
+    let due = [StateCondition::Due];
+    let condition = |states| Condition::new(queue::<Ticket>(), None, states);
+    let page = |states, order| {
+        let from = PageFrom { order, timed: true, after: None };
+        read_page(Claim::<Backend>::new::<Ticket>(), condition(states), from, 51)
+    };
+    let split = Some(&tickets::company_id as _);
+    let plans = [
+        ("count", plan_of(&mut connection, &count_by_value(condition(&failed), None, 10)), "report"),
+        ("count by company", plan_of(&mut connection, &count_by_value(condition(&failed), split, 10)), "report"),
+        ("errors", plan_of(&mut connection, &error_texts(condition(&troubled), None, 100)), "report"),
+        ("failed", plan_of(&mut connection, &page(&failed, PageOrder::LatestAttempt)), "report"),
+        ("skipped", plan_of(&mut connection, &page(&skipped, PageOrder::LatestAttempt)), "report"),
+        ("due", plan_of(&mut connection, &page(&due, PageOrder::NextAttempt)), "tickets"),
+    ];
+    for (name, plan, index) in plans {
+        assert!(plan.contains(&format!("queueable_{index}_")), "{name}:\n{plan}");
+        // PostgreSQL, MySQL and SQLite, in this order. MySQL reads the result of the errors' inner query in the same words.
+        let inner = usize::from(name == "errors");
+        for (scan, allowed) in [("Seq Scan", 0), ("type ALL key None", inner), ("SCAN tickets\n", 0)] {
+            assert!(format!("{plan}\n").matches(scan).count() <= allowed, "{name}:\n{plan}");
+        }
+    }
+}
+
+fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
+    let (sql, _) = sql.split_once(" -- binds: []").expect("the statement is planned as it is run");
+    db::plan(connection, sql)
+}
+
+/// Long texts lie beside the row, where a server computes a column from them.
+#[test]
+fn the_index_follows_what_handlers_do() {
+    let (database, mut connection) = tickets_of();
+    let tickets: Vec<_> = (0..60).map(|_| Ticket::due_now()).collect();
+    diesel::insert_into(tickets::table).values(tickets).execute(&mut connection).unwrap();
+    let handler = |ticket: &Ticket, message: &mut Message<'_, Conn>| match ticket.id % 4 {
+        0 => Err(Failure::retry_after(Duration::from_secs(3_600), "no route ".repeat(4_000))),
+        1 => Err(Failure::fatal("no account ".repeat(4_000))),
+        2 if message.try_number() == 1 => Err(Failure::retry_after(Duration::ZERO, "once ".repeat(4_000))),
+        2 => Ok(Outcome::Skip),
+        _ => Ok(Outcome::Done),
+    };
+    let mut settings = PollerSettings::default();
+    settings.error_text_limit = 40_000;
+    let poller = Ticket::poller(database.pool(3), handler).settings(settings).workers(2);
+    let tally = poller.run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.skipped, tally.failed, tally.retried), (15, 15, 15, 30));
+    let rows = Ticket::queue();
+    assert_eq!(rows.clone().failed().count(&mut connection).unwrap(), 15);
+    assert_eq!(rows.clone().skipped().count(&mut connection).unwrap(), 15);
+    let report = rows.errors(&mut connection).unwrap();
+    assert_eq!(report.groups.iter().map(|group| (group.rows, group.failed)).collect::<Vec<_>>(), [(15, 15), (15, 0)]);
+    assert_eq!(rows.clone().all_rows().retry_now(&mut connection).unwrap(), 30);
+    let tally = Ticket::poller(database.pool(3), |_: &Ticket, _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+        .workers(2)
+        .run_until_idle()
+        .unwrap();
+    assert_eq!(tally.succeeded, 30);
+    assert_eq!(Ticket::queue().errors(&mut connection).unwrap().groups, []);
+    assert_eq!(Ticket::queue().failed().count(&mut connection).unwrap(), 0);
+}
