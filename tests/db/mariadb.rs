@@ -337,7 +337,7 @@ const SETTINGS: &str = "CONCAT_WS('|', COALESCE(CURRENT_ROLE(), '-'), DATABASE()
      @@time_zone, @@tx_isolation, @@tx_read_only, @@foreign_key_checks, @@unique_checks, @@lock_wait_timeout, \
      @@innodb_lock_wait_timeout > 60, @@sql_select_limit, @@max_statement_time, @@character_set_results, @@insert_id, \
      @@auto_increment_increment, @@auto_increment_offset, @@optimizer_switch, @@system_versioning_asof, \
-     YEAR(NOW()) > 2020)";
+     @@completion_type, YEAR(NOW()) > 2020)";
 
 /// Makes a second table of payments, which an unqualified name can mean after a handler has changed its session.
 pub(crate) fn twin(elsewhere: &Database) -> String {
@@ -357,7 +357,7 @@ pub(crate) fn set_locally(elsewhere: &Database) -> Vec<String> {
 /// Settings that a handler may change for its session.
 pub(crate) fn set_for_the_session(elsewhere: &Database) -> Vec<String> {
     let settings = [
-        "SET SESSION sql_mode = 'ANSI_QUOTES'",
+        "SET SESSION sql_mode = 'ANSI_QUOTES', SESSION completion_type = 'CHAIN'",
         "SET SESSION time_zone = '+05:00'",
         "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
         "SET SESSION TRANSACTION READ ONLY",

@@ -19,9 +19,18 @@ struct Coupon {
 
 /// Makes a table with these pending rows.
 fn database_with(codes: &[&str]) -> Database {
+    database_of("CHARACTER(6)", codes)
+}
+
+fn database_of(sql_type: &str, codes: &[&str]) -> Database {
     let database = Database::new();
     let mut connection = database.connect();
-    connection.batch_execute("CREATE TABLE coupons (code CHARACTER(6) PRIMARY KEY)").unwrap();
+    connection
+        .batch_execute(&format!(
+            "CREATE DOMAIN codes AS CHARACTER(6); CREATE DOMAIN coupon_codes AS codes CHECK (VALUE <> '');
+             CREATE TABLE coupons (code {sql_type} PRIMARY KEY)"
+        ))
+        .unwrap();
     connection.run_pending_migrations(Migrations::new().entity::<Coupon>()).unwrap();
     enqueue(&mut connection, codes);
     database
@@ -49,13 +58,15 @@ fn texts_as_long_as_their_type_are_keys_like_any_other() {
 
 #[test]
 fn a_start_with_shorter_texts_is_refused_with_the_mend() {
-    let database = database_with(&["SUMMER", "MAY"]);
-    let Err(Error::Unsafe(findings)) = poller(&database).run_until_idle() else { panic!("it has started") };
-    let [finding] = findings.as_slice() else { panic!("{findings:?}") };
-    assert!(finding.problem.contains("the key column `code` has the type character(6)"), "{finding:?}");
-    database.connect().batch_execute(&finding.mend).unwrap();
-    let tally = poller(&database).run_until_idle().unwrap();
-    assert_eq!((tally.succeeded, tally.interrupted), (2, 0), "{tally:?}");
+    for sql_type in ["CHARACTER(6)", "coupon_codes"] {
+        let database = database_of(sql_type, &["SUMMER", "MAY"]);
+        let Err(Error::Unsafe(findings)) = poller(&database).run_until_idle() else { panic!("it has started") };
+        let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+        assert!(finding.problem.contains("the key column `code` has the type character(6)"), "{finding:?}");
+        database.connect().batch_execute(&finding.mend).unwrap();
+        let tally = poller(&database).run_until_idle().unwrap();
+        assert_eq!((tally.succeeded, tally.interrupted), (2, 0), "{tally:?}");
+    }
 }
 
 #[test]

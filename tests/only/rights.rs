@@ -8,6 +8,7 @@ use queueable::{Error, Finding, Message, Migrations, Outcome, Queueable};
 
 use crate::db::{Account, Conn, SMALLEST_RIGHTS};
 use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::events::{await_event, listener};
 use crate::suite::lease::Charge;
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
@@ -128,4 +129,40 @@ fn a_poller_with_control_needs_the_right_to_read_the_control_table() {
     let grant = &mend[mend.find("GRANT SELECT ON queueable_control TO ").unwrap_or_else(|| panic!("{mend}"))..];
     bank.connect().batch_execute(grant.split(", and put").next().unwrap()).unwrap();
     assert_eq!(found(), []);
+}
+
+/// A claim needs no right to the column of the texts, and neither does a success.
+#[test]
+fn a_queue_without_the_right_to_a_column_stands_still_until_it_is_granted_again() {
+    use queueable::{Event, Failure};
+
+    let bank = Bank::new();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let (listen, heard) = listener();
+    let handler = |payment: &Payment, _: &mut Message<'_, Conn>| match payment.amount_cents {
+        7 => Err(Failure::fatal("seven")),
+        _ => Ok(Outcome::Done),
+    };
+    let handle = Payment::poller(pool(&account), handler).workers(1).on_event(listen).start().unwrap();
+    bank.enqueue([1]);
+    await_event(&heard, |event| matches!(event, Event::Succeeded(_)));
+    let grantee = if crate::db::NAME == "mysql" { format!("'{}'@'%'", account.name) } else { account.name.clone() };
+    let revoke = format!("REVOKE UPDATE (last_attempt_error_message) ON payments FROM {grantee}");
+    bank.connect().batch_execute(&revoke).unwrap();
+    let Event::QueueStalled { error, .. } = await_event(&heard, |event| matches!(event, Event::QueueStalled { .. }))
+    else {
+        unreachable!("only this was awaited")
+    };
+    let (_, mend) = error.rsplit_once("; ").unwrap();
+    assert!(mend.starts_with("GRANT UPDATE (") && mend.contains("last_attempt_error_message"), "{error}");
+    assert_eq!(handle.health().entities[0].stalled.as_ref(), Some(&error));
+    // Nobody pays for it meanwhile.
+    let ids = bank.enqueue([7, 2]);
+    bank.connect().batch_execute(mend).unwrap();
+    await_event(&heard, |event| matches!(event, Event::QueueResumed { .. }));
+    for _ in 0..2 {
+        await_event(&heard, |event| matches!(event, Event::Succeeded(_) | Event::GaveUp(_)));
+    }
+    assert!(ids.iter().all(|id| bank.state(*id).try_count == 1));
+    handle.shutdown(std::time::Duration::from_secs(30));
 }

@@ -1,7 +1,6 @@
 //! A table that is altered under running workers: no row pays for that, and the queue goes on when the table is as before.
 
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -10,8 +9,8 @@ use diesel::sql_types::{Integer, Text};
 use diesel_migrations::MigrationHarness;
 use queueable::{Event, Lease, Message, Migrations, Outcome, Poller, PollerHandle, Queueable};
 
-use crate::db::{Conn, Database};
-use crate::suite::events::await_event;
+use crate::db::{Conn, Database, NAME};
+use crate::suite::events::{await_event, listener};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -123,11 +122,7 @@ pub(crate) fn database_of(migrations: Migrations<<Conn as diesel::Connection>::B
 }
 
 fn run(database: &Database, poller: Poller<Conn>, changes: &[Change]) {
-    let (told, heard) = channel();
-    let told = Mutex::new(told);
-    let listen = move |event: &Event| {
-        let _ = told.lock().unwrap().send(event.clone());
-    };
+    let (listen, heard) = listener();
     let handle = poller.workers(2).on_event(listen).start().unwrap();
     assert_nothing_is_written(database, &heard, &handle, changes);
     handle.shutdown(PATIENCE);
@@ -163,4 +158,41 @@ pub(crate) fn no_mode_writes(changes: &[Change]) {
 #[test]
 fn no_message_pays_for_a_name_that_is_gone() {
     no_mode_writes(RENAMED);
+}
+
+/// No claim shows it, only what is written at the end.
+#[test]
+fn no_message_pays_for_a_column_that_cannot_hold_what_is_written() {
+    let change = match NAME {
+        "mysql" => Change {
+            alter: "ALTER TABLE meters MODIFY COLUMN last_attempt_time DATETIME COMMENT 'queueable: a column of the queue'",
+            back: "ALTER TABLE meters MODIFY COLUMN last_attempt_time DATETIME(6) COMMENT 'queueable: a column of the queue'",
+            says: "last_attempt_time",
+        },
+        "postgres" => Change {
+            alter: "ALTER TABLE meters ALTER COLUMN last_attempt_error_message SET NOT NULL",
+            back: "ALTER TABLE meters ALTER COLUMN last_attempt_error_message DROP NOT NULL",
+            says: "last_attempt_error_message",
+        },
+        // SQLite alters no column.
+        _ => return,
+    };
+    let database = database_of(Migrations::new().entity::<Leased>());
+    let (listen, heard) = listener();
+    let handler = (|_: &Leased, _: &Lease| Ok(()), |_: &Leased, (): &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    let handle = Leased::poller(database.pool(5), handler).workers(2).on_event(listen).start().unwrap();
+    let mut connection = database.connect();
+    connection.batch_execute(change.alter).unwrap();
+    let Event::QueueStalled { error, .. } = await_event(&heard, |event| matches!(event, Event::QueueStalled { .. }))
+    else {
+        unreachable!("only this was awaited")
+    };
+    assert!(error.contains(change.says), "{error}");
+    connection.batch_execute(change.back).unwrap();
+    await_event(&heard, |event| matches!(event, Event::QueueResumed { .. }));
+    enqueue(&mut connection, "meters", 1..2);
+    await_event(&heard, |event| matches!(event, Event::Succeeded(_)));
+    let tries: Vec<_> = states(&mut connection, "meters", 1).into_iter().map(|(_, tries)| tries).collect();
+    assert!(tries.iter().all(|tries| *tries <= 1), "{tries:?}");
+    handle.shutdown(PATIENCE);
 }

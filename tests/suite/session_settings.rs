@@ -10,7 +10,7 @@ use diesel::sql_types::{BigInt, Text};
 use queueable::{Failure, HandlerResult, Lease, Message, Outcome, Queueable, Status, Tally};
 
 use crate::db::{self, Conn, Database};
-use crate::suite::bank::{Bank, Payment, ledger, payments};
+use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::group::{self, entity};
 use crate::suite::lease::Charge;
 
@@ -24,20 +24,22 @@ struct Guest {
     found: Mutex<Vec<(i64, String)>>,
     /// Whether the handler fails after its statements.
     fails: bool,
+    /// The key of the only row whose handler runs them.
+    only_of: Option<i64>,
 }
 
 impl Guest {
     fn new(statements: Vec<String>) -> Arc<Self> {
-        Arc::new(Guest { statements, found: Mutex::default(), fails: false })
+        Arc::new(Guest { statements, found: Mutex::default(), fails: false, only_of: None })
     }
 
     fn handle(&self, id: i64, connection: &mut Conn) -> Result<Outcome, Failure> {
-        let found: String = diesel::select(sql::<Text>(&db::settings())).get_result(connection)?;
+        // Each a text of its own: MySQL runs a prepared one in the database in which it was prepared.
+        let settings = format!("{} /* of {id} */", db::settings());
+        let found: String = diesel::select(sql::<Text>(&settings)).get_result(connection)?;
         self.found.lock().unwrap().push((id, found));
-        diesel::insert_into(ledger::table)
-            .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(1)))
-            .execute(connection)?;
-        for statement in &self.statements {
+        connection.batch_execute(&format!("INSERT INTO ledger (payment_id, amount_cents) VALUES ({id}, 1)"))?;
+        for statement in self.statements.iter().filter(|_| self.only_of.is_none_or(|only| only == id)) {
             connection.batch_execute(statement)?;
         }
         if self.fails { Err(Failure::fatal("it has set all it could")) } else { Ok(Outcome::Done) }
@@ -167,4 +169,24 @@ fn what_a_failed_handler_has_set_is_undone_too() {
     assert_eq!((tally.failed, tally.succeeded), (ids.len() as u64, 0));
     guest.has_found_nothing();
     assert!(ids.iter().all(|id| trap.bank.state(*id).status == Status::Failed));
+}
+
+/// The worker's own statements are prepared by then.
+#[test]
+fn what_a_later_handler_sets_ends_with_its_message_too() {
+    for statements in [db::set_locally, db::set_for_the_session] {
+        let number = statements(&Database::new()).len();
+        for at in 0..number {
+            let trap = Trap::new();
+            let ids = trap.enqueue();
+            let mut guest = Guest::new(vec![statements(&trap.elsewhere).swap_remove(at)]);
+            Arc::get_mut(&mut guest).unwrap().only_of = Some(ids[4]);
+            let at_work = guest.clone();
+            let handler = move |payment: &Payment, message: &mut Message<'_, Conn>| {
+                at_work.handle(payment.id, message.connection())
+            };
+            trap.holds(&ids, trap.bank.run(handler));
+            guest.has_found_nothing();
+        }
+    }
 }

@@ -45,6 +45,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         let Fence { status, try_count, began, due, change_count: None } = self.row.fence else { return None };
         if (decision.new.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
             || !self.session.is_in_our_transaction_alone()
+            || self.session.may_have_moved()
         {
             return None;
         }

@@ -99,11 +99,11 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Notes what the scout's probe has found: in how long the next row is due.
     fn note_probe(&self, probed: Result<Option<Duration>, &Error>);
 
-    /// Looks for columns that another build of the entity has added.
-    fn unknown_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>>;
+    /// Looks for a change of the table that no row shows: of the queue's columns, or of the rights on them.
+    fn altered_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>>;
 
-    /// Notes that there are such columns, so that the queue stands still, or that there are none.
-    fn note_columns(&self, unknown: Option<Finding>);
+    /// Notes that there is such a change, or that there is none. Returns whether the queue stands still for it.
+    fn note_columns(&self, altered: Option<Finding>) -> bool;
 
     /// Reads the database's current time.
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>>;

@@ -12,7 +12,9 @@ use super::ended::NewState;
 use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::{SettleRules, Teller};
 use super::stall::Stall;
-use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished};
+use crate::backend::{
+    ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished, check_rights,
+};
 use crate::claim::{DueRows, PickedRows};
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::{Error, Finding};
@@ -113,6 +115,9 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         fence: Fence,
         new: &NewState,
     ) -> Option<Result<(), Unfinished>> {
+        if session.may_have_moved() {
+            return None;
+        }
         let text = |tries| self.queue.text_of_success(key, fence, tries);
         let passed = match (self.queue.pass_on(session, key, fence, &new.change), new.settled) {
             (Some(passed), _) => passed,
@@ -170,13 +175,19 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
         }
     }
 
-    fn unknown_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>> {
-        connection.unknown_columns(&self.info.target)
+    fn altered_columns(&self, connection: &mut C) -> QueryResult<Option<Finding>> {
+        let altered = connection.altered_columns(&self.info.target)?;
+        // A file has no rights of its columns.
+        if altered.is_some() || C::Backend::ONE_WRITER {
+            return Ok(altered);
+        }
+        let mut missing = check_rights(connection, &self.info.target)?.into_iter();
+        Ok(missing.find(|right| !right.is_read_only).map(|right| right.finding))
     }
 
-    fn note_columns(&self, unknown: Option<Finding>) {
-        let error = unknown.map(|Finding { problem, mend, .. }| format!("{problem}; {mend}"));
-        self.stall.note_columns(self.info.entity, error, &self.rules.teller.events);
+    fn note_columns(&self, altered: Option<Finding>) -> bool {
+        let error = altered.map(|Finding { problem, mend, .. }| format!("{problem}; {mend}"));
+        self.stall.note_columns(self.info.entity, error, &self.rules.teller.events)
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {

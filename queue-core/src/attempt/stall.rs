@@ -1,6 +1,9 @@
 //! Whether a queue stands still for a reason that is its table's and no row's: the table, a column or a right is gone, or a
 //! column has another type than when the poller started, or another build of the entity has added columns. No row is written
 //! meanwhile, and the queue goes on when the table, or the process, is right again.
+//!
+//! A claim shows most of this at once. What only a settlement would show, such as a right to one column, the scout finds within
+//! ten seconds.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +38,7 @@ pub(crate) struct Stall {
 struct Stalled {
     since: Instant,
     error: String,
-    /// Whether unknown columns are the reason. Then no claim is made, and none shows that the queue goes on.
+    /// Whether the scout has found the reason. Then no claim is made, and none shows that the queue goes on.
     by_columns: bool,
 }
 
@@ -58,19 +61,17 @@ impl Stall {
         true
     }
 
-    /// Notes that there are columns that this build of the entity does not know, or that there are none.
-    pub(super) fn note_columns(&self, entity: &'static str, error: Option<String>, events: &Events) {
+    /// Notes that the queue's columns, or the rights on them, have changed, or that they are right. Returns whether the queue
+    /// stands still for that. If it does already, because nothing can be claimed, a claim shows when it goes on.
+    pub(super) fn note_columns(&self, entity: &'static str, error: Option<String>, events: &Events) -> bool {
         let mut stalled = self.stalled.lock();
         let is_known = stalled.as_ref().is_some_and(|stalled| stalled.by_columns);
         match error {
-            Some(error) if !is_known => {
-                // It may stand still for another reason.
-                stalled.take().into_iter().for_each(|stalled| stalled.end(entity, events));
-                *stalled = Some(Stalled::begin(entity, error, true, events));
-            }
+            Some(error) if stalled.is_none() => *stalled = Some(Stalled::begin(entity, error, true, events)),
             None if is_known => stalled.take().into_iter().for_each(|stalled| stalled.end(entity, events)),
             _ => {}
         }
+        stalled.as_ref().is_some_and(|stalled| stalled.by_columns)
     }
 
     /// Notes that a row was claimed, or that none is due.

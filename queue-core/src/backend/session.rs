@@ -194,6 +194,11 @@ impl<C: QueueConnection> Session<C> {
         Ok(self.handler_settings.is_lent && self.connection.has_other_settings(&self.handler_settings.own)?)
     }
 
+    /// Tells whether a handler may have changed something that no end in one round trip notices.
+    pub(crate) fn may_have_moved(&self) -> bool {
+        self.handler_settings.is_lent && C::may_have_moved(&self.handler_settings.own)
+    }
+
     /// Notes that the settings are unchanged, because the end of the message has compared them.
     pub(crate) fn note_own_settings(&mut self) {
         self.handler_settings.is_lent = false;

@@ -1,8 +1,13 @@
 //! A session: how it is prepared, how it is identified, and its notifications.
 
+use std::any::Any;
+use std::fmt::{self, Display, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::Connection;
+use diesel::connection::{DynInstrumentation, Instrumentation, InstrumentationEvent};
 use diesel::result::QueryResult;
 
 use super::schema::Target;
@@ -87,6 +92,12 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     /// Notes whether a handler has the connection.
     fn watch_handler(_settings: &Self::Settings, _is_lent: bool) {}
 
+    /// Tells, without asking the database, whether a handler may have changed something that no comparison at the end of a message
+    /// shows.
+    fn may_have_moved(_settings: &Self::Settings) -> bool {
+        false
+    }
+
     /// Restores the settings, inside a transaction or outside. `false`: some cannot be restored, so the session must
     /// not be used again.
     fn put_settings_back(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
@@ -108,6 +119,90 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
         then: Option<&'static str>,
         settings: &Self::Settings,
     ) -> QueryResult<bool>;
+}
+
+/// Watches a connection for words in the statements of handlers, through Diesel's instrumentation.
+pub(crate) struct Watch(Arc<Seen>);
+
+/// Tells whether a word is one that is watched for. `is_first`: it begins a statement.
+type IsWatched = fn(word: &str, is_first: bool) -> bool;
+
+/// What is known of a handler's statements.
+#[derive(Default)]
+struct Seen {
+    /// Whether the connection is lent to a handler.
+    is_lent: AtomicBool,
+    has_word: AtomicBool,
+}
+
+impl Watch {
+    /// Watches a connection. `None`: the application has an instrumentation of its own for it, which stays.
+    pub(crate) fn on<C: Connection>(connection: &mut C, is_watched: IsWatched) -> Option<Self> {
+        let [none, found]: [&dyn Any; 2] = [&*DynInstrumentation::none(), &*connection.instrumentation()];
+        (none.type_id() == found.type_id()).then(|| {
+            let seen = Arc::<Seen>::default();
+            connection.set_instrumentation(Watching(seen.clone(), is_watched));
+            Watch(seen)
+        })
+    }
+
+    /// Notes whether a handler has the connection.
+    pub(crate) fn lend(&self, is_lent: bool) {
+        self.0.is_lent.store(is_lent, Ordering::Relaxed);
+    }
+
+    /// Tells whether a handler may have sent such a word. It may also have replaced the instrumentation.
+    pub(crate) fn may_have_seen(&self) -> bool {
+        self.0.has_word.load(Ordering::Relaxed) || Arc::strong_count(&self.0) == 1
+    }
+
+    pub(crate) fn forget(&self) {
+        self.0.has_word.store(false, Ordering::Relaxed);
+    }
+
+    /// Tells whether a statement has such a word, outside of its values.
+    pub(crate) fn finds(is_watched: IsWatched, statement: &dyn Display) -> bool {
+        let mut words = Words { is_watched, begins: true, are_found: false };
+        // The writer stops the text before the values.
+        let _ = write!(words, "{statement}");
+        words.are_found
+    }
+}
+
+struct Watching(Arc<Seen>, IsWatched);
+
+impl Instrumentation for Watching {
+    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
+        let InstrumentationEvent::StartQuery { query, .. } = event else { return };
+        if self.0.is_lent.load(Ordering::Relaxed) && !self.0.has_word.load(Ordering::Relaxed) {
+            self.0.has_word.store(Watch::finds(self.1, query), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Looks for words in the text of a statement that is written to it.
+struct Words {
+    is_watched: IsWatched,
+    /// Whether the next word begins a statement.
+    begins: bool,
+    are_found: bool,
+}
+
+impl Write for Words {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if text.starts_with(" -- binds: ") {
+            return Err(fmt::Error);
+        }
+        let is_of_word = |c: char| c == '_' || c == '$' || c.is_ascii_alphanumeric() || !c.is_ascii();
+        for part in text.split_inclusive(|c| !is_of_word(c)) {
+            let word = part.trim_end_matches(|c| !is_of_word(c));
+            if !word.is_empty() {
+                self.are_found |= (self.is_watched)(word, self.begins);
+            }
+            self.begins = part.ends_with(';') || (self.begins && word.is_empty());
+        }
+        Ok(())
+    }
 }
 
 /// The lock of an exclusive queue, which processes one message at a time.

@@ -73,7 +73,7 @@ impl Gate {
         state.is_paused || state.is_barred
     }
 
-    /// Takes whether the table has columns that this process does not know. Returns whether that is new.
+    /// Takes whether the queue stands still for its columns. Returns whether that is new.
     pub(crate) fn bar(&self, is_barred: bool) -> bool {
         let mut state = self.state.lock();
         let is_new = state.is_barred != is_barred;

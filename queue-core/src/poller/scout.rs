@@ -141,7 +141,8 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Looks for columns that this process does not know, if it is time for that: it would finish rows that have to go on.
+    /// Looks whether the queue's columns are as they were, if it is time for that. With columns that this process does not know
+    /// it would finish rows that have to go on; with others, or without a right, its handlers would run and nothing be written.
     fn check_columns(&mut self, timers: &mut [PollTimer]) {
         if self.next_columns > Instant::now() {
             return;
@@ -149,21 +150,20 @@ impl<C: QueueConnection> Scout<C> {
         self.next_columns = Instant::now() + COLUMNS_CHECKED;
         let shared = self.shared.clone();
         for ((runner, gate), timer) in shared.runners.iter().zip(&shared.gates).zip(timers) {
-            let found = self.holder.session().and_then(|session| Ok(runner.served().unknown_columns(session)?));
-            let unknown = match found {
-                Ok(unknown) => unknown,
+            let found = self.holder.session().and_then(|session| Ok(runner.served().altered_columns(session)?));
+            let altered = match found {
+                Ok(altered) => altered,
                 Err(error) => {
                     // A queue that stands still is not probed, so nothing else closes the session.
                     self.holder.close();
                     let error = failure_text(&error, 500);
-                    shared.log.warn(runner.info().entity, &format!("cannot look for columns: {error}"));
+                    shared.log.warn(runner.info().entity, &format!("cannot look at the columns: {error}"));
                     continue;
                 }
             };
-            if gate.bar(unknown.is_some()) {
+            if gate.bar(runner.served().note_columns(altered)) {
                 timer.probe_now(Instant::now());
             }
-            runner.served().note_columns(unknown);
         }
     }
 

@@ -8,7 +8,7 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
-use crate::backend::setup::SessionSettings;
+use crate::backend::setup::{SessionSettings, Watch};
 use crate::backend::statement::execute;
 use crate::backend::transactions::Transactions;
 
@@ -22,7 +22,7 @@ pub(super) const FINGERPRINT: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @
      @@lock_wait_timeout, @@innodb_lock_wait_timeout <=> @queueable_lock_wait, @@max_statement_time, @@sql_safe_updates, \
      @@sql_auto_is_null, @@group_concat_max_len, @@div_precision_increment, @@lc_time_names, @@lc_messages, \
      @@character_set_client, @@character_set_results, @@collation_connection, @@insert_id, @@auto_increment_increment, \
-     @@auto_increment_offset, @@optimizer_switch, @@system_versioning_asof, \
+     @@auto_increment_offset, @@optimizer_switch, @@system_versioning_asof, @@completion_type, \
      ABS(UNIX_TIMESTAMP(SYSDATE(6)) - @@timestamp) < 2, COALESCE(CURRENT_ROLE(), ''), COALESCE(DATABASE(), ''))";
 
 /// The same as MySQL writes it.
@@ -31,7 +31,7 @@ const FINGERPRINT_OF_MYSQL: &str = "CONCAT_WS('|', @@autocommit, @@sql_mode, @@t
      @@innodb_lock_wait_timeout <=> @queueable_lock_wait, @@max_execution_time, @@sql_safe_updates, @@sql_auto_is_null, \
      @@group_concat_max_len, @@div_precision_increment, @@lc_time_names, @@lc_messages, @@character_set_client, \
      @@character_set_results, @@collation_connection, @@insert_id, @@auto_increment_increment, @@auto_increment_offset, \
-     @@optimizer_switch, ABS(UNIX_TIMESTAMP(SYSDATE(6)) - @@timestamp) < 2, CURRENT_ROLE(), COALESCE(DATABASE(), ''))";
+     @@optimizer_switch, @@completion_type, ABS(UNIX_TIMESTAMP(SYSDATE(6)) - @@timestamp) < 2, CURRENT_ROLE(), COALESCE(DATABASE(), ''))";
 
 /// The variables, by their names on both servers.
 const VARIABLES: &str = "'autocommit', 'sql_mode', 'time_zone', 'tx_isolation', 'transaction_isolation', 'tx_read_only', \
@@ -39,7 +39,7 @@ const VARIABLES: &str = "'autocommit', 'sql_mode', 'time_zone', 'tx_isolation', 
      'lock_wait_timeout', 'max_statement_time', 'max_execution_time', 'sql_safe_updates', 'sql_auto_is_null', \
      'group_concat_max_len', 'div_precision_increment', 'lc_time_names', 'lc_messages', 'character_set_client', \
      'character_set_results', 'collation_connection', 'idle_transaction_timeout', 'auto_increment_increment', \
-     'auto_increment_offset', 'optimizer_switch', 'system_versioning_asof'";
+     'auto_increment_offset', 'optimizer_switch', 'system_versioning_asof', 'completion_type'";
 
 #[derive(QueryableByName)]
 pub(crate) struct Variable {
@@ -64,6 +64,14 @@ pub struct MysqlSettings {
     ends_idle_transactions: bool,
     /// An expression that shows whether anything has changed. `None`: the server can evaluate none.
     fingerprint: Option<&'static str>,
+    /// Watches for `USE`. `None`: the application has an instrumentation of its own.
+    watch: Option<Watch>,
+}
+
+/// Tells whether a word takes the session to another database. A prepared statement runs in the one in which it was prepared, and
+/// sees no other.
+fn moves(word: &str, is_first: bool) -> bool {
+    is_first && word.eq_ignore_ascii_case("use")
 }
 
 #[derive(PartialEq)]
@@ -96,7 +104,16 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
             .find(|fingerprint| self.batch_execute(&format!("SET @queueable_settings = {fingerprint}")).is_ok());
         // Without autocommit the queries may have opened a transaction.
         self.batch_execute("ROLLBACK")?;
-        Ok(MysqlSettings { known: Some(known), has_roles, ends_idle_transactions, fingerprint })
+        let watch = Watch::on(self, moves);
+        Ok(MysqlSettings { known: Some(known), has_roles, ends_idle_transactions, fingerprint, watch })
+    }
+
+    fn watch_handler(settings: &MysqlSettings, is_lent: bool) {
+        settings.watch.iter().for_each(|watch| watch.lend(is_lent));
+    }
+
+    fn may_have_moved(settings: &MysqlSettings) -> bool {
+        settings.watch.as_ref().is_some_and(Watch::may_have_seen)
     }
 
     fn put_settings_back(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
@@ -104,8 +121,9 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         if !self.has_other_settings(settings)? {
             return Ok(true);
         }
+        let has_moved = C::may_have_moved(settings);
         let found = read(self, settings.has_roles)?;
-        if found.database != known.database {
+        if has_moved || found.database != known.database {
             let Some(database) = &known.database else { return Ok(false) };
             self.batch_execute(&format!("USE `{}`", database.replace('`', "``")))?;
         }
@@ -124,13 +142,17 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         )?;
         // The server runs a prepared statement in the database in which it was prepared, and Diesel keeps a handler's
         // prepared statements by their texts. Nothing takes `insert_id` back: by 0 MySQL means that key.
-        Ok(found.database == known.database
+        Ok(!has_moved
+            && found.database == known.database
             && read(self, settings.has_roles)? == *known
             && !self.has_other_settings(settings)?)
     }
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
         let Some(known) = &settings.known else { return Ok(false) };
+        if C::may_have_moved(settings) {
+            return Ok(true);
+        }
         let Some(are_same) = settings.are_same() else { return Ok(read(self, settings.has_roles)? != *known) };
         // A handler may have set `sql_select_limit` to 0.
         let same = format!("CAST({are_same} AS SIGNED)");

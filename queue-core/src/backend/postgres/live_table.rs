@@ -56,6 +56,18 @@ impl<C: PgSession> LiveTable<Pg> for C {
         .load(self)
     }
 
+    fn column_types(&mut self, table: &TableName) -> QueryResult<Vec<(String, String)>> {
+        let types: Vec<Setting> = diesel::sql_query(
+            "SELECT CAST(attname AS text) AS name, CAST(pg_catalog.concat_ws(' ', pg_catalog.format_type(atttypid, atttypmod), \
+             (SELECT pg_catalog.string_agg(CAST(enumlabel AS text), ',' ORDER BY enumsortorder) FROM pg_catalog.pg_enum \
+             WHERE enumtypid = atttypid)) AS text) AS value FROM pg_catalog.pg_attribute \
+             WHERE attrelid = pg_catalog.to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        )
+        .bind::<Text, _>(table.to_string())
+        .load(self)?;
+        Ok(types.into_iter().map(|Setting { name, value }| (name, value)).collect())
+    }
+
     fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
         let mut live = self.columns(&target.table)?;
         // On other databases `Status` is `status`; here it is another column.
@@ -161,8 +173,12 @@ const SEARCHED: u32 = 1_000;
 /// a text that has them: for PostgreSQL they are no part of the value.
 fn check_padded_keys(connection: &mut impl PgSession, target: &Target) -> QueryResult<Vec<Finding>> {
     let padded: Vec<Setting> = diesel::sql_query(
-        "SELECT attname::text AS name, (atttypmod - 4)::text AS value FROM pg_attribute \
-         WHERE attrelid = to_regclass($1) AND attname = ANY ($2) AND atttypid = 'bpchar'::regtype",
+        "WITH RECURSIVE typed AS ( \
+             SELECT attname, atttypid AS type, atttypmod AS length FROM pg_attribute \
+             WHERE attrelid = to_regclass($1) AND attname = ANY ($2) \
+             UNION ALL SELECT typed.attname, t.typbasetype, CASE WHEN t.typtypmod < 0 THEN typed.length ELSE t.typtypmod END \
+             FROM typed JOIN pg_type t ON t.oid = typed.type WHERE t.typtype = 'd') \
+         SELECT attname::text AS name, (length - 4)::text AS value FROM typed WHERE type = 'bpchar'::regtype",
     )
     .bind::<Text, _>(target.table.to_string())
     .bind::<Array<Text>, _>(&target.key)

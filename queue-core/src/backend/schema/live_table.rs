@@ -107,6 +107,11 @@ pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backe
     /// Says what the table's name stands for, if that is not a table that can have a queue.
     fn other_kind(&mut self, target: &Target) -> QueryResult<Option<OtherKind>>;
 
+    /// Returns the names of a table's columns, and for each a text that changes with the values that its type has.
+    fn column_types(&mut self, table: &TableName) -> QueryResult<Vec<(String, String)>> {
+        Ok(self.columns(table)?.into_iter().map(|column| (column.name, column.whole_type)).collect())
+    }
+
     /// Returns the columns of a table in their order; none if there is no such table.
     fn columns(&mut self, table: &TableName) -> QueryResult<Vec<LiveColumn>>;
 

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::columns::{Ddl, NeededColumn, OWN, compare, missing, needed_columns, present, tell_of_unmarked};
 use super::index::indexes;
-use super::live_table::until_done;
+use super::live_table::{LiveTable, until_done};
 use super::table_name::TableName;
 use super::target::{DeclaredColumn, Schema, Step, Target, TriggerMigration, finding};
 use super::{archive, bystanders, differences, trigger};
@@ -71,7 +71,7 @@ impl<D: Ddl> Schema for D {
     }
 
     fn column_types(&mut self, target: &Target) -> QueryResult<Vec<(String, String)>> {
-        Ok(self.columns(&target.table)?.into_iter().map(|column| (column.name, column.whole_type)).collect())
+        LiveTable::column_types(self, &target.table)
     }
 
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
@@ -81,9 +81,12 @@ impl<D: Ddl> Schema for D {
         Ok(findings)
     }
 
-    fn unknown_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
-        let live = self.live_columns(target)?;
-        differences::unknown_columns(self, target, &needed_columns::<D>(target), &live)
+    fn altered_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
+        let (live, needed) = (self.live_columns(target)?, needed_columns::<D>(target));
+        match compare::<D>(target, &needed, &live).into_iter().next() {
+            None => differences::unknown_columns(self, target, &needed, &live),
+            altered => Ok(altered),
+        }
     }
 
     fn differences(&mut self, target: &Target, declared: &[DeclaredColumn]) -> QueryResult<Vec<Finding>> {

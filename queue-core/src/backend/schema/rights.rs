@@ -27,6 +27,8 @@ pub(crate) struct MissingRight {
     /// Whether the error says that a right is missing, on databases that hide what the account may not use. Otherwise
     /// the statement may have failed for another reason.
     pub(crate) is_denied: bool,
+    /// Whether the database takes no writes at all.
+    pub(crate) is_read_only: bool,
 }
 
 /// Runs the kinds of statements that a poller needs on a valid table, without effect, and returns the rights that are
@@ -41,7 +43,11 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
         if C::refuses_writes(&error) {
             let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
             let mend = "connect to the primary server, or to a file that may be written".to_owned();
-            return Ok(vec![MissingRight { finding: finding(target, problem, mend), is_denied: false }]);
+            return Ok(vec![MissingRight {
+                finding: finding(target, problem, mend),
+                is_denied: false,
+                is_read_only: true,
+            }]);
         }
         match C::classify(&error) {
             ErrorClass::Other => {}
@@ -54,8 +60,8 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
             None => {
                 let (lacks, mend) = lack::<C>(connection, &error, &right.name, &right.table)?;
                 let problem = format!("it {lacks} {} on {}: {}", right.name, right.table, failure_text(&error, 500));
-                missing
-                    .push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(&error) });
+                let (finding, is_denied) = (finding(target, problem, mend), C::denies_right(&error));
+                missing.push(MissingRight { finding, is_denied, is_read_only: false });
             }
         }
     }
@@ -65,7 +71,8 @@ pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Targ
         let (lacks, mend) = lack::<C>(connection, error, &format!("UPDATE ({columns})"), &target.table)?;
         let text = failure_text(error, 500);
         let problem = format!("it {lacks} write the columns {columns} of {}: {text}", target.table);
-        missing.push(MissingRight { finding: finding(target, problem, mend), is_denied: C::denies_right(error) });
+        let (finding, is_denied) = (finding(target, problem, mend), C::denies_right(error));
+        missing.push(MissingRight { finding, is_denied, is_read_only: false });
     }
     Ok(missing)
 }

@@ -164,8 +164,9 @@ pub trait Schema {
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
 
-    /// Finds columns of the queue that another build of the entity has added, which has one more key.
-    fn unknown_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>>;
+    /// Finds a change of the table that no row shows: a column of the queue that can no longer hold what it writes, or one that
+    /// another build of the entity has added, which has one more key.
+    fn altered_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>>;
 
     /// Compares the live table with the application's `table!`, and finds what [`check`](Schema::check) leaves out
     /// because of its own findings.

@@ -4,16 +4,11 @@
 //! its triggers take no PRAGMA. So the worker reads them only after a handler whose statements have a word that may change
 //! them, and Diesel's instrumentation shows these statements.
 
-use std::any::{Any, TypeId};
-use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use diesel::connection::{Instrumentation, InstrumentationEvent, SimpleConnection, get_default_instrumentation};
+use diesel::connection::SimpleConnection;
 use diesel::sql_types::{Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
-use crate::backend::setup::SessionSettings;
+use crate::backend::setup::{SessionSettings, Watch};
 use crate::backend::transactions::Transactions;
 
 use diesel::prelude::*;
@@ -52,8 +47,10 @@ const fn pragma(name: &'static str) -> (&'static str, Option<&'static str>) {
     (name, Some(name))
 }
 
-/// The words without which no statement changes what the others of its connection meet.
-const WORDS: [&str; 5] = ["pragma", "attach", "detach", "temp", "temporary"];
+/// Tells whether a word may change what the other statements of a connection meet. None does without one of these.
+fn changes_settings(word: &str, _is_first: bool) -> bool {
+    ["pragma", "attach", "detach", "temp", "temporary"].iter().any(|known| word.eq_ignore_ascii_case(known))
+}
 
 /// The settings of a session on which handlers run.
 #[derive(Default)]
@@ -62,20 +59,17 @@ pub struct SqliteSettings(Option<Known>);
 struct Known {
     own: Vec<String>,
     /// `None`: the application has an instrumentation of its own, which stays.
-    watch: Option<Arc<Watch>>,
+    watch: Option<Watch>,
 }
 
 impl Known {
     /// Tells whether a handler may have changed a setting.
     fn may_differ(&self) -> bool {
-        self.watch.as_ref().is_none_or(|watch| {
-            // A handler may have replaced the instrumentation.
-            watch.has_seen_word.load(Ordering::Relaxed) || Arc::strong_count(watch) == 1
-        })
+        self.watch.as_ref().is_none_or(Watch::may_have_seen)
     }
 
     fn forget_words(&self) {
-        self.watch.iter().for_each(|watch| watch.has_seen_word.store(false, Ordering::Relaxed));
+        self.watch.iter().for_each(Watch::forget);
     }
 }
 
@@ -86,17 +80,12 @@ impl SessionSettings for SqliteConnection {
 
     fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
         let own = read_all(self)?;
-        let watch = is_without_instrumentation(self).then(|| {
-            let watch = Arc::<Watch>::default();
-            self.set_instrumentation(Watching(watch.clone()));
-            watch
-        });
-        Ok(SqliteSettings(Some(Known { own, watch })))
+        Ok(SqliteSettings(Some(Known { own, watch: Watch::on(self, changes_settings) })))
     }
 
     fn watch_handler(settings: &SqliteSettings, is_lent: bool) {
         if let Some(watch) = settings.0.as_ref().and_then(|known| known.watch.as_ref()) {
-            watch.is_lent.store(is_lent, Ordering::Relaxed);
+            watch.lend(is_lent);
         }
     }
 
@@ -149,79 +138,13 @@ fn read_all(connection: &mut SqliteConnection) -> QueryResult<Vec<String>> {
     SETTINGS.into_iter().map(read).collect()
 }
 
-/// Tells whether a connection has no instrumentation. Diesel has a private type for none, which a connection shows that has just
-/// been made.
-fn is_without_instrumentation(connection: &mut SqliteConnection) -> bool {
-    static NONE: OnceLock<TypeId> = OnceLock::new();
-    let type_of = |connection: &mut SqliteConnection| {
-        let instrumentation: &dyn Any = &*connection.instrumentation();
-        instrumentation.type_id()
-    };
-    let is_default_none = || get_default_instrumentation().is_none();
-    if NONE.get().is_none() && is_default_none() {
-        let fresh = SqliteConnection::establish(":memory:").map(|mut fresh| type_of(&mut fresh));
-        // Another thread may have set a default meanwhile.
-        if let Ok(none) = fresh
-            && is_default_none()
-        {
-            NONE.get_or_init(|| none);
-        }
-    }
-    NONE.get() == Some(&type_of(connection))
-}
-
-/// What is known of a handler's statements.
-#[derive(Default)]
-struct Watch {
-    /// Whether the connection is lent to a handler.
-    is_lent: AtomicBool,
-    has_seen_word: AtomicBool,
-}
-
-/// The instrumentation of a connection that is watched.
-struct Watching(Arc<Watch>);
-
-impl Instrumentation for Watching {
-    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        let InstrumentationEvent::StartQuery { query, .. } = event else { return };
-        if self.0.is_lent.load(Ordering::Relaxed) && !self.0.has_seen_word.load(Ordering::Relaxed) {
-            let mut words = Words::default();
-            // The writer stops the query's text before its values.
-            let _ = write!(words, "{query}");
-            self.0.has_seen_word.store(words.are_found, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Looks for [`WORDS`] in the text of a statement that is written to it.
-#[derive(Default)]
-struct Words {
-    are_found: bool,
-}
-
-impl Write for Words {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if text.starts_with(" -- binds: ") {
-            return Err(fmt::Error);
-        }
-        let is_of_word = |byte: u8| byte == b'_' || byte == b'$' || byte.is_ascii_alphanumeric() || !byte.is_ascii();
-        let mut words = text.as_bytes().split(|byte| !is_of_word(*byte));
-        self.are_found |= words.any(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())));
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_words_of_a_statement_are_found_whole_and_not_in_its_values() {
-        let has_word = |text: &str| {
-            let mut words = Words::default();
-            let _ = write!(words, "{text}");
-            words.are_found
-        };
+        let has_word = |text: &str| Watch::finds(changes_settings, &text);
         for text in
             ["PRAGMA query_only = 1", "SELECT 1;pragma foreign_keys=1", "Attach 'a' AS b", "CREATE TABLE temp.t (a)"]
         {
@@ -232,18 +155,16 @@ mod tests {
         {
             assert!(!has_word(text), "{text}");
         }
-        let mut words = Words::default();
         let query = diesel::sql_query("SELECT ?").bind::<Text, _>("PRAGMA query_only = 1");
-        let _ = write!(words, "{}", diesel::debug_query::<diesel::sqlite::Sqlite, _>(&query));
-        assert!(!words.are_found);
+        assert!(!Watch::finds(changes_settings, &diesel::debug_query::<diesel::sqlite::Sqlite, _>(&query)));
     }
 
     #[test]
     fn an_instrumentation_of_the_applications_own_stays() {
         let open = || SqliteConnection::establish(":memory:").expect("it is in memory");
-        assert!(is_without_instrumentation(&mut open()));
+        assert!(Watch::on(&mut open(), changes_settings).is_some());
         let mut instrumented = open();
-        instrumented.set_instrumentation(|_: InstrumentationEvent<'_>| {});
-        assert!(!is_without_instrumentation(&mut instrumented));
+        instrumented.set_instrumentation(|_: diesel::connection::InstrumentationEvent<'_>| {});
+        assert!(Watch::on(&mut instrumented, changes_settings).is_none());
     }
 }
