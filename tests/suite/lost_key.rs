@@ -238,3 +238,29 @@ fn a_row_whose_handler_removes_it_is_no_such_row() {
     let row = rows(&database, "parcels").into_iter().find(|row| row.weight == 2).unwrap();
     assert!(row.text.unwrap().starts_with("the handler removed the row"), "{}", row.status);
 }
+
+/// Two rows whose keys differ in the table and are the same in Rust.
+macro_rules! works_beside_a_twin {
+    ($entity:ident, $handler:expr) => {{
+        let database = database_of::<$entity>();
+        let mut connection = database.connect();
+        connection
+            .batch_execute("DELETE FROM parcels WHERE weight > 4; UPDATE parcels SET id = '#P-2' WHERE id = '#P-1'")
+            .unwrap();
+        let tally = $entity::poller(database.pool(4), $handler).workers(2).run_until_idle().unwrap();
+        let ended: Vec<_> = rows(&database, "parcels").into_iter().map(|row| (row.id, row.status)).collect();
+        let expected = [("#P-2", "FAILED"), ("P-2", "SUCCESS"), ("#P-3", "FAILED"), ("P-4", "SUCCESS")];
+        assert_eq!(ended, expected.map(|(id, status)| (id.to_owned(), status.to_owned())), "{tally:?}");
+        assert_eq!((tally.succeeded, tally.failed), (2, 2), "{tally:?}");
+    }};
+}
+
+#[test]
+fn a_row_whose_key_finds_another_row_fails_alone() {
+    works_beside_a_twin!(Plain, |_: &Plain, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    works_beside_a_twin!(Grouped, |_: &Grouped, _: &mut Message<'_, Conn>| Ok(Outcome::Done));
+    works_beside_a_twin!(
+        Leased,
+        (|_: &Leased, _: &Lease| Ok(()), |_: &Leased, (): &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+    );
+}

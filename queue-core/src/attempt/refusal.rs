@@ -127,7 +127,8 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let found = in_transaction(connection, |connection| self.queue.claim_keys(connection, key, 1, Scope::ALL))?;
         let is_as_claimed =
             |found: Fence| found.reads_as(row.fence) && (row.fence.due.is_none() || found.due == row.fence.due);
-        Ok(match found.first().map(|found| found.fence) {
+        // A key that the type in Rust has changed may find another row.
+        Ok(match found.iter().find(|found| found.key == row.key).map(|found| found.fence) {
             Some(fence) if is_as_claimed(fence) => Conclusion::Kept,
             Some(_) => Conclusion::Overtaken { is_due: true },
             None if self.set_lost_aside(connection, &row.key, None)? => Conclusion::SetAside,
