@@ -157,3 +157,44 @@ fn claims_walk_along_the_indexes_of_beginnings() {
         assert!(!["Sort", "TEMP B-TREE", "Seq Scan"].iter().any(|no| plan.contains(no)), "{plan}");
     }
 }
+
+diesel::table! {
+    pages (id) { id -> BigInt, a -> Text, b -> Text, c -> Text, d -> Text, e -> Text, }
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = pages)]
+#[queue(serial_by = e, order_by(a, b.desc(), c, d), timeout = "30s")]
+struct PageOfMany {
+    id: i64,
+}
+
+#[test]
+fn many_long_texts_fit_into_one_index() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection
+        .batch_execute(&format!(
+            "CREATE TABLE pages (id {AUTO_KEY} NOT NULL, a {TEXT} NOT NULL, b {TEXT} NOT NULL, c {TEXT} NOT NULL,
+                 d {TEXT} NOT NULL, e {TEXT} NOT NULL)"
+        ))
+        .unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<PageOfMany>()).unwrap();
+    // Four bytes for each character, and nothing that can be compressed.
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut long = || String::from_iter((0..2000).map(|_| random.char('\u{20000}'..='\u{2a6df}')));
+    let lane = long();
+    for first in ["b", "a", "c"] {
+        let texts = (pages::a.eq(format!("{first}{}", long())), pages::b.eq(long()), pages::c.eq(long()));
+        let row = (texts, pages::d.eq(long()), pages::e.eq(&lane), PageOfMany::due_now());
+        diesel::insert_into(pages::table).values(row).execute(&mut connection).unwrap();
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let at_work = seen.clone();
+    let handler = move |page: &PageOfMany, _: &mut Message<'_, Conn>| {
+        at_work.lock().unwrap().push(page.id);
+        Ok(Outcome::Done)
+    };
+    assert_eq!(PageOfMany::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap().succeeded, 3);
+    assert_eq!(*seen.lock().unwrap(), [2, 1, 3]);
+}

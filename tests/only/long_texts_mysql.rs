@@ -91,3 +91,23 @@ fn texts_that_are_too_long_together_are_refused() {
     let columns = [("author", "varchar(760)", format!("VARCHAR(191) {COLLATE} NOT NULL"))];
     refused!(Strict, database_with(&format!("VARCHAR(760) {COLLATE}"), "BLOB"), columns);
 }
+
+#[test]
+fn a_table_of_an_old_format_is_refused_with_the_mend() {
+    let database = database_with(&format!("VARCHAR(255) {COLLATE}"), "BLOB");
+    let mut connection = database.connect();
+    connection.batch_execute("ALTER TABLE notes ROW_FORMAT = COMPACT").unwrap();
+    let before = shape(&mut connection);
+    let queue = || Migrations::new().entity::<Ordered>();
+    let error = format!("{:?}", connection.run_pending_migrations(queue()).unwrap_err());
+    let mend = "ALTER TABLE `notes` ROW_FORMAT = DYNAMIC";
+    assert!(error.contains("one takes 767 bytes") && error.contains(mend), "{error}");
+    assert_eq!(shape(&mut connection), before);
+    connection.batch_execute(mend).unwrap();
+    connection.run_pending_migrations(queue()).unwrap();
+    // Values that fit need no other format.
+    let database = database_with(&format!("VARCHAR(191) {COLLATE}"), "BLOB");
+    let mut connection = database.connect();
+    connection.batch_execute("ALTER TABLE notes ROW_FORMAT = COMPACT").unwrap();
+    connection.run_pending_migrations(queue()).unwrap();
+}

@@ -180,13 +180,16 @@ pub trait IndexSql {
     /// default.
     const NULLS_FIRST: &'static str = "";
 
-    /// The SQL before and after a text or bytes in an index, and wherever a statement walks along it. The database refuses a row
-    /// whose value is too long for an index, also from an insert of the application.
-    const LONG_VALUE: (&'static str, &'static str) = ("", "");
+    /// Returns the SQL before and after a text or bytes in an index that has so many of them, and wherever a statement walks
+    /// along it. The database refuses a row whose values are too long for an index, also from an insert of the application.
+    fn long_value(_of: usize) -> (&'static str, &'static str) {
+        ("", "")
+    }
 
-    /// Returns the SQL before and after a column that makes it what the queue's indexes have of it.
-    fn indexed(is_long: bool) -> (&'static str, &'static str) {
-        if is_long { Self::LONG_VALUE } else { ("", "") }
+    /// Returns the SQL before and after a column that makes it what the queue's indexes have of it. `of`: how many texts and
+    /// bytes are among the columns of the order and the lanes.
+    fn indexed(is_long: bool, of: usize) -> (&'static str, &'static str) {
+        if is_long { Self::long_value(of) } else { ("", "") }
     }
 
     /// Whether an index can leave out the rows that are not pending. On other databases the index of an entity with its

@@ -231,6 +231,13 @@ impl Options {
         words
     }
 
+    /// Returns how many texts and bytes are among the columns of the order and the lanes.
+    pub(crate) fn long_columns(&self) -> usize {
+        let lane = self.lanes.is_some_and(|lanes| lanes.of.kind.is_long());
+        let order = self.order.iter().flat_map(|order| order.columns);
+        order.filter(|column| column.is_long).count() + usize::from(lane)
+    }
+
     /// Tells whether more than the order of the due rows decides which of them are claimed: lanes, or a limit.
     pub(crate) const fn is_scheduled(&self) -> bool {
         self.lanes.is_some() || self.at_most.is_some()

@@ -166,7 +166,7 @@ fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes)
 }
 
 fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
-    let (before, after) = DB::indexed(lanes.of.kind.is_long());
+    let (before, after) = DB::indexed(lanes.of.kind.is_long(), sql.queue.options.long_columns());
     sql.push_around(DB::value_text(lanes.of.kind), &[before, "{.}", after].concat(), &[lanes.column])
 }
 

@@ -358,7 +358,7 @@ pub(crate) fn push_indexed<DB: QueueBackend>(
     column: &str,
     is_long: bool,
 ) -> QueryResult<()> {
-    sql.within(DB::indexed(is_long), |sql| sql.push_with("{.}", &[column]))
+    sql.within(DB::indexed(is_long, sql.queue.options.long_columns()), |sql| sql.push_with("{.}", &[column]))
 }
 
 /// Writes the columns of an order, with a comma after each.

@@ -3,7 +3,7 @@
 
 use diesel::deserialize::QueryableByName;
 use diesel::mysql::Mysql;
-use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use super::clients::MysqlSession;
 use crate::backend::schema::{IndexKey, Target, finding, indexes};
@@ -15,28 +15,40 @@ use diesel::prelude::*;
 /// <https://dev.mysql.com/doc/refman/8.4/en/innodb-limits.html>
 const LONGEST_ENTRY: i64 = 3072;
 
+/// The most bytes of one column of an index in the formats of old tables, COMPACT and REDUNDANT.
+const LONGEST_OLD_VALUE: i64 = 767;
+
 /// Of the status: 20 characters of utf8mb4.
 const STATUS_BYTES: i64 = 80;
 
 /// Finds a column that makes an index of the queue longer than the server allows.
 pub(super) fn too_long(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
     let columns = indexable(connection, target)?;
+    let is_old = columns.iter().any(|column| column.is_old);
     let bytes = |column: &&Indexable| column.bytes.unwrap_or(i64::MAX);
     let too_long = indexes::<Mysql>(target).iter().find_map(|index| {
         let of = |key: &IndexKey| columns.iter().find(|column| column.name.eq_ignore_ascii_case(&key.name));
+        let longest = index.keys.iter().filter_map(of).max_by_key(bytes);
+        if let Some(column) = longest.filter(|column| is_old && bytes(column) > LONGEST_OLD_VALUE) {
+            return Some((column, LONGEST_OLD_VALUE));
+        }
         // A column that is not there yet is the queue's: a time, a flag or the status.
         let new = |key: &IndexKey| if key.name == target.columns.status { STATUS_BYTES } else { 8 };
         let each = index.keys.iter().map(|key| of(key).as_ref().map_or_else(|| new(key), bytes));
         let sum = each.fold(0, i64::saturating_add);
-        index.keys.iter().filter_map(of).max_by_key(bytes).filter(|_| sum > LONGEST_ENTRY)
+        longest.filter(|_| sum > LONGEST_ENTRY).map(|column| (column, LONGEST_ENTRY))
     });
-    Ok(too_long.map(|column| {
+    Ok(too_long.map(|(column, most)| {
         let (table, name) = (&target.table, target.table.quoted(&column.name));
         let problem = format!(
-            "the column {} of {table} is of type {}, whose values may be too long for an index: one takes {LONGEST_ENTRY} bytes",
+            "the column {} of {table} is of type {}, whose values may be too long for an index: one takes {most} bytes",
             column.name, column.whole_type
         );
         let mend = match &column.shorter {
+            // It fits into an index of a table of today's format.
+            _ if most == LONGEST_OLD_VALUE && bytes(&column) <= LONGEST_ENTRY => {
+                format!("ALTER TABLE {table} ROW_FORMAT = DYNAMIC")
+            }
             Some(shorter) => format!("ALTER TABLE {table} MODIFY COLUMN {name} {shorter}"),
             None => "name a column of another type".to_owned(),
         };
@@ -57,6 +69,9 @@ struct Indexable {
     /// The definition of such a column with values that fit into an index.
     #[diesel(sql_type = Nullable<Text>)]
     shorter: Option<String>,
+    /// Whether the table has a format of old.
+    #[diesel(sql_type = Bool)]
+    is_old: bool,
 }
 
 fn indexable(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Vec<Indexable>> {
@@ -66,8 +81,10 @@ fn indexable(connection: &mut impl MysqlSession, target: &Target) -> QueryResult
          ELSE COALESCE(CHARACTER_OCTET_LENGTH, 8) END AS SIGNED) AS bytes, \
          CAST(CONCAT(CASE WHEN DATA_TYPE LIKE '%char' OR DATA_TYPE LIKE '%text' THEN CONCAT('VARCHAR(191) COLLATE ', COLLATION_NAME) \
          WHEN DATA_TYPE LIKE '%binary' OR DATA_TYPE LIKE '%blob' THEN 'VARBINARY(191)' END, \
-         IF(IS_NULLABLE = 'YES', '', ' NOT NULL')) AS CHAR) AS shorter \
-         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
+         IF(IS_NULLABLE = 'YES', '', ' NOT NULL')) AS CHAR) AS shorter, \
+         COALESCE(t.ROW_FORMAT, '') IN ('Compact', 'Redundant') AS is_old \
+         FROM information_schema.COLUMNS JOIN information_schema.TABLES t USING (TABLE_SCHEMA, TABLE_NAME) \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
     )
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)

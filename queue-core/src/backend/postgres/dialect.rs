@@ -88,10 +88,19 @@ impl LockSql for Pg {
 impl IndexSql for Pg {
     const DESCENDING: &'static str = " DESC NULLS LAST";
     const NULLS_FIRST: &'static str = " NULLS FIRST";
-    // An entry has room for 2,704 bytes: for three texts of 200 characters, with up to four bytes each.
-    // <https://www.postgresql.org/docs/current/btree.html#BTREE-INTRODUCTION>
-    const LONG_VALUE: (&'static str, &'static str) = ("pg_catalog.substr(", ", 1, 200)");
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");
+
+    // An entry has room for 2,704 bytes, and a character has up to four.
+    // <https://www.postgresql.org/docs/current/btree.html#BTREE-INTRODUCTION>
+    fn long_value(of: usize) -> (&'static str, &'static str) {
+        let end = match of {
+            0..=3 => ", 1, 200)",
+            4..=6 => ", 1, 100)",
+            7..=12 => ", 1, 50)",
+            _ => ", 1, 15)",
+        };
+        ("pg_catalog.substr(", end)
+    }
 }
 
 impl ChangeSql for Pg {

@@ -271,7 +271,7 @@ fn drop_index(target: &Target, index: &Index, concurrently: &str) -> String {
 
 /// `None`: there is no index of that name, and none that serves as well. `false`: it is not valid, or has other columns.
 fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
-    let definitions: Vec<_> = index.keys.iter().map(definition_of).collect();
+    let definitions: Vec<_> = index.keys.iter().map(|key| definition_of(target, key)).collect();
     let names: Vec<_> = index.keys.iter().map(|key| &*key.name).collect();
     let found: Option<One<Bool, bool>> = diesel::sql_query(
         "SELECT i.indisvalid AND format($3, VARIADIC $4) = (SELECT string_agg(replace( \
@@ -293,8 +293,8 @@ fn index_is_valid(connection: &mut impl PgSession, target: &Target, index: &Inde
 }
 
 /// Returns how the catalogue writes a column of an index, with `%I` for its name, and without the cast of a `varchar` to text.
-fn definition_of(key: &IndexKey) -> String {
-    let (before, after) = Pg::indexed(key.is_long);
+fn definition_of(target: &Target, key: &IndexKey) -> String {
+    let (before, after) = Pg::indexed(key.is_long, target.options.long_columns());
     format!("{}%I{after}", before.trim_start_matches("pg_catalog."))
 }
 
@@ -311,7 +311,8 @@ fn has_same_index(connection: &mut impl PgSession, target: &Target, index: &Inde
         KeyOrder::Descending => 1,
         KeyOrder::NullsFirst => 2,
     };
-    let keys: Vec<_> = index.keys.iter().map(|key| format!("{} {}", definition_of(key), option(key.order))).collect();
+    let keys: Vec<_> =
+        index.keys.iter().map(|key| format!("{} {}", definition_of(target, key), option(key.order))).collect();
     let names: Vec<_> = index.keys.iter().map(|key| &*key.name).collect();
     let found: One<Bool, bool> = diesel::sql_query(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_index i \

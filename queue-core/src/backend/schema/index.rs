@@ -24,7 +24,7 @@ pub(crate) enum KeyOrder {
 pub(crate) struct IndexKey {
     pub(crate) name: String,
     pub(crate) order: KeyOrder,
-    /// Whether its values may be too long for an index: the index has the [beginning](IndexSql::LONG_VALUE) of each.
+    /// Whether its values may be too long for an index: the index has the [beginning](IndexSql::long_value) of each.
     pub(crate) is_long: bool,
 }
 
@@ -108,7 +108,7 @@ impl Index {
         computed: Vec<Computed>,
     ) -> Self {
         let column = |key: &IndexKey| {
-            let (before, after) = DB::indexed(key.is_long);
+            let (before, after) = DB::indexed(key.is_long, target.options.long_columns());
             let order = match key.order {
                 KeyOrder::Plain => "",
                 KeyOrder::NullsFirst => DB::NULLS_FIRST,
