@@ -4,6 +4,10 @@
 //! Usually only few rows are due. One statement then reads the lanes of all of them, and those lanes come first that
 //! have waited longest for their turn. During a backlog the claims walk along the index of lanes, from one lane to the
 //! next, and pass over the backlog of each.
+//!
+//! Such a walk also passes over the lanes that have no due row, and with an order over the rows of a lane that are not due yet. If
+//! that takes long, the claims read the lanes of a thousand due rows once a second, and walk on from there only for the lanes of the
+//! others.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,6 +28,15 @@ const LANE_SAMPLE: u32 = 128;
 /// After a sample that did not reach the end of the due rows, the time to the next one.
 const LANE_SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The largest number of due rows whose lanes are read at once where walks are slow.
+const WIDE_SAMPLE: u32 = 1_000;
+
+/// How long a walk takes that is slow: a wide sample takes less.
+const SLOW_WALK: Duration = Duration::from_millis(4);
+
+/// For how long walks count as slow after a slow one.
+const SLOW_FOR: Duration = Duration::from_secs(10);
+
 /// The turns of the lanes of one entity, as its workers in this process see them.
 pub(crate) struct LaneTurns<K: Key, C: QueueConnection> {
     queue: &'static ErasedQueue<K, C>,
@@ -43,6 +56,11 @@ struct Round {
     /// How often a worker has walked on.
     walks: u64,
     next_sample: Instant,
+    /// Until when walks count as slow.
+    slow_until: Instant,
+    /// The lanes of the last wide sample, and until when they are used.
+    sampled: Vec<Lane>,
+    sampled_until: Instant,
     /// How many lanes the last complete round had.
     lanes: u32,
     walked: u32,
@@ -68,6 +86,9 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             reached: None,
             walks: 0,
             next_sample: Instant::now(),
+            slow_until: Instant::now(),
+            sampled: Vec::new(),
+            sampled_until: Instant::now(),
             lanes: 1,
             walked: 0,
             held_back: HashMap::new(),
@@ -83,25 +104,45 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
         search: &mut Search,
     ) -> QueryResult<Option<Lane>> {
         loop {
-            let samples = {
-                let mut round = self.round.lock();
+            let (now, samples, is_slow) = {
+                let (now, mut round) = (Instant::now(), self.round.lock());
                 if let Some(lane) = round.take() {
                     return Ok(Some(lane));
                 }
                 if search.is_complete {
                     return Ok(None);
                 }
-                Instant::now() >= round.next_sample
+                if now < round.sampled_until {
+                    // For the rest of this time every claim tries these.
+                    search.is_complete = true;
+                    let lanes = round.sampled.clone();
+                    round.fill(lanes);
+                    continue;
+                }
+                (now, now >= round.next_sample, scope.few_due || now < round.slow_until)
             };
             if !samples {
                 self.walk(connection, scope, search)?;
+                if now.elapsed() > SLOW_WALK {
+                    self.round.lock().slow_until = now + SLOW_FOR;
+                }
                 continue;
             }
-            let lanes = self.queue.due_lanes(connection, scope, LANE_SAMPLE)?;
-            search.is_complete = lanes.len() < LANE_SAMPLE as usize;
-            match search.is_complete {
-                true => self.round.lock().fill(lanes),
-                false => self.round.lock().next_sample = Instant::now() + LANE_SAMPLE_PAUSE,
+            let most = if is_slow { WIDE_SAMPLE } else { LANE_SAMPLE };
+            let lanes = self.queue.due_lanes(connection, scope, most)?;
+            let are_all = lanes.len() < most as usize;
+            search.is_complete = are_all;
+            let mut round = self.round.lock();
+            if are_all || is_slow {
+                round.fill(lanes);
+            }
+            if !are_all {
+                round.next_sample = Instant::now() + LANE_SAMPLE_PAUSE;
+            }
+            if is_slow {
+                round.sampled = round.next.iter().cloned().collect();
+                // If there are others, a walk reads some of them before the next sample.
+                round.sampled_until = Instant::now() + LANE_SAMPLE_PAUSE - SLOW_WALK;
             }
         }
     }

@@ -43,7 +43,7 @@ pub use self::operation::{
     remove_all, sample, set_priority,
 };
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
-pub use self::probe::{oldest_due, probe_due, unknown_stages};
+pub use self::probe::{due_among_first, oldest_due, probe_due, unknown_stages};
 pub use self::queue::{
     ClaimedRow, ClaimedRowType, ErasedQueue, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, QueueOn, Row, SampleRow,
     TypedLeaseDueRow, TypedRow,

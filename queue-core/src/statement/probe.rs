@@ -46,6 +46,19 @@ pub fn oldest_due<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
     })
 }
 
+/// Counts the due rows among the first pending ones by the entity's order, of which it reads so many.
+pub fn due_among_first<DB: QueueBackend>(queue: &'static QueueSql<DB>, limit: i64) -> impl Statement<DB> {
+    statement(queue, limit, |limit, sql| {
+        let walk = Walk::of(sql.queue.options);
+        sql.push("SELECT COUNT(CASE WHEN {next_attempt_time} <= {statement_time} THEN 1 END) FROM (SELECT ")?;
+        sql.push("{.next_attempt_time}")?;
+        walk.push_from(sql)?;
+        sql.push("{.next_attempt_time} IS NOT NULL")?;
+        walk.push_order(sql, limit)?;
+        sql.push(") AS queueable_first")
+    })
+}
+
 /// Reads the stages of pending rows that the entity does not have: some of them, in order. No worker claims these rows.
 pub fn unknown_stages<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl Statement<DB> {
     statement(queue, (), |_, sql| {
@@ -126,6 +139,12 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             }
         }
         Ok(due)
+    }
+
+    /// Tells whether any of the first so many pending rows by the entity's order is due.
+    pub(crate) fn any_due_among_first(&self, connection: &mut C, limit: u32) -> QueryResult<bool> {
+        let due: Option<i64> = load_first::<BigInt, i64, _>(connection, &due_among_first(self.sql, limit.into()))?;
+        Ok(due.is_some_and(|due| due > 0))
     }
 
     /// Reads the stages of pending rows that the entity does not know, or some of them if there are many.
