@@ -6,8 +6,8 @@
 //! next, and pass over the backlog of each.
 //!
 //! Such a walk also passes over the lanes that have no due row, and with an order over the rows of a lane that are not due yet. If
-//! that takes long, the claims read the lanes of a thousand due rows once a second, and walk on from there only for the lanes of the
-//! others.
+//! that takes long, the claims read the lanes of a thousand due rows four times a second, and walk only now and then, for the lanes
+//! of the others.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +37,12 @@ const SLOW_WALK: Duration = Duration::from_millis(4);
 /// For how long walks count as slow after a slow one.
 const SLOW_FOR: Duration = Duration::from_secs(10);
 
+/// For how long the lanes of a wide sample take turns before the next one.
+const WIDE_SAMPLE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Of the time where walks are slow, they take one part in so many.
+const WALKS_ONE_IN: u32 = 10;
+
 /// The turns of the lanes of one entity, as its workers in this process see them.
 pub(crate) struct LaneTurns<K: Key, C: QueueConnection> {
     queue: &'static ErasedQueue<K, C>,
@@ -56,11 +62,14 @@ struct Round {
     /// How often a worker has walked on.
     walks: u64,
     next_sample: Instant,
-    /// Until when walks count as slow.
+    /// Until when walks count as slow, and when the next slow one may begin.
     slow_until: Instant,
+    next_walk: Instant,
     /// The lanes of the last wide sample, and until when they are used.
     sampled: Vec<Lane>,
     sampled_until: Instant,
+    /// Lanes that slow walks have found. They have turns until there is no due row.
+    walked_to: HashMap<Arc<str>, Lane>,
     /// How many lanes the last complete round had.
     lanes: u32,
     walked: u32,
@@ -87,8 +96,10 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             walks: 0,
             next_sample: Instant::now(),
             slow_until: Instant::now(),
+            next_walk: Instant::now(),
             sampled: Vec::new(),
             sampled_until: Instant::now(),
+            walked_to: HashMap::new(),
             lanes: 1,
             walked: 0,
             held_back: HashMap::new(),
@@ -119,12 +130,17 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
                     round.fill(lanes);
                     continue;
                 }
-                (now, now >= round.next_sample, scope.few_due || now < round.slow_until)
+                let is_slow = scope.few_due || now < round.slow_until;
+                (now, now >= round.next_sample || (is_slow && now < round.next_walk), is_slow)
             };
             if !samples {
                 self.walk(connection, scope, search)?;
-                if now.elapsed() > SLOW_WALK {
-                    self.round.lock().slow_until = now + SLOW_FOR;
+                let (took, mut round) = (now.elapsed(), self.round.lock());
+                if took > SLOW_WALK {
+                    round.slow_until = now + SLOW_FOR;
+                    round.next_walk = now + took * WALKS_ONE_IN;
+                    let found: Vec<_> = round.next.iter().map(|lane| (lane.identity(), lane.clone())).collect();
+                    round.walked_to.extend(found);
                 }
                 continue;
             }
@@ -133,16 +149,20 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             let are_all = lanes.len() < most as usize;
             search.is_complete = are_all;
             let mut round = self.round.lock();
-            if are_all || is_slow {
-                round.fill(lanes);
-            }
+            let are_many = lanes.len() >= LANE_SAMPLE as usize;
             if !are_all {
                 round.next_sample = Instant::now() + LANE_SAMPLE_PAUSE;
             }
-            if is_slow {
+            if are_all {
+                round.walked_to.clear();
+            }
+            if are_all || is_slow {
+                let others: Vec<_> = round.walked_to.values().cloned().collect();
+                round.fill(lanes.into_iter().chain(others).collect());
+            }
+            if is_slow && are_many {
                 round.sampled = round.next.iter().cloned().collect();
-                // If there are others, a walk reads some of them before the next sample.
-                round.sampled_until = Instant::now() + LANE_SAMPLE_PAUSE - SLOW_WALK;
+                round.sampled_until = Instant::now() + WIDE_SAMPLE_PAUSE;
             }
         }
     }
@@ -150,6 +170,11 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
     /// Makes a lane the next one to try.
     pub(super) fn put_next(&self, lane: &Lane) {
         self.round.lock().next.push_front(lane.clone());
+    }
+
+    /// Notes that a claim has found no row in a lane.
+    pub(super) fn note_nothing_in(&self, lane: &Lane) {
+        self.round.lock().walked_to.remove(&lane.identity());
     }
 
     /// Leaves a lane alone for this time, because its first row holds it back.

@@ -60,6 +60,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
                 },
             };
             match self.claim_from(connection, claim, scope, (&lane, key), &claimed)? {
+                Some(rows) if rows.is_empty() => self.places.turns.note_nothing_in(&lane),
                 Some(rows) => claimed.extend(rows),
                 None => break,
             }

@@ -294,3 +294,24 @@ fn jobs_that_are_due_at_the_same_time_begin_in_the_order_of_their_keys() {
         |_: &SerialLease, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
     ));
 }
+
+/// More are due than a claim looks at otherwise.
+#[test]
+fn the_lanes_of_many_due_jobs_with_an_order_take_turns_and_keep_it() {
+    let database = Arc::new(jobs_of::<Ordered>());
+    enqueue(&database, (0..400).map(|i| (i % 11 != 0).then_some(i % 7)));
+    let watch = Watch::default();
+    let seen = watch.clone();
+    let handler = move |job: &Ordered, _: &mut Message<'_, Conn>| {
+        seen.begin(job.id, job.company_id);
+        seen.end(job.company_id);
+        Ok(Outcome::Done)
+    };
+    assert_eq!(run_two!(Ordered, database, handler), 400);
+    let seen = watch.0.0.lock().unwrap();
+    for company in 0..7 {
+        assert_eq!(seen.most[&Some(company)], 1);
+        let begun: Vec<_> = seen.begun.iter().filter(|(_, of)| *of == Some(company)).map(|(id, _)| *id).collect();
+        assert!(begun.is_sorted(), "{company}: {begun:?}");
+    }
+}

@@ -250,3 +250,20 @@ fn several_workers_share_an_ordered_queue_and_each_row_runs_once() {
     amounts.sort();
     assert_eq!(amounts, (0..125).collect::<Vec<_>>());
 }
+
+/// More are due than a claim sorts otherwise, and as many wait and come first.
+#[test]
+fn many_due_rows_behind_many_that_wait_keep_their_order() {
+    let bank = bank_of::<ByAmount>();
+    let rows = |due: fn(usize) -> String, amount: fn(usize) -> usize| {
+        let rows: Vec<_> = (0..1_050).map(|i| format!("(1, {}, '{}')", amount(i), due(i))).collect();
+        sql(
+            &bank,
+            &format!("INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES {}", rows.join(", ")),
+        );
+    };
+    rows(|_| "2100-01-01 00:00:00.000".to_owned(), |i| i);
+    rows(|i| format!("2026-01-01 00:{:02}:{:02}.000", i / 60, i % 60), |i| 9_000 - i);
+    let seen = seen_by::<ByAmount>(&bank, |row| row.amount_cents);
+    assert_eq!(seen, (9_000 - 1_049..=9_000).collect::<Vec<_>>());
+}

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use queue_core::internals::backend::{Sql, Statement};
-use queue_core::internals::statement::{Claim, Claimable, Take, head, probe_due};
+use queue_core::internals::statement::{Claim, Claimable, Take, due_among_first, head, probe_due};
 use queueable::bounds::StoredIn;
 
 use super::{Backend, bank_of, entity, sql};
@@ -98,6 +98,13 @@ fn a_claim_among_few_due_rows_walks_the_index_of_due_times_and_sorts_them() {
             );
         }
     }
+}
+
+#[test]
+fn the_look_at_the_first_rows_walks_the_ordered_index() {
+    let bank = a_history::<ByAmount>();
+    let plan = plan_of(&mut bank.connect(), &due_among_first(queue::<ByAmount>(), 300));
+    assert!(walks_in_order(&plan.replacen("type ALL key None", "", 1)), "{plan}");
 }
 
 #[test]
