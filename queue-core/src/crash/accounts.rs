@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::crash_directory::CrashDirectory;
@@ -45,17 +45,13 @@ struct Probation {
     marked: Mutex<HashMap<String, u32>>,
 }
 
-/// How much earlier than the start a row was due that may have ended an earlier process. A process takes longer to start,
-/// or fails to only once or twice.
-const RESTART: TimeDelta = TimeDelta::seconds(1);
-
 /// How many rows of each queue are marked. The row that has ended the last process is not behind more rows than that
 /// process had in hand: sixteen workers with groups of 500 have 8,000.
 const MOST_MARKED: u32 = 10_000;
 
 impl Probation {
     fn new(start: DateTime<Utc>) -> Self {
-        Probation { before: start - RESTART, marked: Mutex::default() }
+        Probation { before: start, marked: Mutex::default() }
     }
 
     /// Tells whether the row is to be marked.
@@ -270,8 +266,8 @@ pub enum CrashAccounting {
     /// default.
     ///
     /// Where no file outlives the process, as in a container without a volume, the worker marks the row itself before
-    /// its handler runs, but only rows that were due a second before the poller started: one of them may have ended the
-    /// process before. The first 10,000 such rows of each queue cost what they cost under `Strict`. So the first crash,
+    /// its handler runs, but only rows that were due before the poller started: one of them may have ended the process
+    /// before. The first 10,000 such rows of each queue cost what they cost under `Strict`. So the first crash,
     /// of a process that has run for a while, is not counted, and a row is set aside after four.
     #[default]
     On,

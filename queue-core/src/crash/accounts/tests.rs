@@ -1,3 +1,5 @@
+use chrono::TimeDelta;
+
 use super::*;
 use crate::crash::test_directory::TestDirectory;
 use crate::row::Status;
@@ -51,12 +53,13 @@ fn without_files_a_row_is_marked_if_it_was_due_before_the_start_and_a_suspect_al
     let probation = Some(Probation::new(start));
     let crashes = Crashes { accounting: CrashAccounting::On, probation, ..Crashes::off() };
     let due = |before: TimeDelta, text| QueueState { next_attempt_time: Some(start - before), ..state(text) };
-    let (early, late) = (due(RESTART * 2, None), due(RESTART / 2, None));
+    let moment = TimeDelta::milliseconds(1);
+    let (early, late) = (due(moment, None), due(-moment, None));
     let decide = |queue, state: &QueueState| crashes.decide(queue, &1, FENCE, state, Concurrency::Nobody);
     let mark = |crashes| CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.to_string());
     assert_eq!(decide("payments.status", &early), mark(1));
     assert_eq!(decide("payments.status", &late), CrashAction::Handle(ErrorText::Keep));
-    let suspect = due(RESTART / 2, Some(&*Suspicion { crashes: 1, presumed: true }.to_string()));
+    let suspect = due(-moment, Some(&*Suspicion { crashes: 1, presumed: true }.to_string()));
     assert_eq!(decide("payments.status", &suspect), mark(2));
     let may_share = |state| crashes.may_share("payments.status", &1, FENCE, state);
     assert_eq!([&early, &late, &suspect].map(may_share), [false, true, false]);
