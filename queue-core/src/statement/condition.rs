@@ -5,8 +5,8 @@ use std::time::Duration;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::writer::{Writer, padded};
-use crate::backend::{QueueBackend, TableName, reported_of};
+use super::writer::{Writer, padded, push_hint};
+use crate::backend::{QueueBackend, TableName, report_index_of, reported_of};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::Error;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
@@ -225,7 +225,12 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
     /// Writes ` FROM table`, for an archive under the table's name.
     pub(crate) fn push_from(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self.archive {
-            None => sql.push(" FROM {table}"),
+            None => {
+                sql.push(" FROM {table}")?;
+                // MySQL would often rather read the whole table.
+                let hint = DB::INDEX_HINT.filter(|_| self.finds_reported_columns());
+                push_hint(sql, hint, |table, names, _| report_index_of(table, names))
+            }
             Some(archive) => {
                 sql.push(" FROM ")?;
                 archive.push_as_table(&mut sql.out)
@@ -266,12 +271,17 @@ impl<DB: QueueBackend> Condition<'_, DB> {
     /// along it and it is another column than the queue's own.
     pub(crate) fn reported_time(&self, out: &AstPass<'_, '_, DB>) -> QueryResult<Option<String>> {
         let queue = self.queue;
-        let is_reported = self.states.iter().any(|state| matches!(state, StateCondition::Reported(_)));
-        if !is_reported || !queue.options.report_index || DB::PARTIAL_INDEXES {
+        if !self.finds_reported_columns() {
             return Ok(None);
         }
         let table = TableName::of(queue.table, out.backend())?;
         Ok(Some(reported_of(&table, queue.names.last_attempt_time)))
+    }
+
+    /// Tells whether the rows are found along that index, and it has columns of its own.
+    fn finds_reported_columns(&self) -> bool {
+        let is_reported = self.states.iter().any(|state| matches!(state, StateCondition::Reported(_)));
+        is_reported && self.queue.options.report_index && !DB::PARTIAL_INDEXES
     }
 
     /// Writes the times of the rows for that index. It always follows another condition.

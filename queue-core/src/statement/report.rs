@@ -40,11 +40,18 @@ pub fn count_pending<DB: QueueBackend>(
             ", COUNT(CASE WHEN {.next_attempt_time} > {statement_time} AND {.status} = 'IN_PROGRESS' THEN 1 END), ",
         )?;
         sql.push_microseconds("{statement_time}")?;
-        // The difference is taken of the microseconds and not of the times, because `-infinity` gives no duration.
-        sql.within((" - MIN(CASE WHEN ", " THEN "), |sql| push_is_due(sql, claimable))?;
-        sql.push_microseconds("{.next_attempt_time}")?;
-        sql.push(" END)")?;
+        // Only of the earliest time, because microseconds of every row take most of the time. The bound leaves out `-infinity`
+        // and zero dates.
+        sql.push(" - ")?;
+        for (i, part) in DB::MICROSECONDS_SINCE_1970.iter().enumerate() {
+            if i > 0 {
+                sql.within(("MIN(CASE WHEN ", ""), |sql| push_is_due(sql, claimable))?;
+                sql.push(" AND {.next_attempt_time} >= '0001-01-01 00:00:00' THEN {.next_attempt_time} END)")?;
+            }
+            sql.out.push_sql(part);
+        }
         push_count_of_values(*split, sql)?;
+        sql.push(" FROM {table}")?;
         push_index_hint(sql, DB::INDEX_HINT)?;
         condition.push(sql)?;
         push_by_value(*split, *limit, sql)
@@ -74,14 +81,15 @@ pub fn count_by_value<DB: QueueBackend>(
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
         sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
         push_count_of_values(*split, sql)?;
+        condition.push_from(sql)?;
         condition.push(sql)?;
         push_by_value(*split, *limit, sql)
     })
 }
 
-/// Writes the number of values, and `FROM table`. Only a split count needs a window function.
+/// Writes the number of values. Only a split count needs a window function.
 fn push_count_of_values<DB: QueueBackend>(split: Split<'_, DB>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    sql.push(if split.is_some() { ", COUNT(*) OVER () FROM {table}" } else { ", COUNT(*) FROM {table}" })
+    sql.push(if split.is_some() { ", COUNT(*) OVER ()" } else { ", COUNT(*)" })
 }
 
 fn push_by_value<'b, DB: QueueBackend>(
@@ -128,7 +136,8 @@ pub fn error_texts<DB: QueueBackend>(
         }
         sql.push(", COUNT(*) OVER () AS queueable_all, ROW_NUMBER() OVER (PARTITION BY ")?;
         push_partition(sql, *split)?;
-        sql.push(" ORDER BY {key}) AS queueable_place, {key} FROM {table}")?;
+        sql.push(" ORDER BY {key}) AS queueable_place, {key}")?;
+        condition.push_from(sql)?;
         condition.push(sql)?;
         // The first row of each text, and then the others, as far as there is room.
         sql.push(") AS queueable_texts WHERE queueable_place <= 3 ORDER BY queueable_place, queueable_rows DESC, ")?;
@@ -161,7 +170,7 @@ pub fn texts_after<DB: QueueBackend>(
     statement(condition.queue, (condition, after, limit), |(condition, after, limit), sql| {
         // MIN, because the texts of a group are equal, and some databases demand an aggregate.
         sql.within(("SELECT MIN(", ")"), push_text)?;
-        sql.push(" FROM {table}")?;
+        condition.push_from(sql)?;
         condition.push(sql)?;
         if let Some(after) = after {
             sql.push(" AND ")?;

@@ -8,12 +8,12 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::condition::{push_claimable, push_exceptions, statement_time_plus};
-use super::writer::{Writer, padded};
+use super::writer::{Writer, padded, push_hint};
 use crate::backend::{
     QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of, stage_index_of,
 };
 use crate::entity::{ClaimCondition, IsKey, QueueSql};
-use crate::row::{ColumnNames, Instant, Options, Order, RowKey, Stages, microseconds};
+use crate::row::{Instant, Options, Order, RowKey, Stages, microseconds};
 
 /// Where a claim begins, and the receiver of its results.
 pub trait ClaimFloor: std::fmt::Debug {
@@ -330,17 +330,6 @@ pub(crate) fn push_index_hint<DB: QueueBackend>(
     hint: Option<(&str, &str)>,
 ) -> QueryResult<()> {
     push_hint(sql, hint, |table, names, _| index_of(table, names))
-}
-
-/// Writes a hint that names an index, if the database needs one.
-pub(crate) fn push_hint<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    hint: Option<(&str, &str)>,
-    index: fn(&TableName, ColumnNames, &Options) -> String,
-) -> QueryResult<()> {
-    let (Some(hint), queue) = (hint, sql.queue) else { return Ok(()) };
-    let index = index(&TableName::of(queue.table, sql.out.backend())?, queue.names, queue.options);
-    sql.within(hint, |sql| sql.out.push_identifier(&index))
 }
 
 /// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.

@@ -8,10 +8,10 @@ use std::ptr;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{QueueBackend, Statement, TableName};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
-use crate::row::ColumnNames;
+use crate::row::{ColumnNames, Options};
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
 /// parts, because Diesel runs it after it was written.
@@ -280,6 +280,17 @@ pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: 
     }
     out.push_sql(rest);
     Ok(())
+}
+
+/// Writes a hint that names an index, if the database needs one.
+pub(crate) fn push_hint<DB: QueueBackend>(
+    sql: &mut Writer<'_, '_, DB>,
+    hint: Option<(&str, &str)>,
+    index: fn(&TableName, ColumnNames, &Options) -> String,
+) -> QueryResult<()> {
+    let (Some(hint), queue) = (hint, sql.queue) else { return Ok(()) };
+    let index = index(&TableName::of(queue.table, sql.out.backend())?, queue.names, queue.options);
+    sql.within(hint, |sql| sql.out.push_identifier(&index))
 }
 
 /// Splits a text into what stands before its first name, the name, and what follows it.

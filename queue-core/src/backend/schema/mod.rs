@@ -22,7 +22,8 @@ pub(crate) use self::part::{CONTROL_COLUMNS, CONTROL_TABLE};
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{
-    index_of, lane_index_of, ordered_index_of, pending_flag_of, reported_of, stage_index_of, strict_index_of,
+    index_of, lane_index_of, ordered_index_of, pending_flag_of, report_index_of, reported_of, stage_index_of,
+    strict_index_of,
 };
 
 // The traits that a database implements, and what it does so with.
