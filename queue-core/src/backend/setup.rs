@@ -1,13 +1,13 @@
 //! A session: how it is prepared, how it is identified, and its notifications.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::fmt::{self, Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::Connection;
-use diesel::connection::{DynInstrumentation, Instrumentation, InstrumentationEvent};
+use diesel::connection::{Instrumentation, InstrumentationEvent};
 use diesel::result::QueryResult;
 
 use super::schema::Target;
@@ -136,10 +136,11 @@ struct Seen {
 }
 
 impl Watch {
-    /// Watches a connection. `None`: the application has an instrumentation of its own for it, which stays.
-    pub(crate) fn on<C: Connection>(connection: &mut C, is_watched: IsWatched) -> Option<Self> {
-        let [none, found]: [&dyn Any; 2] = [&*DynInstrumentation::none(), &*connection.instrumentation()];
-        (none.type_id() == found.type_id()).then(|| {
+    /// Watches a connection. `none`: Diesel's private type for no instrumentation. `None`: the application has one of its own for
+    /// the connection, which stays.
+    pub(crate) fn on<C: Connection>(connection: &mut C, none: TypeId, is_watched: IsWatched) -> Option<Self> {
+        let found: &dyn Any = &*connection.instrumentation();
+        (none == found.type_id()).then(|| {
             let seen = Arc::<Seen>::default();
             connection.set_instrumentation(Watching(seen.clone(), is_watched));
             Watch(seen)

@@ -1,8 +1,10 @@
 //! The settings that a handler may change on a session of MySQL or MariaDB, and how they are restored at the end of its
 //! message.
 
+use std::any::Any;
 use std::time::Duration;
 
+use diesel::connection::DynInstrumentation;
 use diesel::deserialize::QueryableByName;
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
@@ -104,7 +106,8 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
             .find(|fingerprint| self.batch_execute(&format!("SET @queueable_settings = {fingerprint}")).is_ok());
         // Without autocommit the queries may have opened a transaction.
         self.batch_execute("ROLLBACK")?;
-        let watch = Watch::on(self, moves);
+        let none: &dyn Any = &*DynInstrumentation::none();
+        let watch = Watch::on(self, none.type_id(), moves);
         Ok(MysqlSettings { known: Some(known), has_roles, ends_idle_transactions, fingerprint, watch })
     }
 

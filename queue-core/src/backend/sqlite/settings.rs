@@ -4,7 +4,10 @@
 //! its triggers take no PRAGMA. So the worker reads them only after a handler whose statements have a word that may change
 //! them, and Diesel's instrumentation shows these statements.
 
-use diesel::connection::SimpleConnection;
+use std::any::{Any, TypeId};
+use std::sync::OnceLock;
+
+use diesel::connection::{SimpleConnection, get_default_instrumentation};
 use diesel::sql_types::{Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
@@ -80,7 +83,7 @@ impl SessionSettings for SqliteConnection {
 
     fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
         let own = read_all(self)?;
-        Ok(SqliteSettings(Some(Known { own, watch: Watch::on(self, changes_settings) })))
+        Ok(SqliteSettings(Some(Known { own, watch: watch(self) })))
     }
 
     fn watch_handler(settings: &SqliteSettings, is_lent: bool) {
@@ -138,6 +141,26 @@ fn read_all(connection: &mut SqliteConnection) -> QueryResult<Vec<String>> {
     SETTINGS.into_iter().map(read).collect()
 }
 
+/// Watches a connection without an instrumentation. Diesel has a private type for none, which a connection shows that has just
+/// been made.
+fn watch(connection: &mut SqliteConnection) -> Option<Watch> {
+    static NONE: OnceLock<TypeId> = OnceLock::new();
+    let is_default_none = || get_default_instrumentation().is_none();
+    if NONE.get().is_none() && is_default_none() {
+        let type_of = |mut fresh: SqliteConnection| {
+            let instrumentation: &dyn Any = &*fresh.instrumentation();
+            instrumentation.type_id()
+        };
+        // Another thread may have set a default meanwhile.
+        if let Ok(none) = SqliteConnection::establish(":memory:").map(type_of)
+            && is_default_none()
+        {
+            NONE.get_or_init(|| none);
+        }
+    }
+    Watch::on(connection, *NONE.get()?, changes_settings)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,9 +185,9 @@ mod tests {
     #[test]
     fn an_instrumentation_of_the_applications_own_stays() {
         let open = || SqliteConnection::establish(":memory:").expect("it is in memory");
-        assert!(Watch::on(&mut open(), changes_settings).is_some());
+        assert!(watch(&mut open()).is_some());
         let mut instrumented = open();
         instrumented.set_instrumentation(|_: diesel::connection::InstrumentationEvent<'_>| {});
-        assert!(Watch::on(&mut instrumented, changes_settings).is_none());
+        assert!(watch(&mut instrumented).is_none());
     }
 }
