@@ -6,8 +6,8 @@
 //! next, and pass over the backlog of each.
 //!
 //! Such a walk also passes over the lanes that have no due row, and with an order over the rows of a lane that are not due yet. If
-//! that takes long, the claims read the lanes of a thousand due rows four times a second, and walk only now and then, for the lanes
-//! of the others.
+//! that takes long, and very many rows wait, the claims read the lanes of a thousand due rows four times a second, and walk only now
+//! and then, for the lanes of the others.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -34,7 +34,10 @@ const WIDE_SAMPLE: u32 = 1_000;
 /// How long a walk takes that is slow: a wide sample takes less.
 const SLOW_WALK: Duration = Duration::from_millis(4);
 
-/// For how long walks count as slow after a slow one.
+/// How many rows have to wait for their time if a walk is not slow for another reason, such as a busy machine.
+const MANY_WAIT: u32 = 10_000;
+
+/// For how long walks count as slow after a slow one, or a slow one as an accident.
 const SLOW_FOR: Duration = Duration::from_secs(10);
 
 /// For how long the lanes of a wide sample take turns before the next one.
@@ -65,6 +68,8 @@ struct Round {
     /// Until when walks count as slow, and when the next slow one may begin.
     slow_until: Instant,
     next_walk: Instant,
+    /// When to look again whether many rows wait.
+    next_count: Instant,
     /// The lanes of the last wide sample, and until when they are used.
     sampled: Vec<Lane>,
     sampled_until: Instant,
@@ -97,6 +102,7 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             next_sample: Instant::now(),
             slow_until: Instant::now(),
             next_walk: Instant::now(),
+            next_count: Instant::now(),
             sampled: Vec::new(),
             sampled_until: Instant::now(),
             walked_to: HashMap::new(),
@@ -130,13 +136,14 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
                     round.fill(lanes);
                     continue;
                 }
-                let is_slow = scope.few_due || now < round.slow_until;
+                let is_slow = now < round.slow_until;
                 (now, now >= round.next_sample || (is_slow && now < round.next_walk), is_slow)
             };
             if !samples {
                 self.walk(connection, scope, search)?;
-                let (took, mut round) = (now.elapsed(), self.round.lock());
-                if took > SLOW_WALK {
+                let took = now.elapsed();
+                if took > SLOW_WALK && self.do_many_wait(connection, now)? {
+                    let mut round = self.round.lock();
                     round.slow_until = now + SLOW_FOR;
                     round.next_walk = now + took * WALKS_ONE_IN;
                     let found: Vec<_> = round.next.iter().map(|lane| (lane.identity(), lane.clone())).collect();
@@ -165,6 +172,18 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
                 round.sampled_until = Instant::now() + WIDE_SAMPLE_PAUSE;
             }
         }
+    }
+
+    /// Tells whether so many rows wait for their time that a walk may pass over very many.
+    fn do_many_wait(&self, connection: &mut C, now: Instant) -> QueryResult<bool> {
+        {
+            let mut round = self.round.lock();
+            if now < round.slow_until || now < round.next_count {
+                return Ok(now < round.slow_until);
+            }
+            round.next_count = now + SLOW_FOR;
+        }
+        self.queue.do_wait(connection, MANY_WAIT)
     }
 
     /// Makes a lane the next one to try.

@@ -46,6 +46,17 @@ pub fn oldest_due<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
     })
 }
 
+/// Counts the rows that wait for their time, up to a `limit`.
+fn count_waiting<DB: QueueBackend>(queue: &'static QueueSql<DB>, limit: i64) -> impl Statement<DB> {
+    statement(queue, limit, |limit, sql| {
+        sql.push("SELECT COUNT(*) FROM (SELECT {.next_attempt_time}")?;
+        Walk::OLDEST.push_from(sql)?;
+        sql.push("{.next_attempt_time} > {statement_time}")?;
+        sql.push_limit(limit)?;
+        sql.push(") AS queueable_waiting")
+    })
+}
+
 /// Counts the due rows among the first pending ones by the entity's order, of which it reads so many.
 pub fn due_among_first<DB: QueueBackend>(queue: &'static QueueSql<DB>, limit: i64) -> impl Statement<DB> {
     statement(queue, limit, |limit, sql| {
@@ -139,6 +150,12 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             }
         }
         Ok(due)
+    }
+
+    /// Tells whether at least so many rows wait for their time.
+    pub(crate) fn do_wait(&self, connection: &mut C, many: u32) -> QueryResult<bool> {
+        let count = count_waiting(self.sql, many.into());
+        Ok(load_first::<BigInt, i64, _>(connection, &count)?.is_some_and(|waiting| waiting >= many.into()))
     }
 
     /// Tells whether any of the first so many pending rows by the entity's order is due.
