@@ -31,8 +31,8 @@ const LANE_SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 /// The largest number of due rows whose lanes are read at once where walks are slow.
 const WIDE_SAMPLE: u32 = 1_000;
 
-/// How long a walk takes that is slow: a wide sample takes less.
-const SLOW_WALK: Duration = Duration::from_millis(4);
+/// How long a walk takes that is slow: about as long as a wide sample.
+const SLOW_WALK: Duration = Duration::from_millis(1);
 
 /// How many rows have to wait for their time if a walk is not slow for another reason, such as a busy machine.
 const MANY_WAIT: u32 = 10_000;
