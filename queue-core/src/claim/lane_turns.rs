@@ -37,7 +37,7 @@ const SLOW_WALK: Duration = Duration::from_millis(1);
 /// How many rows have to wait for their time if a walk is not slow for another reason, such as a busy machine.
 const MANY_WAIT: u32 = 10_000;
 
-/// For how long walks count as slow after a slow one, or a slow one as an accident.
+/// For how long one answer to the question whether walks are slow holds.
 const SLOW_FOR: Duration = Duration::from_secs(10);
 
 /// For how long the lanes of a wide sample take turns before the next one.

@@ -28,58 +28,31 @@ pub struct Page<Q, K> {
 /// `K` is the type of the entity's primary key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cursor<K> {
-    order: RowOrder,
+    order: PageOrder,
     /// The row's time as the database writes it, if the order is by a time and it has one, and its key.
     last: Option<(Option<String>, K)>,
-}
-
-/// The same as [`PageOrder`], as a cursor keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RowOrder {
-    LatestAttempt,
-    NextAttempt,
-    Key,
-    KeyDescending,
-}
-
-impl RowOrder {
-    fn is_by_key(self) -> bool {
-        matches!(self, RowOrder::Key | RowOrder::KeyDescending)
-    }
-}
-
-impl From<RowOrder> for PageOrder {
-    fn from(order: RowOrder) -> Self {
-        match order {
-            RowOrder::LatestAttempt => PageOrder::LatestAttempt,
-            RowOrder::NextAttempt => PageOrder::NextAttempt,
-            RowOrder::Key => PageOrder::Key,
-            RowOrder::KeyDescending => PageOrder::KeyDescending,
-        }
-    }
 }
 
 impl<K> Cursor<K> {
     /// Begins with the row whose last attempt is the latest. Rows without an attempt, or with an odd time (see `OddTimes`),
     /// come last, those with the highest keys first.
     pub fn latest_attempt() -> Self {
-        Cursor { order: RowOrder::LatestAttempt, last: None }
+        Cursor { order: PageOrder::LatestAttempt, last: None }
     }
 
     /// Begins with the row whose next attempt is the soonest. Rows that are not pending, or have an odd time, come last.
     pub fn next_attempt() -> Self {
-        Cursor { order: RowOrder::NextAttempt, last: None }
+        Cursor { order: PageOrder::NextAttempt, last: None }
     }
 
     /// Begins with the lowest primary key.
     pub fn key() -> Self {
-        Cursor { order: RowOrder::Key, last: None }
+        Cursor { order: PageOrder::Key, last: None }
     }
 
     /// Begins with the highest primary key.
     pub fn key_descending() -> Self {
-        Cursor { order: RowOrder::KeyDescending, last: None }
+        Cursor { order: PageOrder::KeyDescending, last: None }
     }
 }
 
@@ -142,7 +115,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                     let is_key = C::are_keys(std::slice::from_ref(key)).remove(0);
                     (time.clone(), C::after(key), is_key)
                 });
-                let from = PageFrom { order: order.into(), timed, after };
+                let from = PageFrom { order, timed, after };
                 let page = connection.load_page(C::condition(self, &self.terms.states), from, left)?;
                 rows.extend(page.into_iter().map(|row| (timed, row)));
             }

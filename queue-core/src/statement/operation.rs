@@ -2,6 +2,7 @@
 //! portions; changes, removals and copies. An operation on very many rows reads and locks those in small transactions.
 
 use diesel::result::QueryResult;
+use serde::{Deserialize, Serialize};
 
 use super::change::Change;
 use super::claim::Claim;
@@ -64,7 +65,8 @@ pub fn sample<DB: QueueBackend>(row: Claim<DB>, condition: Condition<'_, DB>, li
 }
 
 /// The order of a page of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PageOrder {
     /// By the time of the last attempt, the latest first.
     LatestAttempt,
@@ -108,6 +110,13 @@ pub fn read_page<DB: QueueBackend>(
         from.push(time.as_deref(), condition.is_empty(), sql)?;
         sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
+}
+
+impl PageOrder {
+    /// Tells whether no time decides the order.
+    pub(crate) fn is_by_key(self) -> bool {
+        matches!(self, PageOrder::Key | PageOrder::KeyDescending)
+    }
 }
 
 impl<DB: QueueBackend> PageFrom<DB> {
