@@ -3,6 +3,7 @@
 #[path = "chinook_pascal.rs"]
 mod chinook;
 mod returning;
+mod stored_types;
 mod transactional_ddl;
 
 use std::fs;

@@ -175,7 +175,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     pub(crate) fn find_out(
         &self,
         connection: &mut C,
-        key: &K,
+        key: &RowKey<K>,
         fence: Fence,
         in_doubt: &InDoubt,
     ) -> QueryResult<Conclusion> {
@@ -219,7 +219,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     fn is_of_another(
         &self,
         connection: &mut C,
-        key: &K,
+        key: &RowKey<K>,
         fence: Fence,
         lost_for: Duration,
         looked: Instant,

@@ -69,7 +69,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     }
 
     /// Makes a write that matches no row. An error shows that a right or a column is missing.
-    pub(crate) fn try_writing(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<()> {
+    pub(crate) fn try_writing(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<()> {
         let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
         self.settle_alone(connection, key, nowhere(fence), &change).map(drop)
     }
@@ -78,7 +78,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     pub(super) fn settle_alone(
         &self,
         connection: &mut C,
-        key: &K,
+        key: &RowKey<K>,
         fence: Fence,
         change: &Change,
     ) -> QueryResult<usize> {

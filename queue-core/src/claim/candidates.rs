@@ -116,7 +116,7 @@ pub(super) fn claim_free<K: Key, C: QueueConnection>(
     let claimed = claim_from_pages(connection, first_page(limit), read, |connection, candidates| {
         let keys: Vec<_> = candidates.into_iter().map(|row| queue.claimed_key(row)).collect();
         for keys in keys.chunks(limit.max(1) as usize) {
-            let claim = claim(limit).only(queue.rows(keys.iter().map(RowKey::value)));
+            let claim = claim(limit).only(queue.rows(keys));
             let claimed = (queue.load_claimed)(connection, &claim)?;
             if !claimed.is_empty() {
                 return Ok(claimed);

@@ -11,7 +11,7 @@ use super::prefetch_keys::PrefetchedKeys;
 use super::way::ClaimWay;
 use crate::backend::{QueueConnection, execute};
 use crate::entity::Key;
-use crate::row::{Instant, Options, RowKey};
+use crate::row::{Instant, Options};
 use crate::statement::{Claimed, ClaimedRow, ErasedQueue, Scope, Take};
 
 /// One claim in this many looks for aged rows first, if the entity sets an age.
@@ -94,7 +94,7 @@ pub fn claim_some<K: Key, C: QueueConnection>(
     let rows = match ClaimWay::of::<C::Backend, K>(queue.sql.options, &scope) {
         ClaimWay::Given => {
             let claim = queue.claim_all().in_stages(scope.stages).some(limit, Vec::new());
-            let keys = queue.rows(RowKey::values(scope.only.unwrap_or_default()));
+            let keys = queue.rows(scope.only.unwrap_or_default());
             (queue.load_claimed)(connection, &claim.only(keys).locked(locks))?
         }
         ClaimWay::Head => claim_head(queue, connection, locks, scope)?,
@@ -124,7 +124,7 @@ fn claim_head<K: Key, C: QueueConnection>(
     }
     let Some(head) = queue.head(connection, scope.stages)? else { return Ok(Vec::new()) };
     // By its key, so that no claim passes it. It may be locked, not due, or left alone by this process.
-    let claim = queue.claim_of(scope, 1).only(queue.rows([head.value()]));
+    let claim = queue.claim_of(scope, 1).only(queue.rows([&head]));
     let claimed = (queue.load_claimed)(connection, &claim.locked(locks))?;
     check_passed(queue, connection, &claimed, (claimed.is_empty()).then_some(&head))?;
     Ok(claimed)
@@ -153,7 +153,7 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
         + TimeDelta::milliseconds(fastrand::u64(..spread).cast_signed());
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
-    let excepted = queue.rows(RowKey::values(scope.except));
+    let excepted = queue.rows(scope.except);
     let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.few_due);
     let mut taken = 0;
     if let Some(age) = aged_first(queue.sql.options) {

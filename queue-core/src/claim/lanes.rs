@@ -52,7 +52,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
                     None => break,
                 },
                 Some(keys) => match keys.next() {
-                    Some(key) => match self.places.queue.lane_of(connection, key.value())? {
+                    Some(key) => match self.places.queue.lane_of(connection, key)? {
                         Some(lane) if !self.places.turns.is_held_back(&lane) => (lane, Some(key)),
                         _ => continue,
                     },
@@ -234,7 +234,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     ) -> QueryResult<Vec<ClaimedRow<K>>> {
         let claim = |limit| self.queue.claim_of(scope, limit).in_lane(from.clone()).locked(rows.locks);
         if let Some(keys) = scope.only {
-            return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows(RowKey::values(keys))));
+            return (self.queue.load_claimed)(connection, &claim(1).only(self.queue.rows(keys)));
         }
         let way = ClaimWay::of::<C::Backend, K>(self.queue.sql.options, &scope);
         let passes = rows.locks && from.pick == Pick::Any && way == ClaimWay::Candidates;

@@ -14,7 +14,7 @@ use super::lane_turns::LaneTurns;
 use super::passed_rows::RefusedRows;
 use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
 use crate::entity::Key;
-use crate::row::{Lane, LaneValue, Lanes};
+use crate::row::{Lane, LaneValue, Lanes, RowKey};
 use crate::statement::ErasedQueue;
 use crate::sync::{Mutex, ThreadMark};
 
@@ -141,7 +141,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     /// Returns the value and the limit of the row's lane if as many other rows of it are attempted as it has places; the
     /// same of the queue, without a value. To find out, it takes a place for a moment where places are locks. Run it in a
     /// transaction that is rolled back.
-    pub(crate) fn full_lane(&self, connection: &mut C, key: &K) -> QueryResult<Option<(Option<String>, u32)>> {
+    pub(crate) fn full_lane(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<(Option<String>, u32)>> {
         let lane = if self.lanes.is_some() { self.queue.lane_of(connection, key)? } else { None };
         for lane in std::iter::once(Lane::Queue).chain(lane) {
             let Some(limit) = self.limit_of(&lane) else { continue };
@@ -172,7 +172,13 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     }
 
     /// Counts the rows of a lane that are under leases, up to `limit`.
-    pub(super) fn leased(&self, connection: &mut C, lane: &Lane, except: Option<&K>, limit: u32) -> QueryResult<u32> {
+    pub(super) fn leased(
+        &self,
+        connection: &mut C,
+        lane: &Lane,
+        except: Option<&RowKey<K>>,
+        limit: u32,
+    ) -> QueryResult<u32> {
         self.queue.leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
     }
 }
@@ -270,7 +276,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
 
     /// Tells whether the worker of a leased row still holds one of the places of its lane. Others cannot claim there
     /// before the end of the transaction.
-    pub(crate) fn standing(&self, connection: &mut C, lane: Option<&Lane>, key: &K) -> QueryResult<Standing> {
+    pub(crate) fn standing(&self, connection: &mut C, lane: Option<&Lane>, key: &RowKey<K>) -> QueryResult<Standing> {
         for lane in std::iter::once(&Lane::Queue).chain(lane) {
             let Some(limit) = self.places.limit_of(lane) else { continue };
             let identity = lane.identity();

@@ -71,7 +71,7 @@ impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
             return Ok(None);
         }
         connection.begin()?;
-        let free = self.queue.recall_unless_locked(connection, head.value());
+        let free = self.queue.recall_unless_locked(connection, &head);
         C::TransactionManager::rollback_transaction(connection)?;
         Ok(free?.map(|_| (session, head.text().to_string())))
     }

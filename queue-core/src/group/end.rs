@@ -258,7 +258,7 @@ pub(crate) fn reserve<K: Key, C: QueueConnection>(
     // it.
     let until = reserved_until(queue.present(connection).map_err(undone::<K, C>)?, timeout);
     let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
-    let fenced: Vec<_> = rows.iter().map(|row| (row.key.value(), row.fence)).collect();
+    let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
         expect_rows::<K, C>(queue.settle_many(connection, fenced, &change), fenced.len())?;
     }

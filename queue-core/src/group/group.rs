@@ -223,7 +223,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !needs_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.new.change.clone() };
-            let rows: Vec<_> = alike.iter().map(|row| (row.key.value(), row.fence)).collect();
+            let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
             for rows in rows.chunks(SETTLED_AT_ONCE) {
                 expect_rows::<K, C>(self.plan.served.queue.settle_many(self.session, rows, &success), rows.len())?;
             }

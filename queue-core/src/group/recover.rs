@@ -13,7 +13,7 @@ use crate::attempt::{InDoubt, NewState, Rest, Tally, Turn, UnsettledRow, in_tran
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionHolder};
 use crate::entity::Key;
 use crate::event::Watch;
-use crate::row::{Fence, Options, Settlement, Status};
+use crate::row::{Fence, Options, RowKey, Settlement, Status};
 use crate::statement::{Change, ErasedQueue, Next};
 
 impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
@@ -202,7 +202,7 @@ fn settle_if_committed<K: Key, C: QueueConnection>(
 fn settle_where_it_is<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    key: &K,
+    key: &RowKey<K>,
     fence: Fence,
     NewState { settled, change }: &NewState,
 ) -> QueryResult<usize> {
@@ -230,7 +230,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::row::RowKey;
 
     fn decided(key: u32, settled: Settlement, status: Status, next: Next) -> DecidedRow<u32> {
         let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };

@@ -15,7 +15,7 @@ use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_int
 use crate::backend::{QueueConnection, RoundTrips, Session, Unfinished};
 use crate::entity::Key;
 use crate::handler::{Answered, Failure, HandlerResult, Message, Panicked, drop_safely};
-use crate::row::{ErrorText, Fence, idempotency_key};
+use crate::row::{ErrorText, Fence, RowKey, idempotency_key};
 use crate::statement::Change;
 use crate::sync::{Mutex, fail_point};
 
@@ -69,7 +69,7 @@ pub(super) struct InHand<K, C> {
 /// Rows that one statement settles.
 pub(super) struct Alike<'a, K> {
     pub(super) change: &'a Change,
-    pub(super) rows: Vec<(&'a K, Fence)>,
+    pub(super) rows: Vec<(&'a RowKey<K>, Fence)>,
 }
 
 /// Why a transaction with several answers is over and not certainly committed.
@@ -194,7 +194,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             ended.row.clock.answered();
         }
         fail_point("lease-called");
-        let rows: Vec<_> = hand.taken.iter().map(|ended| (ended.row.key.value(), ended.row.fence)).collect();
+        let rows: Vec<_> = hand.taken.iter().map(|ended| (&ended.row.key, ended.row.fence)).collect();
         let mut locked = Vec::new();
         if C::Backend::REFUSES_COMMITS {
             locked = self.served.queue.lock_still(session, &rows)?;
@@ -306,7 +306,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         }
         let mut alike: Vec<Alike<'_, K>> = Vec::new();
         for row in decided {
-            let (key, fence) = (row.held.key.value(), row.held.fence);
+            let (key, fence) = (&row.held.key, row.held.fence);
             match alike.iter_mut().find(|alike| *alike.change == row.new.change) {
                 _ if row.new.change.removes => expect(self.write(session, row), 1)?,
                 Some(alike) => alike.rows.push((key, fence)),

@@ -222,7 +222,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
             }
         }
         if let Some(last) = plain.last() {
-            let rows: Vec<_> = plain.iter().map(|row| (row.key.value(), row.fence)).collect();
+            let rows: Vec<_> = plain.iter().map(|row| (&row.key, row.fence)).collect();
             let written = self.served.queue.settle_many(connection, &rows, &Change { another_try: true, ..leased });
             expect::<K, C>(written, rows.len(), last)?;
         }

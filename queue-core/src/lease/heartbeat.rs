@@ -52,7 +52,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 // A heartbeat that waits for the lock of one row cannot extend the leases of the others.
                 held = self.free(connection, &held)?;
             }
-            let rows: Vec<_> = held.iter().map(|held| (held.key.value(), held.fence)).collect();
+            let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
             self.served.queue.settle_many(connection, &rows, &change)
         });
         drop(writing);
@@ -116,7 +116,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Locks and returns the rows that no other session has locked.
     fn free<'h>(&self, connection: &mut C, held: &[&'h Arc<LeasedRow<K>>]) -> QueryResult<Vec<&'h Arc<LeasedRow<K>>>> {
-        let keys: Vec<_> = held.iter().map(|held| held.key.value()).collect();
+        let keys: Vec<_> = held.iter().map(|held| &held.key).collect();
         let (mut free, found) = (Vec::with_capacity(held.len()), self.served.queue.lock_free(connection, &keys)?);
         for (place, state) in found {
             let held = held[place];

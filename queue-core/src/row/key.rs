@@ -19,12 +19,24 @@ use super::details::Details;
 pub struct RowKey<K> {
     value: K,
     text: Arc<str>,
+    /// The database's text as it is, if keys of this type may read as one that the database tells apart.
+    stored: Option<Arc<str>>,
 }
 
 impl<K> RowKey<K> {
     /// Makes the key with this value and this text.
     pub fn new(value: K, text: impl Into<Arc<str>>) -> Self {
-        RowKey { value, text: text.into() }
+        RowKey { value, text: text.into(), stored: None }
+    }
+
+    /// Makes the key of a row that is named by its value, for statements that find it by that alone.
+    pub(crate) fn of(value: K) -> Self {
+        RowKey::new(value, "")
+    }
+
+    /// Makes the same key of the one row whose key has this text in the database, of all rows whose keys read as this value.
+    pub(crate) fn stored_as(self, stored: &str) -> Self {
+        RowKey { stored: Some(stored.into()), ..self }
     }
 
     /// Returns the text.
@@ -37,9 +49,14 @@ impl<K> RowKey<K> {
         &self.value
     }
 
-    /// Returns the values of some keys.
-    pub(crate) fn values(keys: &[Self]) -> Vec<&K> {
-        keys.iter().map(|key| &key.value).collect()
+    /// Returns the text by which the database tells its row from others whose keys read as the same value.
+    pub(crate) fn stored(&self) -> Option<&Arc<str>> {
+        self.stored.as_ref()
+    }
+
+    /// Returns what no other key has: SQLite's number `1` and text `'1'` have the same text.
+    pub(crate) fn identity(&self) -> &Arc<str> {
+        self.stored.as_ref().unwrap_or(&self.text)
     }
 }
 
@@ -53,7 +70,7 @@ impl<K> Deref for RowKey<K> {
 
 impl<K> PartialEq for RowKey<K> {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.identity() == other.identity()
     }
 }
 
@@ -67,13 +84,13 @@ impl<K> PartialOrd for RowKey<K> {
 
 impl<K> Ord for RowKey<K> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.text.cmp(&other.text)
+        self.identity().cmp(other.identity())
     }
 }
 
 impl<K> Hash for RowKey<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.identity().hash(state);
     }
 }
 
@@ -103,6 +120,11 @@ pub enum TextForm {
 impl TextForm {
     /// Stands in a statement for null: no value has this text.
     pub(crate) const NULL: &'static str = "%";
+
+    /// Tells whether the database may store a value of any type in a column, so that its text says of which.
+    pub(crate) fn tells_types(self) -> bool {
+        self == TextForm::HexOfLiteral
+    }
 
     /// Reads the text of a value that may be null, as this database returned it.
     pub(crate) fn read_value(self, given: &str) -> Option<String> {

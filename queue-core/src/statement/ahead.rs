@@ -122,7 +122,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Tells whether a row other than the one with this key is under a lease.
-    pub fn another_is_leased(&self, connection: &mut C, key: Option<&K>) -> QueryResult<bool> {
+    pub fn another_is_leased(&self, connection: &mut C, key: Option<&RowKey<K>>) -> QueryResult<bool> {
         let leased = another_is_leased(self.sql, key.map(|key| self.row(key).is_key));
         Ok(load_first::<Text, String, _>(connection, &leased)?.is_some())
     }

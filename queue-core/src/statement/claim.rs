@@ -15,7 +15,7 @@ use super::walk::{Claimable, Scope, Walk, push_index_hint, until};
 use super::writer::{Writer, padded, statement};
 use crate::backend::{Place, QueueBackend, QueueConnection, Statement};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql, SelectedIn};
-use crate::row::{Instant, Lane, RowKey};
+use crate::row::{Instant, Lane};
 
 /// How many rows PostgreSQL sorts at most, those that have been due longest. More are due only if many have become due since
 /// somebody has looked.
@@ -287,7 +287,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Returns the claim of up to `limit` rows of this scope.
     pub(crate) fn claim_of(&self, scope: Scope<'_, K>, limit: u32) -> ClaimSome<C::Backend> {
-        let excepted = self.rows(RowKey::values(scope.except));
+        let excepted = self.rows(scope.except);
         self.claim_all().in_stages(scope.stages).some(limit, excepted).of_few(scope.few_due).not_below(scope.floor())
     }
 }

@@ -4,11 +4,11 @@
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claim::{claim_key, claim_keys, due_keys};
-use super::key_text::occasion_of;
+use super::key_text::{key_of, occasion_of};
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Claimable, Scope};
 use super::writer::statement;
-use crate::backend::{Captured, QueueBackend, QueueConnection, Statement, TextSql, execute, load};
+use crate::backend::{Captured, QueueBackend, QueueConnection, Statement, execute, load};
 use crate::entity::{Key, KeyedRow, QueueSql};
 use crate::row::{Details, DetailsRow, DetailsType, Fence, Instant, Options, QueueState, RowKey};
 use crate::sync::ErasedEntity;
@@ -29,7 +29,7 @@ impl<K: Key> Claimed<K> {
     /// Reads a row as this database returned it.
     pub(crate) fn read<DB: QueueBackend>(queue: &QueueSql<DB>, row: ClaimedRow<K>) -> Self {
         let (key, text, status, try_count, Captured(rest)) = row;
-        let (text, details) = occasion_of(queue, &key, &text);
+        let (key, details) = occasion_of(queue, key, &text);
         let due = rest.as_ref().ok().and_then(|(due, ..)| *due).filter(|due| due.is_exact);
         let fence = Fence { due: due.map(|due| due.time), ..Fence::new(status, try_count) };
         let message = rest.map(|(next_attempt_time, last_attempt_time, last_attempt_error_message, entity)| {
@@ -47,7 +47,7 @@ impl<K: Key> Claimed<K> {
             None if queue.options.occasion.is_some() => Err("its occasion is no whole number".into()),
             _ => message,
         };
-        Claimed { key: RowKey::new(key, text), fence, message, details }
+        Claimed { key, fence, message, details }
     }
 }
 
@@ -100,17 +100,12 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         keys: &dyn Statement<C::Backend>,
     ) -> QueryResult<Vec<RowKey<K>>> {
         let keys = (self.load_keys)(connection, keys)?;
-        let read = |(key, text): (K, String)| {
-            let text = C::Backend::TEXT_FORM.read_key(&text, self.sql.key_parts);
-            RowKey::new(key, text)
-        };
-        Ok(keys.into_iter().map(read).collect())
+        Ok(keys.into_iter().map(|(key, text)| key_of(self.sql, key, &text)).collect())
     }
 
     /// Returns the key of a row that a claim has read.
     pub(crate) fn claimed_key(&self, (key, text, ..): ClaimedRow<K>) -> RowKey<K> {
-        let (text, _) = occasion_of(self.sql, &key, &text);
-        RowKey::new(key, text)
+        occasion_of(self.sql, key, &text).0
     }
 
     /// Locks and reads up to `limit` of the rows with these keys, those that are due and free.
@@ -125,7 +120,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             [key] => (self.load_by_key)(connection, &claim_key(self.claim_all(), self.row(key)))?,
             keys => {
                 let limit = Some(limit.into()).filter(|_| keys.len() > limit as usize);
-                (self.load_claimed)(connection, &claim_keys(self.claim_all(), self.rows(RowKey::values(keys)), limit))?
+                (self.load_claimed)(connection, &claim_keys(self.claim_all(), self.rows(keys), limit))?
             }
         };
         self.claimed_within(connection, scope, rows)

@@ -155,7 +155,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     pub fn pass_on(
         &self,
         connection: &mut C,
-        key: &K,
+        key: &RowKey<K>,
         fence: Fence,
         change: &Change,
     ) -> Option<Result<(), Unfinished>> {
@@ -183,7 +183,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Releases the handler's savepoint, settles a success and commits, in one statement.
-    pub fn finish_in_a_block(&self, connection: &mut C, key: &K, fence: Fence, tries: i32) -> Result<(), Unfinished> {
+    pub fn finish_in_a_block(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        fence: Fence,
+        tries: i32,
+    ) -> Result<(), Unfinished> {
         let finished = (self.finish_block)(connection, &finish_block(self.row(key), fence, tries));
         finished.map(drop).map_err(|error| C::unfinished(error, FINISHED_NOT_ONE))
     }

@@ -5,13 +5,15 @@
 //! Everywhere else statements bind their values. A text with several statements takes no binds, and is one round trip.
 
 use std::any::{Any, TypeId, type_name};
+use std::sync::Arc;
 
 use chrono::{DateTime, Datelike, Timelike, Utc};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::writer::Writer;
 use crate::backend::{QueueBackend, column_names};
-use crate::entity::{QueueSql, is_integer};
+use crate::entity::{IsKey, QueueSql, is_integer};
 use crate::row::{Details, Instant, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
@@ -27,7 +29,7 @@ pub(crate) fn push_select_key<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) ->
 }
 
 /// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
-/// is an integer, because that reads the same in Rust as in every database.
+/// is an integer, unless the database might store something else in its column.
 pub(crate) fn push_occasion_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     push_texts(sql, true)
 }
@@ -52,7 +54,7 @@ fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: boo
         sql.within(DB::KEY_PART_TEXT, |sql| sql.push_with("{.}", &[version]))?;
         sql.push_within((", '", "')"), TextForm::NULL)?;
     }
-    if with_occasion && (queue.has_integer_key)() {
+    if with_occasion && (queue.has_integer_key)() && !DB::TEXT_FORM.tells_types() {
         separate(sql);
         sql.out.push_sql("''");
     } else {
@@ -73,8 +75,48 @@ pub(crate) fn integer_text(key: &dyn Any) -> Option<String> {
         .or_else(|| key.downcast_ref::<i16>().map(i16::to_string))
 }
 
+/// The types of which each value of the database is another one, and each finds its row.
+const EXACT: [&str; 5] = ["i16", "i32", "i64", "alloc::string::String", UUID];
+
+/// Makes a key of its value and the text that [`push_key_text`] has selected for it.
+pub(crate) fn key_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, value: K, stored: &str) -> RowKey<K> {
+    let number = integer_text(&value);
+    let text = match &number {
+        Some(number) if stored.is_empty() => number.clone(),
+        _ => DB::TEXT_FORM.read_key(stored, queue.key_parts),
+    };
+    let is_exact = match number {
+        Some(number) => number == text,
+        // A tuple's name lists those of its parts.
+        None => {
+            let names = type_name::<K>().trim_matches(['(', ')']);
+            !DB::TEXT_FORM.tells_types() && names.split(", ").all(|name| EXACT.contains(&name))
+        }
+    };
+    let key = RowKey::new(value, text);
+    if is_exact { key } else { key.stored_as(stored) }
+}
+
+/// The condition that a row has this key, and not another one that reads as the same value.
+pub(super) struct IsStored<DB: QueueBackend> {
+    pub(super) queue: &'static QueueSql<DB>,
+    pub(super) is_key: IsKey<DB>,
+    pub(super) stored: Arc<str>,
+}
+
+impl<DB: QueueBackend> QueryFragment<DB> for IsStored<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.queue, out);
+        sql.push_is_key("", &self.is_key)?;
+        sql.push(" AND ")?;
+        push_key_text(&mut sql)?;
+        sql.push(" = ")?;
+        DB::bind_text(&mut sql.out, &self.stored)
+    }
+}
+
 /// Reads the text that [`push_occasion_text`] has selected for this key.
-pub(crate) fn occasion_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, key: &K, text: &str) -> (String, Details) {
+pub(crate) fn occasion_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, key: K, text: &str) -> (RowKey<K>, Details) {
     let options = queue.options;
     let (mut rest, mut details) = (text, Details::default());
     let mut next = || {
@@ -90,7 +132,7 @@ pub(crate) fn occasion_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, key: &
         let version = next();
         details.version = DB::TEXT_FORM.read_value(version);
     }
-    (integer_text(key).unwrap_or_else(|| DB::TEXT_FORM.read_key(rest, queue.key_parts)), details)
+    (key_of(queue, key, rest), details)
 }
 
 /// The application chooses the crate, so its type is recognized by name. Its text is checked all the same.

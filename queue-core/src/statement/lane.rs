@@ -256,7 +256,7 @@ fn push_bound<'b, DB: QueueBackend>(
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     fn lane_due_rows(&self, scope: Scope<'_, K>) -> Claimable<C::Backend> {
         let floor = scope.floor().filter(|_| self.sql.options.order.is_none());
-        Claimable::new(self.sql, scope.stages).not_below(floor).except(self.rows(RowKey::values(scope.except)))
+        Claimable::new(self.sql, scope.stages).not_below(floor).except(self.rows(scope.except))
     }
 
     /// Reads a lane as the statements select it.
@@ -296,7 +296,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Reads the lane of the row with this key. `None`: there is no such row.
-    pub fn lane_of(&self, connection: &mut C, key: &K) -> QueryResult<Option<Lane>> {
+    pub fn lane_of(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Lane>> {
         let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &lane_of(self.row(key)))?;
         Ok(text.map(|text| self.read_lane(text)))
     }
@@ -307,7 +307,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         &self,
         connection: &mut C,
         lane: &Lane,
-        except: Option<&K>,
+        except: Option<&RowKey<K>>,
         limit: u32,
         longest: Duration,
     ) -> QueryResult<u32> {

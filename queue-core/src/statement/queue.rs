@@ -6,6 +6,7 @@
 
 use std::any::TypeId;
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
@@ -14,13 +15,14 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel::{Connection, Selectable};
 
+use super::key_text::IsStored;
 use crate::backend::{
     ByText, Captured, CapturedKey, DatabaseText, Loads, LockSql, QueueBackend, QueueConnection, Statement,
     execute_by_id, load,
 };
 use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql, QueueStateColumns, QueueTable, SelectedIn};
 use crate::error::refused;
-use crate::row::{DueTime, Instant, Status, TimestampUtc};
+use crate::row::{DueTime, Instant, RowKey, Status, TimestampUtc};
 use crate::sync::ErasedEntity;
 
 type Load<C, Row> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<Vec<Row>>;
@@ -60,13 +62,21 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Returns the row with this key, for a statement.
-    pub(crate) fn row(&self, key: &K) -> KeyedRow<C::Backend> {
-        KeyedRow { queue: self.sql, is_key: (self.is_key)(key) }
+    pub(crate) fn row(&self, key: &RowKey<K>) -> KeyedRow<C::Backend> {
+        KeyedRow { queue: self.sql, is_key: self.is_row(key) }
     }
 
     /// Returns the conditions that pick the rows with some keys.
-    pub(crate) fn rows<'k>(&self, keys: impl IntoIterator<Item = &'k K>) -> Vec<IsKey<C::Backend>> {
-        keys.into_iter().map(self.is_key).collect()
+    pub(crate) fn rows<'k>(&self, keys: impl IntoIterator<Item = &'k RowKey<K>>) -> Vec<IsKey<C::Backend>> {
+        keys.into_iter().map(|key| self.is_row(key)).collect()
+    }
+
+    fn is_row(&self, key: &RowKey<K>) -> IsKey<C::Backend> {
+        let is_key = (self.is_key)(key);
+        match key.stored() {
+            Some(stored) => Rc::new(IsStored { queue: self.sql, is_key, stored: stored.clone() }),
+            None => is_key,
+        }
     }
 }
 

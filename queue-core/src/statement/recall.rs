@@ -12,7 +12,7 @@ use super::queue::ErasedQueue;
 use super::writer::{Writer, padded, statement};
 use crate::backend::{QueueBackend, QueueConnection, Statement, load, load_first};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
-use crate::row::{Fence, Instant, TimestampUtc};
+use crate::row::{Fence, Instant, RowKey, TimestampUtc};
 
 /// Reads columns of the row with one key.
 pub struct Recall<DB: QueueBackend> {
@@ -99,24 +99,24 @@ pub fn retake<DB: QueueBackend>(claim: Claim<DB>, row: KeyedRow<DB>, fence: Fenc
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the row's state under its lock, and waits for another session that holds it.
-    pub fn recall(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
+    pub fn recall(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Fence>> {
         state_of(connection, &Recall::new(self.row(key)))
     }
 
     /// Reads the row's state under its lock, unless another session holds it.
-    pub fn recall_unless_locked(&self, connection: &mut C, key: &K) -> QueryResult<Option<Fence>> {
+    pub fn recall_unless_locked(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Fence>> {
         Ok(self.lock_free(connection, &[key])?.pop().and_then(|(_, state)| state))
     }
 
     /// Locks those of the rows that no other session holds, and returns the place and the state of each. There must be at
     /// least one.
-    pub fn lock_free(&self, connection: &mut C, keys: &[&K]) -> QueryResult<Vec<(usize, Option<Fence>)>> {
+    pub fn lock_free(&self, connection: &mut C, keys: &[&RowKey<K>]) -> QueryResult<Vec<(usize, Option<Fence>)>> {
         self.lock(connection, keys.iter().map(|key| (*key, None)), false)
     }
 
     /// Locks those of the rows that are exactly in these states, waiting for other sessions that hold them, and returns their
     /// places. There must be at least one.
-    pub fn lock_still(&self, connection: &mut C, rows: &[(&K, Fence)]) -> QueryResult<Vec<usize>> {
+    pub fn lock_still(&self, connection: &mut C, rows: &[(&RowKey<K>, Fence)]) -> QueryResult<Vec<usize>> {
         let locked = self.lock(connection, rows.iter().map(|(key, fence)| (*key, Some(*fence))), true)?;
         Ok(locked.into_iter().map(|(place, _)| place).collect())
     }
@@ -124,7 +124,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     fn lock<'k>(
         &self,
         connection: &mut C,
-        rows: impl Iterator<Item = (&'k K, Option<Fence>)>,
+        rows: impl Iterator<Item = (&'k RowKey<K>, Option<Fence>)>,
         waits: bool,
     ) -> QueryResult<Vec<(usize, Option<Fence>)>> {
         let rows = padded(rows.map(|(key, fence)| (self.row(key).is_key, fence)).collect());
@@ -138,13 +138,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
-    pub fn recall_reservation(&self, connection: &mut C, key: &K) -> QueryResult<Option<String>> {
+    pub fn recall_reservation(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<String>> {
         let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &Recall::reservation(self.row(key)))?;
         Ok(text.flatten())
     }
 
     /// Returns when the row's last attempt ended, or began under a lease. `None` also if the time is odd.
-    pub fn last_attempt(&self, connection: &mut C, key: &K) -> QueryResult<Option<Instant>> {
+    pub fn last_attempt(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Instant>> {
         match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Recall::last_attempt(self.row(key)))
         {
             Ok(time) => Ok(time.flatten()),
@@ -154,20 +154,25 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Locks the row, waiting for another session that holds it, and tells whether it is exactly in this state.
-    pub fn is_still(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<bool> {
+    pub fn is_still(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<bool> {
         let row = state_of(connection, &Recall::new(self.row(key)).in_state(fence))?;
         Ok(row.is_some())
     }
 
     /// Locks and reads again a row that is still as it was claimed, due or not. It waits for another session that holds
     /// the row.
-    pub fn retake(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
+    pub fn retake(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
         let rows = (self.load_claimed)(connection, &retake(self.claim_all(), self.row(key), fence, false))?;
         Ok(self.with_details(connection, rows)?.pop())
     }
 
     /// Does the same only if the condition of the row's claim still holds.
-    pub fn retake_if_claimable(&self, connection: &mut C, key: &K, fence: Fence) -> QueryResult<Option<Claimed<K>>> {
+    pub fn retake_if_claimable(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        fence: Fence,
+    ) -> QueryResult<Option<Claimed<K>>> {
         let rows = (self.load_claimed)(connection, &retake(self.claim_all(), self.row(key), fence, true))?;
         Ok(self.with_details(connection, rows)?.pop())
     }

@@ -13,7 +13,7 @@ use crate::backend::{ErrorClass, QueueBackend, QueueConnection, Statement, Table
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::error::refused;
 use crate::log::redacted;
-use crate::row::{ErrorText, Fence, OnFinish, Options, Status, failure_text};
+use crate::row::{ErrorText, Fence, OnFinish, Options, RowKey, Status, failure_text};
 
 /// Changes or removes rows, fenced.
 pub struct Settle<'a, DB: QueueBackend> {
@@ -73,19 +73,25 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Changes the row if it is still as it was claimed, and returns the number of rows changed. If the change is
     /// [`of_content`](Change::of_content) and the content has changed, the row is made due instead. A row whose work
     /// has ended leaves the table if the entity or the change says so, here and in the other methods that settle rows.
-    pub fn settle(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> QueryResult<usize> {
+    pub fn settle(&self, connection: &mut C, key: &RowKey<K>, fence: Fence, change: &Change) -> QueryResult<usize> {
         settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, false)
     }
 
     /// Changes those of the rows that are still as they were claimed, and returns the number of rows changed.
-    pub fn settle_many(&self, connection: &mut C, rows: &[(&K, Fence)], change: &Change) -> QueryResult<usize> {
+    pub fn settle_many(&self, connection: &mut C, rows: &[(&RowKey<K>, Fence)], change: &Change) -> QueryResult<usize> {
         let rows: Vec<_> = rows.iter().map(|(key, fence)| (self.row(key).is_key, *fence)).collect();
         settle(connection, self.sql, &rows, change, false)
     }
 
     /// Settles one row in another transaction than the claim's. The row is no longer locked, so it must still be due:
     /// another worker or an operator may have run or stopped it meanwhile and left its status and tries as they were.
-    pub fn settle_anew(&self, connection: &mut C, key: &K, fence: Fence, change: &Change) -> QueryResult<usize> {
+    pub fn settle_anew(
+        &self,
+        connection: &mut C,
+        key: &RowKey<K>,
+        fence: Fence,
+        change: &Change,
+    ) -> QueryResult<usize> {
         settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, true)
     }
 }

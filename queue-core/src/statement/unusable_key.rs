@@ -9,12 +9,12 @@ use diesel::result::{Error, QueryResult};
 
 use super::change::Change;
 use super::condition::{StateCondition, push_claimable, push_fence, push_keys};
-use super::key_text::{push_key_text, push_select_key};
+use super::key_text::{key_of, push_key_text, push_select_key};
 use super::lane::push_lane_text;
 use super::queue::{ErasedQueue, KeyTextRow};
 use super::walk::{Claimable, Scope, Walk};
 use super::writer::statement;
-use crate::backend::{QueueBackend, QueueConnection, Statement, column_names, execute};
+use crate::backend::{QueueBackend, QueueConnection, Statement, TextSql, column_names, execute};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::error::refused;
 use crate::row::{Fence, Instant, RowKey, Status, TextForm, bytes_of};
@@ -41,13 +41,12 @@ pub struct UnusableRow<K> {
     pub lane: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-impl<K> UnusableRow<K> {
+impl<K: Key> UnusableRow<K> {
     /// Returns the row. Whether its key finds it is not known yet.
     fn read<DB: QueueBackend>(queue: &QueueSql<DB>, row: KeyTextRow<K>) -> Self {
         let (identity, status, try_count, due, lane, key) = row;
         let due = if let Ok((due,)) = due.0 { due } else { None };
-        let text = || DB::TEXT_FORM.read_key(&identity, queue.key_parts);
-        let key = key.0.map(|(key,)| RowKey::new(key, text()));
+        let key = key.0.map(|(key,)| key_of(queue, key, &identity));
         UnusableRow { identity, due, fence: Fence::new(status, try_count), key, lane: lane.0.err() }
     }
 
@@ -173,7 +172,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         }
         let keys: Vec<_> = rows.iter().filter_map(UnusableRow::key_alone).collect();
         let lost = self.lost_keys(connection, &keys)?;
-        rows.retain(|row| row.key_alone().is_none_or(|key| lost.contains(key.text())));
+        rows.retain(|row| row.key_alone().is_none_or(|key| lost.contains(key.identity())));
         Ok((rows, are_all))
     }
 
@@ -191,10 +190,10 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         Ok(rows.iter().any(|row| row.4.read().is_some()))
     }
 
-    /// Tells whether a key might not find the row from which it was read. An integer is the same in Rust as in every
-    /// database.
+    /// Tells whether a key might not find the row from which it was read. An integer is the same in Rust as in the
+    /// database, unless its column may hold something else.
     pub(crate) fn can_lose_keys(&self) -> bool {
-        !(self.sql.has_integer_key)()
+        C::Backend::TEXT_FORM.tells_types() || !(self.sql.has_integer_key)()
     }
 
     /// Returns the texts of those of these keys that do not find the rows from which they were read.
@@ -204,11 +203,11 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             return Ok(lost);
         }
         for keys in keys.chunks(LOOKED_UP_AT_ONCE) {
-            let values = self.rows(keys.iter().map(|key| key.value()));
+            let values = self.rows(keys.iter().copied());
             let found = self.read_keys(connection, &keys_found(self.sql, values))?;
-            lost.extend(keys.iter().map(|key| key.text().clone()));
+            lost.extend(keys.iter().map(|key| key.identity().clone()));
             found.iter().for_each(|key| {
-                lost.remove(key.text());
+                lost.remove(key.identity());
             });
         }
         Ok(lost)

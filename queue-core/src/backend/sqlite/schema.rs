@@ -155,7 +155,15 @@ fn comment() -> String {
 fn add_column(target: &Target, column: &NeededColumn, marked: bool) -> String {
     let (table, name) = (&target.table, target.table.quoted(column.name));
     let comment = if marked { comment() + " " } else { String::new() };
-    format!("ALTER TABLE {table} ADD COLUMN {name} {comment}{}", column.definition)
+    // A column takes values of any type, and no attempt could be settled on a row that does not read as it is stored.
+    let check = match column.name {
+        column if column == target.columns.try_count => {
+            format!(" CHECK (typeof({name}) = 'integer' AND {name} BETWEEN {} AND {})", i32::MIN, i32::MAX)
+        }
+        column if column == target.columns.next_attempt_time => format!(" CHECK ({name} NOT LIKE '-%')"),
+        _ => String::new(),
+    };
+    format!("ALTER TABLE {table} ADD COLUMN {name} {comment}{}{check}", column.definition)
 }
 
 fn create_index(target: &Target, index: &Index) -> String {

@@ -16,7 +16,7 @@ use crate::backend::{
 use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
-use crate::row::{Lane, OnFinish, Options, Status, failure_text};
+use crate::row::{Lane, OnFinish, Options, RowKey, Status, failure_text};
 use crate::statement::{Change, InspectedRow, InspectedRowType, Next, QueueOn, inspect, is_archived, is_same};
 
 /// A connection on which the rows of an entity can be explained. It is implemented wherever Diesel can run the statements.
@@ -42,7 +42,7 @@ where
     Q: QueueOn<C::Connection>,
 {
     fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
-        let connection = self.as_queue_connection();
+        let (connection, key) = (self.as_queue_connection(), &RowKey::of(key.clone()));
         let inspect = inspect(Q::row(key));
         let Some(row) = load_first::<InspectedRowType, InspectedRow, _>(connection, &inspect)? else {
             return Ok(match archive_of::<Q, _>(connection, key)? {
@@ -135,7 +135,7 @@ fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option
 
 /// Tells whether the entity is exclusive and another row comes first: another is the first pending one, or a worker
 /// holds another under a lease.
-fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<bool> {
+fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<bool> {
     let options = <Q::Queue as QueueTable>::OPTIONS;
     if !options.exclusive {
         return Ok(false);
@@ -154,7 +154,7 @@ fn is_behind_head<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q
 /// Tells whether another row of a strictly serial lane has failed and is retried first.
 fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
     connection: &mut C,
-    key: &Q::Key,
+    key: &RowKey<Q::Key>,
 ) -> QueryResult<Option<Explanation>> {
     let is_strict = <Q::Queue as QueueTable>::OPTIONS.lanes.is_some_and(|lanes| lanes.strict);
     let Some(lane @ Lane::Value(_)) = (if is_strict { Q::QUEUE.lane_of(connection, key)? } else { None }) else {
@@ -170,7 +170,7 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
 }
 
 /// Tells whether the limit of the row's lane, or of the queue, is reached.
-fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<Explanation>> {
+fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let Some(lanes) = Places::of(Q::QUEUE, is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
     let mut found = None;
@@ -190,7 +190,7 @@ fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key
 
 /// Returns the archive table that contains the row. If the entity's table names a schema, the key's condition cannot be
 /// used on its archives, and the answer is `None`.
-fn archive_of<Q, C>(connection: &mut C, key: &Q::Key) -> QueryResult<Option<&'static str>>
+fn archive_of<Q, C>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Option<&'static str>>
 where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,
@@ -216,7 +216,7 @@ where
 ///
 /// It answers that nothing is in the way where it cannot try: inside a transaction on MySQL and SQLite, which would
 /// keep the lock to its end, on a server without `SKIP LOCKED`, and in a session that may only read.
-fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
+fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Explanation> {
     let mut found = Explanation::Due;
     if C::Backend::ONE_WRITER {
         // Rolled back, because without WAL even an empty commit would wait for readers.
@@ -249,7 +249,7 @@ fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key
 }
 
 /// Locks the row, and finds out whether it can be written on. Run it in a transaction that is rolled back.
-fn refusal<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &Q::Key) -> QueryResult<Explanation> {
+fn refusal<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Explanation> {
     let Some(fence) = Q::QUEUE.recall_unless_locked(connection, key)? else {
         return Ok(Explanation::Held { since: None });
     };
