@@ -74,9 +74,9 @@ pub use self::poller::{
 pub use self::queue::Tabular;
 pub use self::queue::{
     AllFilters, Backlog, By, ChangesRows, Chosen, Cursor, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup,
-    ErrorReport, EveryRow, Explains, Explanation, Filtered, Interval, LoadsRows, MovesRows, NoFilter, OddTimes, Page,
-    Part, PeriodCounts, Preview, PreviewedRow, Progress, QueueRows, ReadsRows, Redriven, Selection, Statistics,
-    StatusCounts,
+    ErrorReport, EveryRow, ExplainedRows, Explains, Explanation, Explanations, Filtered, Interval, LoadsRows,
+    MovesRows, NoFilter, OddTimes, Page, Part, PeriodCounts, Preview, PreviewedRow, Progress, QueueRows, ReadsRows,
+    Redriven, Selection, Statistics, StatusCounts,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;
@@ -112,15 +112,16 @@ pub mod internals {
         pub use crate::statement::{
             And, Archive, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
             Condition, CountRow, CountRowType, ErasedQueue, ErrorTextRow, FinishedRow, FinishedRowType, FromLane,
-            IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow, LeasedAtOnce, Next, PageFrom,
-            PageOrder, PauseEnd, PendingRow, PendingRowType, Pick, QueueOn, Recall, Row, RowVersion, SampleRow, Scope,
-            SetPause, Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts, ahead_due,
-            ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count, count_by_status,
-            count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes, end_pause,
-            enqueue_if_newer, error_texts, finish, finish_block, head, inspect, is_archived, is_same, key_texts,
-            keys_found, lane_of, lease_due, leased_in, load_rows, lock_keys, lock_leased, lock_version, next_lanes,
-            oldest_due, pass_on, prefetch_rows, present, probe_due, read_details, read_keys, read_page, read_pauses,
-            remove_all, retake, sample, set_aside, set_priority, taken, texts_after, unknown_stages,
+            IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow, LeasedAtOnce, ListedRow, Next,
+            PageFrom, PageOrder, PauseEnd, PendingRow, PendingRowType, Pick, QueueOn, Recall, Row, RowVersion,
+            SampleRow, Scope, SetPause, Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow,
+            WithTexts, ahead_due, ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count,
+            count_by_status, count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes,
+            end_pause, enqueue_if_newer, error_texts, finish, finish_block, head, inspect, inspect_pending,
+            is_archived, is_same, key_texts, keys_found, lane_of, lease_due, leased_in, load_rows, lock_keys,
+            lock_leased, lock_version, next_lanes, oldest_due, pass_on, prefetch_rows, present, probe_due,
+            read_details, read_keys, read_page, read_pauses, remove_all, retake, sample, set_aside, set_priority,
+            taken, texts_after, unknown_stages,
         };
     }
 }

@@ -34,7 +34,8 @@ pub use self::claimed::{Claimed, read_details};
 pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
 pub use self::control::{PauseEnd, SetPause, end_pause, read_pauses};
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
-pub use self::inspect::{InspectedRow, InspectedRowType, inspect, is_archived, is_same};
+pub(crate) use self::inspect::ListedRowType;
+pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
 pub use self::lane::{due_lanes, lane_of, leased_in, next_lanes};
 pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
 pub use self::newer::enqueue_if_newer;
@@ -58,5 +59,5 @@ pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
 pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
-pub(crate) use self::key_text::{literal, time_literal};
+pub(crate) use self::key_text::{key_of, literal, time_literal};
 pub(crate) use self::queue::{ErrorTextRowType, KeyRowType, LoadedRowType, SampleRowType};

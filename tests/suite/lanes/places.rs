@@ -193,6 +193,14 @@ fn a_row_without_a_place_is_explained() {
                 let why = Serial::explain(&mut connection, &1)?;
                 assert_eq!(why.to_string(), "locked by another session");
                 assert_eq!(Serial::explain(&mut connection, &3)?.to_string(), "due");
+                let all = Serial::queue().explain(&mut connection)?.to_string();
+                let mut lines: Vec<_> = all.lines().skip(1).map(|line| line.trim().to_owned()).collect();
+                lines.sort();
+                let (held, full) = (
+                    "1  1        locked by another session",
+                    "1  2        another row with company_id = 1 is being processed",
+                );
+                assert_eq!(lines, [held, full, "1  3        due"]);
             }
             Ok(Outcome::Done)
         };
@@ -206,6 +214,10 @@ fn a_row_without_a_place_is_explained() {
     let why = SerialLease::explain(&mut connection, &2).unwrap();
     assert_eq!(why.to_string(), "another row with company_id = 1 is being processed");
     assert_eq!(SerialLease::explain(&mut connection, &3).unwrap().to_string(), "due");
+    enqueue(&database, [1, 2, 2].map(Some));
+    let all = SerialLease::queue().due().explain(&mut connection).unwrap();
+    let lines: Vec<_> = all.reasons.iter().map(|reason| (reason.rows, reason.explanation.to_string())).collect();
+    assert_eq!(lines, [(3, "due".to_owned()), (2, "another row with company_id = 1 is being processed".to_owned())]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod backlog;
 mod displays;
 mod errors;
 mod explain;
+mod explain_list;
 mod odd_times;
 mod pages;
 mod report_index;

@@ -1,6 +1,7 @@
-//! Why one row does not run now.
+//! Why one row does not run now, or the first rows of a selection.
 
 use std::any::TypeId;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -8,7 +9,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
-use super::explanation::Explanation;
+use super::explanation::{Explanation, Explanations};
 use crate::attempt::{is_refusal, nowhere};
 use crate::backend::{
     AsQueueConnection, DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first,
@@ -16,8 +17,27 @@ use crate::backend::{
 use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
+use crate::error::Error;
+use crate::queue::queue::{QueueRows, Selection};
+use crate::queue::read::{BackendOf, ReadsRows};
 use crate::row::{Lane, OnFinish, Options, RowKey, Status, failure_text};
-use crate::statement::{Change, InspectedRow, InspectedRowType, Next, QueueOn, inspect, is_archived, is_same};
+use crate::statement::{
+    Change, Condition, InspectedRow, InspectedRowType, ListedRow, ListedRowType, Next, QueueOn, inspect,
+    inspect_pending, is_archived, is_same, key_of,
+};
+
+/// How many rows of a list are read.
+const LISTED: usize = 1_000;
+
+/// For how many values of the column by which rows take turns a list finds out whether there is a place. A guess: each takes some
+/// statements.
+const TURNS: usize = 50;
+
+/// How many rows that wait for one turn are looked at one by one, until nothing is in the way of one. A guess.
+const TRIED: usize = 10;
+
+/// How many rows one statement locks: the text has a condition for each.
+const LOCKED_AT_ONCE: usize = 100;
 
 /// A connection on which the rows of an entity can be explained. It is implemented wherever Diesel can run the statements.
 ///
@@ -33,12 +53,16 @@ use crate::statement::{Change, InspectedRow, InspectedRowType, Next, QueueOn, in
 pub trait Explains<Q: Entity>: AsQueueConnection {
     #[doc(hidden)]
     fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation>;
+    #[doc(hidden)]
+    fn explain_rows_of(&mut self, rows: Condition<'_, BackendOf<Self>>) -> QueryResult<Explanations>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<Q, C> Explains<Q> for C
 where
-    C: AsQueueConnection<Connection: Loads<InspectedRowType, InspectedRow>>,
+    C: AsQueueConnection<
+        Connection: Loads<InspectedRowType, InspectedRow> + Loads<ListedRowType<Q>, ListedRow<<Q as Entity>::Key>>,
+    >,
     Q: QueueOn<C::Connection>,
 {
     fn explain_row_of(&mut self, key: &Q::Key) -> QueryResult<Explanation> {
@@ -54,8 +78,9 @@ where
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return Ok(reason);
         }
-        if let Some(pause) = pause_of::<Q, _>(connection, stage.as_deref())? {
-            return Ok(Explanation::Paused { pause });
+        let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
+        if let Some(pause) = pause_of(&pauses, stage.as_deref()) {
+            return Ok(Explanation::Paused { pause: pause.clone() });
         }
         if is_behind_head::<Q, _>(connection, key)? {
             return Ok(Explanation::BehindHead);
@@ -69,6 +94,111 @@ where
         let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(connection)? } else { None };
         Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
     }
+
+    fn explain_rows_of(&mut self, rows: Condition<'_, BackendOf<C>>) -> QueryResult<Explanations> {
+        let connection = self.as_queue_connection();
+        let inspect = inspect_pending(rows, LISTED + 1);
+        let listed = load::<ListedRowType<Q>, ListedRow<Q::Key>, _>(connection, &inspect)?;
+        let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
+        let mut found = Explanations { more: listed.len() > LISTED, ..Explanations::default() };
+        let mut due = Vec::new();
+        for (row, stored, lane, key) in listed.into_iter().take(LISTED) {
+            let (stage, key) = (row.5.clone(), key.0.map(|(key,)| key_of(Q::SQL, key, &stored)));
+            let pause = || pause_of(&pauses, stage.as_deref()).cloned().map(|pause| Explanation::Paused { pause });
+            let reason = told_by_the_row::<Q>(row).or_else(pause);
+            match (reason, key) {
+                (None, Ok(key)) => due.push((lane.0.ok().and_then(|(lane,)| lane), key)),
+                // The worker that claims a row without a readable key fails it.
+                (reason, key) => {
+                    let example = key.map_or(stored, |key| key.to_string());
+                    found.add(reason.unwrap_or(Explanation::Due), 1, &example);
+                }
+            }
+        }
+        let keys: Vec<_> = due.iter().map(|(_, key)| key).collect();
+        let is_held = held_of::<Q, _>(connection, &keys)?;
+        let mut turns: Vec<(_, Vec<_>)> = Vec::new();
+        for ((lane, key), is_held) in due.into_iter().zip(is_held) {
+            match turns.iter_mut().find(|(other, _)| *other == lane) {
+                _ if is_held => found.add(Explanation::Held { since: None }, 1, key.text()),
+                Some((_, keys)) => keys.push(key),
+                None => turns.push((lane, vec![key])),
+            }
+        }
+        found.more |= turns.len() > TURNS;
+        for (_, keys) in turns.into_iter().take(TURNS) {
+            explain_turn::<Q, C>(self, &keys, &mut found)?;
+        }
+        found.reasons.sort_by_key(|reason| Reverse(reason.rows));
+        Ok(found)
+    }
+}
+
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
+    /// Explains why nothing happens: why the pending rows do not run now, each reason with the number of rows and one of them as
+    /// an example. It reads at most 1,000 rows, those first whose next attempt is the soonest.
+    ///
+    /// Each row has the first reason that applies, as of [`explain`](crate::Queueable::explain). Rows for which only their turn
+    /// decides, by `serial_by`, `fair_by` or a limit, are explained by the first one of the same value, for at most 50 values; so
+    /// are rows that the database refuses to change, of which it tries ten of each value. It takes the locks of the due rows for
+    /// a moment, if no other session has them, under the same conditions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::company_id.eq(3345), Payment::due_now()))
+    ///     .execute(&mut connection)?;
+    /// let explanations = Payment::queue().filter(payments::company_id.eq(3345)).explain(&mut connection)?;
+    /// assert_eq!(explanations.to_string(), "rows  example  why\n   1  1        due\n");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn explain<C>(&self, connection: &mut C) -> Result<Explanations, Error>
+    where
+        C: ReadsRows<Q, F> + Explains<Q>,
+    {
+        Ok(connection.explain_rows_of(C::condition(self, &self.terms.states))?)
+    }
+}
+
+/// Explains due rows that wait for the same turn, by the first of them.
+fn explain_turn<Q: Entity, C: Explains<Q>>(
+    connection: &mut C,
+    keys: &[RowKey<Q::Key>],
+    found: &mut Explanations,
+) -> QueryResult<()> {
+    let is_exclusive = <Q::Queue as QueueTable>::OPTIONS.exclusive;
+    for (place, key) in keys.iter().enumerate() {
+        let (left, text) = (keys.len() - place, key.text());
+        let reason = if place < TRIED { connection.explain_row_of(key)? } else { Explanation::Due };
+        if reason.is_of_a_turn() {
+            found.add(reason, left, text);
+            return Ok(());
+        }
+        let (is_due, next) = (reason == Explanation::Due, keys.get(place + 1));
+        let alike = if is_due && !is_exclusive { left } else { 1 };
+        found.add(reason, alike, text);
+        if let (true, Some(next)) = (is_due && is_exclusive, next) {
+            found.add(Explanation::BehindHead, left - 1, next.text());
+        }
+        if is_due {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 /// Returns the reason that the row itself shows; `None` if it is due.
@@ -113,16 +243,10 @@ fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
 }
 
-/// Returns the pause of the whole queue, or else of this stage. If there is no control table, that is all
-/// it finds out.
-fn pause_of<Q, C>(connection: &mut C, stage: Option<&str>) -> QueryResult<Option<Paused>>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
+/// Returns the pause of the whole queue, or else of this stage.
+fn pause_of<'p>(pauses: &'p [Paused], stage: Option<&str>) -> Option<&'p Paused> {
     // The whole queue comes first, because its scope is empty.
-    Ok(pauses.into_iter().find(|pause| pause.stage.is_none() || pause.stage.as_deref() == stage))
+    pauses.iter().find(|pause| pause.stage.is_none() || pause.stage.as_deref() == stage)
 }
 
 /// Returns when the entity's window opens, if it has one that is closed now. A poller refuses to start with a window
@@ -170,7 +294,10 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
 }
 
 /// Tells whether the limit of the row's lane, or of the queue, is reached.
-fn full_lane<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Option<Explanation>> {
+fn full_lane<Q: QueueOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    key: &RowKey<Q::Key>,
+) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let Some(lanes) = Places::of(Q::QUEUE, is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
     let mut found = None;
@@ -210,26 +337,62 @@ where
     Ok(None)
 }
 
-/// Finds out what keeps a due row from running: another session's lock, or a refusal of the database. It takes the
-/// row's lock, unless another session has it, and writes a change of no effect on the row. It rolls back all of this at
-/// once.
-///
-/// It answers that nothing is in the way where it cannot try: inside a transaction on MySQL and SQLite, which would
-/// keep the lock to its end, on a server without `SKIP LOCKED`, and in a session that may only read.
+/// Finds out what keeps a due row from running: another session's lock, or a refusal of the database. It takes the row's
+/// lock, unless another session has it, and writes a change of no effect on the row.
 fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Explanation> {
-    let mut found = Explanation::Due;
+    Ok(match without_trace(connection, |connection| refusal::<Q, C>(connection, key))? {
+        Tried::Done(found) => found,
+        Tried::OthersWrite => Explanation::Held { since: None },
+        Tried::Nothing => Explanation::Due,
+    })
+}
+
+/// Tells of each of the rows whether another session has locked it. It takes the locks of the others.
+fn held_of<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, keys: &[&RowKey<Q::Key>]) -> QueryResult<Vec<bool>> {
+    let tried = without_trace(connection, |connection| {
+        let mut held = vec![true; keys.len()];
+        for (part, keys) in keys.chunks(LOCKED_AT_ONCE).enumerate() {
+            for (place, _) in Q::QUEUE.lock_free(connection, keys)? {
+                held[part * LOCKED_AT_ONCE + place] = false;
+            }
+        }
+        Ok(held)
+    });
+    Ok(match tried? {
+        Tried::Done(held) => held,
+        Tried::OthersWrite => vec![true; keys.len()],
+        Tried::Nothing => vec![false; keys.len()],
+    })
+}
+
+/// What a trial that leaves nothing behind has found.
+enum Tried<T> {
+    Done(T),
+    /// Another connection is writing.
+    OthersWrite,
+    /// Nothing was tried: inside a transaction on MySQL and SQLite, which would keep the locks to its end, on a server without
+    /// `SKIP LOCKED`, or in a session that may only read.
+    Nothing,
+}
+
+/// Does something that takes locks, and rolls it back at once.
+fn without_trace<T, C: QueueConnection>(
+    connection: &mut C,
+    mut work: impl FnMut(&mut C) -> QueryResult<T>,
+) -> QueryResult<Tried<T>> {
+    let mut found = Tried::Nothing;
     if C::Backend::ONE_WRITER {
         // Rolled back, because without WAL even an empty commit would wait for readers.
         let writes = connection.with_lock_wait(Duration::ZERO, |connection, alone| {
             // The caller's transaction would keep the lock of a write to its end.
             if alone {
-                found = refusal::<Q, C>(connection, key)?;
+                found = Tried::Done(work(connection)?);
             }
             Err::<(), _>(DieselError::RollbackTransaction)
         });
         return match writes {
             Err(DieselError::RollbackTransaction) => Ok(found),
-            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Explanation::Held { since: None }),
+            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Tried::OthersWrite),
             writes => writes.map(|()| found),
         };
     }
@@ -239,7 +402,7 @@ fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey
         return Ok(found);
     }
     let ended = connection.transaction::<(), DieselError, _>(|connection| {
-        found = refusal::<Q, C>(connection, key)?;
+        found = Tried::Done(work(connection)?);
         Err(DieselError::RollbackTransaction)
     });
     match ended {

@@ -1,6 +1,7 @@
 //! The reasons why a row does not run now, and their texts.
 
 use std::fmt;
+use std::mem::discriminant;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -121,6 +122,89 @@ pub enum Explanation {
     },
     /// Nothing is in its way: the next free worker claims it, after the rows that have been due for longer.
     Due,
+}
+
+/// Why the first pending rows of a selection do not run now, see [`QueueRows::explain`](crate::QueueRows::explain).
+///
+/// ```
+/// let json = r#"{"reasons": [{"rows": 950, "example": "17", "explanation": {"reason": "condition_false"}},
+///     {"rows": 50, "example": "4", "explanation": {"reason": "due"}}], "more": true}"#;
+/// let explanations: queueable::report::Explanations = serde_json::from_str(json).unwrap();
+/// assert_eq!(explanations.to_string(), "\
+/// rows  example  why
+///  950  17       its condition (`claim_if`) is not true
+///   50  4        due
+/// and there are more rows
+/// ");
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Explanations {
+    /// The reasons, that of most rows first.
+    pub reasons: Vec<ExplainedRows>,
+    /// Whether there are pending rows that were not looked at.
+    pub more: bool,
+}
+
+/// The rows that do not run for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ExplainedRows {
+    /// How many they are.
+    pub rows: usize,
+    /// The key of the first one, as text.
+    pub example: String,
+    /// The reason. What it says of times, tries and values is that of the example.
+    pub explanation: Explanation,
+}
+
+impl Explanations {
+    /// Adds some rows, of which the first has this key.
+    pub(super) fn add(&mut self, explanation: Explanation, rows: usize, example: &str) {
+        let like = self.reasons.iter_mut().find(|reason| reason.explanation.is_like(&explanation));
+        match like {
+            _ if rows == 0 => {}
+            Some(reason) => reason.rows += rows,
+            None => self.reasons.push(ExplainedRows { rows, example: example.to_owned(), explanation }),
+        }
+    }
+}
+
+impl fmt::Display for Explanations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.reasons.is_empty() {
+            return writeln!(f, "no row is pending");
+        }
+        let line = |reason: &ExplainedRows| {
+            vec![reason.rows.to_string(), reason.example.clone(), reason.explanation.to_string()]
+        };
+        let lines: Vec<_> = self.reasons.iter().map(line).collect();
+        table::write_table(f, None, &[table::number("rows"), table::text("example"), table::text("why")], &lines)?;
+        if self.more { writeln!(f, "and there are more rows") } else { Ok(()) }
+    }
+}
+
+impl Explanation {
+    /// Tells whether the reason is the same, although its times, tries and values may differ.
+    fn is_like(&self, other: &Explanation) -> bool {
+        match self {
+            Explanation::UnknownStatus { .. } | Explanation::UnknownStage { .. } | Explanation::Paused { .. } => {
+                self == other
+            }
+            _ => discriminant(self) == discriminant(other),
+        }
+    }
+
+    /// Tells whether the reason holds for all rows that wait for the same turn.
+    pub(super) fn is_of_a_turn(&self) -> bool {
+        matches!(
+            self,
+            Explanation::BehindHead
+                | Explanation::TurnHeld { .. }
+                | Explanation::NoPlace { .. }
+                | Explanation::Behind { .. }
+        )
+    }
 }
 
 impl fmt::Display for Explanation {

@@ -10,5 +10,5 @@ mod table;
 pub use self::counts::{Backlog, Interval, PeriodCounts, Statistics};
 pub use self::errors::{ErrorGroup, ErrorReport};
 pub use self::explain::Explains;
-pub use self::explanation::Explanation;
+pub use self::explanation::{ExplainedRows, Explanation, Explanations};
 pub use self::table::{By, OddTimes, Part, Tabular};
