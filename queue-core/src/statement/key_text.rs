@@ -13,7 +13,7 @@ use diesel::result::QueryResult;
 
 use super::writer::Writer;
 use crate::backend::{QueueBackend, column_names};
-use crate::entity::{IsKey, QueueSql, is_integer};
+use crate::entity::{IsKey, QueueSql, integers};
 use crate::row::{Details, Instant, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
@@ -29,7 +29,7 @@ pub(crate) fn push_select_key<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) ->
 }
 
 /// Writes the same, after the texts of the occasion and the version if the entity has them. The key is left empty if it
-/// is an integer, unless the database might store something else in its column.
+/// is an integer, because that reads the same in Rust as in every database; on SQLite, if the row has one of the type.
 pub(crate) fn push_occasion_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     push_texts(sql, true)
 }
@@ -54,14 +54,24 @@ fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: boo
         sql.within(DB::KEY_PART_TEXT, |sql| sql.push_with("{.}", &[version]))?;
         sql.push_within((", '", "')"), TextForm::NULL)?;
     }
-    if with_occasion && (queue.has_integer_key)() && !DB::TEXT_FORM.tells_types() {
-        separate(sql);
-        sql.out.push_sql("''");
-    } else {
-        let form = if queue.key_parts == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
-        for key in &column_names(queue.key_columns, sql.out.backend())? {
+    let (form, integers) = (if queue.key_parts == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT }, (queue.integers)());
+    match integers.filter(|_| with_occasion) {
+        Some(_) if !DB::TEXT_FORM.tells_types() => {
             separate(sql);
-            sql.within(form, |sql| sql.push_with("{.}", &[key]))?;
+            sql.out.push_sql("''");
+        }
+        integers => {
+            for key in &column_names(queue.key_columns, sql.out.backend())? {
+                separate(sql);
+                if let Some((least, largest)) = integers {
+                    let is_integer = format!(
+                        "CASE WHEN typeof({{.}}) = 'integer' AND {{.}} BETWEEN {least} AND {largest} THEN '' ELSE "
+                    );
+                    sql.push_with(&is_integer, &[key])?;
+                }
+                sql.within(form, |sql| sql.push_with("{.}", &[key]))?;
+                sql.out.push_sql(if integers.is_some() { " END" } else { "" });
+            }
         }
     }
     sql.out.push_sql(after);
@@ -140,7 +150,7 @@ const UUID: &str = "uuid::Uuid";
 
 /// Tells whether some values of a type have a safe literal.
 pub(crate) fn has_literals<K: Any>() -> bool {
-    is_integer::<K>() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
+    integers::<K>().is_some() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
 }
 
 /// Returns the value as an SQL literal, if it is a whole number, a UUID or a plain word.
