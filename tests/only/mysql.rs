@@ -422,3 +422,26 @@ fn a_poller_tells_of_a_column_that_each_write_of_the_queue_sets() {
     ));
     assert!(times.get_result::<bool>(&mut bank.connect()).unwrap());
 }
+
+/// No statement of the handler says what a trigger does, so the first end of a message in a session compares the settings, and all
+/// that follow once one has differed.
+#[test]
+fn what_a_trigger_sets_ends_with_its_message() {
+    let bank = Bank::new();
+    bank.connect()
+        .batch_execute(
+            "CREATE TRIGGER sets BEFORE INSERT ON ledger FOR EACH ROW SET SESSION group_concat_max_len = 4097",
+        )
+        .unwrap();
+    let ids = bank.enqueue([1; 6]);
+    let found: Arc<Mutex<Vec<i64>>> = Arc::default();
+    let seen = found.clone();
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let length = sql::<BigInt>("CAST(@@group_concat_max_len AS SIGNED)");
+        seen.lock().unwrap().push(diesel::select(length).get_result(message.connection())?);
+        book(payment, message)
+    });
+    assert_eq!((tally.succeeded, bank.booked()), (6, ids));
+    let found = found.lock().unwrap();
+    assert!(found.len() >= 6 && found.iter().all(|length| *length != 4097), "{found:?}");
+}

@@ -85,7 +85,8 @@ fn the_sql_of_an_attempt() {
     let by_keys = |limit| claim_keys(Claim::new::<Payment>(), rows::<Payment>(&[7, 8]), limit);
     listing.add("claim by keys", &by_keys(None));
     listing.add("claim one of some keys", &by_keys(Some(1)));
-    listing.add("end in a block", &finish_block(row::<Payment>(&7), fence, 3));
+    listing.add("end in a block", &finish_block(row::<Payment>(&7), fence, 3, true));
+    listing.add("end in a block, settings not compared", &finish_block(row::<Payment>(&7), fence, 3, false));
     listing.add("settle a success", &Settle::new(row::<Payment>(&7), fence, &success));
     listing.add("settle a failure", &Settle::new(row::<Payment>(&7), fence, &failure()));
     listing.add("settle for a later time", &Settle::new(row::<Payment>(&7), fence, &again));

@@ -80,8 +80,9 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
             OneTrip::Text(settle) => self.finish_and_lock_next(settle),
             OneTrip::Block => {
                 let tries = stored(self.row.tries);
-                let finished =
-                    self.plan.served.queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries);
+                let compares = self.session.has_to_compare();
+                let queue = self.plan.served.queue;
+                let finished = queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries, compares);
                 finished.map(|()| self.session.note_finished())
             }
             OneTrip::Update(update) => self.session.finish_by_update("queueable_handler", &update),
@@ -98,7 +99,10 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
                 let decision = self.not_released(error)?;
                 self.settle_and_commit(decision)
             }
-            Unfinished::OtherSettings(_) => self.end_in_steps(decision),
+            Unfinished::OtherSettings(_) => {
+                self.session.note_other_settings();
+                self.end_in_steps(decision)
+            }
             Unfinished::RowChanged(_) => Err(self.rest_of_failure(&Failure::retry(AttemptError::RowChanged))),
             Unfinished::SettingsNotPutBack(error) => {
                 let text = format!("{SET_SOMETHING}: {error}");

@@ -119,7 +119,8 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             return None;
         }
         let text = |tries| self.queue.text_of_success(key, fence, tries);
-        let passed = match (self.queue.pass_on(session, key, fence, &new.change), new.settled) {
+        let compares = session.has_to_compare();
+        let passed = match (self.queue.pass_on(session, key, fence, &new.change, compares), new.settled) {
             (Some(passed), _) => passed,
             (None, Settlement::Succeeded) => {
                 session.pass_on("queueable_handler", &new.change.try_count.and_then(text)?)
@@ -128,7 +129,10 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         };
         match &passed {
             Ok(()) => session.note_own_settings(),
-            Err(Unfinished::OtherSettings(_)) => return None,
+            Err(Unfinished::OtherSettings(_)) => {
+                session.note_other_settings();
+                return None;
+            }
             Err(_) => {}
         }
         Some(passed)

@@ -199,9 +199,20 @@ impl<C: QueueConnection> Session<C> {
         self.handler_settings.is_lent && C::may_have_moved(&self.handler_settings.own)
     }
 
-    /// Notes that the settings are unchanged, because the end of the message has compared them.
+    /// Tells whether the end of this message has to compare the settings.
+    pub(crate) fn has_to_compare(&self) -> bool {
+        self.handler_settings.is_lent && C::has_to_compare(&self.handler_settings.own)
+    }
+
+    /// Notes that the settings are unchanged, as the end of the message has found if it had to compare them.
     pub(crate) fn note_own_settings(&mut self) {
         self.handler_settings.is_lent = false;
+        C::note_compared(&self.handler_settings.own, true);
+    }
+
+    /// Notes that the end of the message has found other settings, and has done nothing.
+    pub(crate) fn note_other_settings(&mut self) {
+        C::note_compared(&self.handler_settings.own, false);
     }
 
     /// Notes the same, and that the message is committed: the next transaction begins with the next statement.

@@ -98,6 +98,14 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
         false
     }
 
+    /// Tells, without asking the database, whether the settings have to be compared at the end of this message.
+    fn has_to_compare(_settings: &Self::Settings) -> bool {
+        true
+    }
+
+    /// Notes what a comparison at the end of a message has found.
+    fn note_compared(_settings: &Self::Settings, _are_same: bool) {}
+
     /// Restores the settings, inside a transaction or outside. `false`: some cannot be restored, so the session must
     /// not be used again.
     fn put_settings_back(&mut self, settings: &Self::Settings) -> QueryResult<bool>;
@@ -121,28 +129,42 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     ) -> QueryResult<bool>;
 }
 
-/// Watches a connection for words in the statements of handlers, through Diesel's instrumentation.
+/// Watches the statements of handlers on a connection, through Diesel's instrumentation.
 pub(crate) struct Watch(Arc<Seen>);
-
-/// Tells whether a word is one that is watched for. `is_first`: it begins a statement.
-type IsWatched = fn(word: &str, is_first: bool) -> bool;
 
 /// What is known of a handler's statements.
 #[derive(Default)]
 struct Seen {
     /// Whether the connection is lent to a handler.
     is_lent: AtomicBool,
-    has_word: AtomicBool,
+    is_unusual: AtomicBool,
+    has_moved: AtomicBool,
 }
+
+/// The first words of the statements after which a session has the settings that it had before, unless a trigger or a function
+/// has changed them.
+const USUAL: [&str; 11] = [
+    "select",
+    "insert",
+    "update",
+    "delete",
+    "replace",
+    "with",
+    "values",
+    "savepoint",
+    "release",
+    "rollback",
+    "explain",
+];
 
 impl Watch {
     /// Watches a connection. `none`: Diesel's private type for no instrumentation. `None`: the application has one of its own for
     /// the connection, which stays.
-    pub(crate) fn on<C: Connection>(connection: &mut C, none: TypeId, is_watched: IsWatched) -> Option<Self> {
+    pub(crate) fn on<C: Connection>(connection: &mut C, none: TypeId) -> Option<Self> {
         let found: &dyn Any = &*connection.instrumentation();
         (none == found.type_id()).then(|| {
             let seen = Arc::<Seen>::default();
-            connection.set_instrumentation(Watching(seen.clone(), is_watched));
+            connection.set_instrumentation(Watching(seen.clone()));
             Watch(seen)
         })
     }
@@ -152,55 +174,73 @@ impl Watch {
         self.0.is_lent.store(is_lent, Ordering::Relaxed);
     }
 
-    /// Tells whether a handler may have sent such a word. It may also have replaced the instrumentation.
-    pub(crate) fn may_have_seen(&self) -> bool {
-        self.0.has_word.load(Ordering::Relaxed) || Arc::strong_count(&self.0) == 1
+    /// Tells whether a handler may have sent a statement that changes a setting.
+    pub(crate) fn is_unusual(&self) -> bool {
+        self.0.is_unusual.load(Ordering::Relaxed) || self.is_replaced()
     }
 
+    /// Tells whether a handler may have sent a `USE`.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.0.has_moved.load(Ordering::Relaxed) || self.is_replaced()
+    }
+
+    /// Tells whether a handler has replaced the instrumentation.
+    fn is_replaced(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Begins anew, after the settings were compared.
     pub(crate) fn forget(&self) {
-        self.0.has_word.store(false, Ordering::Relaxed);
-    }
-
-    /// Tells whether a statement has such a word, outside of its values.
-    pub(crate) fn finds(is_watched: IsWatched, statement: &dyn Display) -> bool {
-        let mut words = Words { is_watched, begins: true, are_found: false };
-        // The writer stops the text before the values.
-        let _ = write!(words, "{statement}");
-        words.are_found
+        self.0.is_unusual.store(false, Ordering::Relaxed);
     }
 }
 
-struct Watching(Arc<Seen>, IsWatched);
+struct Watching(Arc<Seen>);
 
 impl Instrumentation for Watching {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
         let InstrumentationEvent::StartQuery { query, .. } = event else { return };
-        if self.0.is_lent.load(Ordering::Relaxed) && !self.0.has_word.load(Ordering::Relaxed) {
-            self.0.has_word.store(Watch::finds(self.1, query), Ordering::Relaxed);
+        let seen = &self.0;
+        if seen.is_lent.load(Ordering::Relaxed) && !seen.has_moved.load(Ordering::Relaxed) {
+            let found = FirstWords::of(query);
+            seen.is_unusual.fetch_or(found.is_unusual, Ordering::Relaxed);
+            seen.has_moved.store(found.moves, Ordering::Relaxed);
         }
     }
 }
 
-/// Looks for words in the text of a statement that is written to it.
-struct Words {
-    is_watched: IsWatched,
+/// Looks at the first words of the statements in a text that is written to it. A semicolon in a value or a comment makes more of
+/// a text than there is, and never less.
+pub(super) struct FirstWords {
     /// Whether the next word begins a statement.
     begins: bool,
-    are_found: bool,
+    pub(super) is_unusual: bool,
+    moves: bool,
 }
 
-impl Write for Words {
+impl FirstWords {
+    pub(super) fn of(text: &dyn Display) -> Self {
+        let mut words = FirstWords { begins: true, is_unusual: false, moves: false };
+        // The writer stops the text before the values.
+        let _ = write!(words, "{text}");
+        words
+    }
+}
+
+impl Write for FirstWords {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if text.starts_with(" -- binds: ") {
             return Err(fmt::Error);
         }
-        let is_of_word = |c: char| c == '_' || c == '$' || c.is_ascii_alphanumeric() || !c.is_ascii();
-        for part in text.split_inclusive(|c| !is_of_word(c)) {
-            let word = part.trim_end_matches(|c| !is_of_word(c));
-            if !word.is_empty() {
-                self.are_found |= (self.is_watched)(word, self.begins);
+        for statement in text.split_inclusive(';') {
+            let word = statement.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '(' | ';'));
+            if self.begins && !word.is_empty() {
+                let end = word.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(word.len());
+                self.is_unusual |= !USUAL.iter().any(|usual| word[..end].eq_ignore_ascii_case(usual));
+                self.moves |= word[..end].eq_ignore_ascii_case("use");
+                self.begins = false;
             }
-            self.begins = part.ends_with(';') || (self.begins && word.is_empty());
+            self.begins |= statement.ends_with(';');
         }
         Ok(())
     }
@@ -271,5 +311,37 @@ pub(crate) struct Subscriptions {
 impl Subscriptions {
     pub(crate) fn listen(&self, channel: &str) -> bool {
         self.channels.iter().any(|listened| listened == channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_of_each_statement_is_looked_at() {
+        let found = |text: &str| {
+            let words = FirstWords::of(&text);
+            (words.is_unusual, words.moves)
+        };
+        for text in ["SELECT 1", " (select 1);", "Insert INTO t VALUES ('use')", "SAVEPOINT a; RELEASE SAVEPOINT a", ""]
+        {
+            assert_eq!(found(text), (false, false), "{text}");
+        }
+        let pragmas =
+            ["PRAGMA query_only = 1", "SELECT 1;pragma foreign_keys=1", "Attach 'a' AS b", "CREATE TEMP TABLE t (a)"];
+        let sets =
+            ["SET timestamp = 1", "/* a */ SELECT 1", "CALL p()", "{d}", "DO 1", "BEGIN NOT ATOMIC SET a = 1; END"];
+        for text in pragmas.into_iter().chain(sets) {
+            assert_eq!(found(text), (true, false), "{text}");
+        }
+        for text in ["USE b", "use `b`", "SELECT 1; \n Use b", "DELETE FROM t;;USE b;"] {
+            assert_eq!(found(text), (true, true), "{text}");
+        }
+        let mut words = FirstWords { begins: true, is_unusual: false, moves: false };
+        for part in ["SELECT ", "a", " FROM t WHERE ';' = ?", " -- binds: "] {
+            let _ = words.write_str(part);
+        }
+        assert!(words.is_unusual, "a semicolon may begin a statement");
     }
 }

@@ -52,11 +52,16 @@ pub fn lock_leased<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl State
 
 /// `RELEASE`, the update of [`finish`], `COMMIT`. It ends at the first statement that fails: then nothing is committed, and
 /// the transaction is still open. The fence must have no lease, and must contain when the row was due. `tries`: the new
-/// number of tries.
-pub fn finish_block<DB: QueueBackend>(row: KeyedRow<DB>, fence: Fence, tries: i32) -> impl Statement<DB> {
-    statement(row.queue, (row, fence, tries), |(row, fence, tries), sql| {
+/// number of tries. `compares`: it fails if the session's settings are not what they were.
+pub fn finish_block<DB: QueueBackend>(
+    row: KeyedRow<DB>,
+    fence: Fence,
+    tries: i32,
+    compares: bool,
+) -> impl Statement<DB> {
+    statement(row.queue, (row, fence, tries, compares), |(row, fence, tries, compares), sql| {
         sql.push("BEGIN NOT ATOMIC ")?;
-        push_settings_check(sql)?;
+        push_settings_check(sql, *compares)?;
         sql.push("RELEASE SAVEPOINT queueable_handler; UPDATE {table} SET {status} = 'SUCCESS'")?;
         sql.push(", {next_attempt_time} = NULL, {try_count} = ")?;
         DB::bind_integer(&mut sql.out, tries)?;
@@ -98,11 +103,12 @@ fn text_of_success<DB: QueueBackend>(
     })
 }
 
-/// The step from one message of a group to the next: it releases the sentinel, settles, and sets the sentinel anew.
-pub fn pass_on<DB: QueueBackend>(settle: Settle<'_, DB>) -> impl Statement<DB> {
-    statement(settle.queue, settle, |settle, sql| {
+/// The step from one message of a group to the next: it releases the sentinel, settles, and sets the sentinel anew. `compares`: as
+/// for a [`finish_block`].
+pub fn pass_on<DB: QueueBackend>(settle: Settle<'_, DB>, compares: bool) -> impl Statement<DB> {
+    statement(settle.queue, (settle, compares), |(settle, compares), sql| {
         sql.push("BEGIN NOT ATOMIC ")?;
-        push_settings_check(sql)?;
+        push_settings_check(sql, *compares)?;
         sql.push("RELEASE SAVEPOINT queueable_handler; ")?;
         settle.walk_ast(sql.out.reborrow())?;
         push_unless_one_row(sql, PASSED_NOT_ONE)?;
@@ -121,8 +127,8 @@ fn push_end<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
 }
 
 /// Writes the statement that ends a block before it has done anything, if the session's settings have changed.
-fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    let Some((settings, says)) = DB::OTHER_SETTINGS else { return Ok(()) };
+fn push_settings_check<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, compares: bool) -> QueryResult<()> {
+    let Some((settings, says)) = DB::OTHER_SETTINGS.filter(|_| compares) else { return Ok(()) };
     sql.within(("IF NOT (", " <=> @queueable_settings) "), |sql| sql.push(settings))?;
     push_error(sql, says)
 }
@@ -158,12 +164,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         key: &RowKey<K>,
         fence: Fence,
         change: &Change,
+        compares: bool,
     ) -> Option<Result<(), Unfinished>> {
         let is_one_update = change.on_finish(self.sql.options) == OnFinish::Keep && !hangs_on_content(change, fence);
         if !is_one_update || !C::has_compounds(None) {
             return None;
         }
-        match execute(connection, &pass_on(Settle::new(self.row(key), fence, change))) {
+        match execute(connection, &pass_on(Settle::new(self.row(key), fence, change), compares)) {
             // The server did not understand the text, so it did nothing of it.
             Err(error) if !C::has_compounds(Some(&error)) => None,
             passed => Some(passed.map(drop).map_err(|error| C::unfinished(error, PASSED_NOT_ONE))),
@@ -182,15 +189,17 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         text_of::<C>(&text_of_success(self.sql, key, fence, literals, tries)).ok()
     }
 
-    /// Releases the handler's savepoint, settles a success and commits, in one statement.
+    /// Releases the handler's savepoint, settles a success and commits, in one statement. `compares`: as for a [`finish_block`].
     pub fn finish_in_a_block(
         &self,
         connection: &mut C,
         key: &RowKey<K>,
         fence: Fence,
         tries: i32,
+        compares: bool,
     ) -> Result<(), Unfinished> {
-        let finished = (self.finish_block)(connection, &finish_block(self.row(key), fence, tries));
+        let execute = self.finish_block[usize::from(compares)];
+        let finished = execute(connection, &finish_block(self.row(key), fence, tries, compares));
         finished.map(drop).map_err(|error| C::unfinished(error, FINISHED_NOT_ONE))
     }
 }

@@ -25,6 +25,8 @@ use crate::error::refused;
 use crate::row::{DueTime, Instant, RowKey, Status, TimestampUtc};
 use crate::sync::ErasedEntity;
 
+type Execute<C> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<usize>;
+
 type Load<C, Row> = fn(&mut C, &dyn Statement<<C as Connection>::Backend>) -> QueryResult<Vec<Row>>;
 
 /// The queue of an entity with keys of type `K` on connections of type `C`.
@@ -47,7 +49,8 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     pub(super) load_by_key: Load<C, ClaimedRow<K>>,
     pub(super) load_versioned: Load<C, (ClaimedRow<K>, String)>,
     pub(super) load_leased: Load<C, LeaseDueRow<K>>,
-    pub(super) finish_block: fn(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
+    /// Runs the block that ends a message, without and with a comparison of the settings.
+    pub(super) finish_block: [Execute<C>; 2],
 }
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
@@ -185,7 +188,7 @@ where
         } else {
             load_nothing
         },
-        finish_block: execute_by_id::<FinishBlockId<Q>, C>,
+        finish_block: [execute_by_id::<FinishBlockId<Q, false>, C>, execute_by_id::<FinishBlockId<Q, true>, C>],
     };
 }
 
@@ -207,9 +210,9 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for Cla
 
 /// Finds the prepared block of the entity `Q`. A message whose fence has a lease, or no due time, does not end so: the text
 /// is always the same.
-struct FinishBlockId<Q>(PhantomData<fn() -> Q>);
+struct FinishBlockId<Q, const COMPARES: bool>(PhantomData<fn() -> Q>);
 
-impl<Q: 'static> QueryId for FinishBlockId<Q> {
+impl<Q: 'static, const COMPARES: bool> QueryId for FinishBlockId<Q, COMPARES> {
     type QueryId = Self;
     const HAS_STATIC_QUERY_ID: bool = true;
 }

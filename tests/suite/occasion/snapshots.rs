@@ -36,7 +36,7 @@ fn the_sql_of_occasions() {
     add(&mut sql, "claim by a key of two columns", &Claim::<Backend>::new::<Line>());
     add(&mut sql, "read keys of two columns", &due_keys(Claimable::new(queue::<Line>(), None), 16));
     add(&mut sql, "settle", &Settle::new(row::<Whole>(&7), fence, &ended));
-    add(&mut sql, "end in a block", &finish_block(row::<Whole>(&7), fence, 1));
+    add(&mut sql, "end in a block", &finish_block(row::<Whole>(&7), fence, 1, true));
     let version = diesel::dsl::sql::<diesel::sql_types::BigInt>("12");
     add(&mut sql, "enqueue a newer version", &enqueue_if_newer(row::<Whole>(&7), version));
     let target = erased::<Whole>().target().unwrap();

@@ -14,7 +14,7 @@ use super::errors::{NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS};
 use super::settings::{LONGEST_WAIT, MysqlSettings, Variable, whole_seconds};
 use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
 use crate::backend::schema::{Target, fingerprint};
-use crate::backend::setup::{Exclusion, SessionLimits, SessionSetup};
+use crate::backend::setup::{Exclusion, SessionLimits, SessionSettings, SessionSetup};
 use crate::backend::statement::{One, execute};
 use crate::backend::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished, in_own_transaction};
 use crate::error::refused;
@@ -252,10 +252,14 @@ fn settle_by_text<C: MysqlSession>(
     let Some(are_same) = settings.are_same() else {
         return Err(Unfinished::OtherSettings(refused("the server cannot compare its settings".to_owned())));
     };
+    let compare = match C::has_to_compare(settings) {
+        true => format!("SET @queueable_checked = IF({are_same}, 1, EXP(998)); "),
+        false => String::new(),
+    };
     // The server evaluates the last argument only if the first is false. In SET, because DO hides errors on MariaDB, and evaluates
     // nothing if `sql_select_limit` is 0.
     let text = format!(
-        "SET @queueable_checked = IF({are_same}, 1, EXP(998)); RELEASE SAVEPOINT {savepoint}; {settle}; \
+        "{compare}RELEASE SAVEPOINT {savepoint}; {settle}; \
          SET @queueable_checked = IF(ROW_COUNT() = 1, 1, EXP(999)); {then}"
     );
     connection.batch_execute(&text).map_err(|error| match message_of(&error) {

@@ -2,7 +2,8 @@
 //! message.
 
 use std::any::Any;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use diesel::connection::DynInstrumentation;
 use diesel::deserialize::QueryableByName;
@@ -13,6 +14,7 @@ use super::clients::MysqlSession;
 use crate::backend::setup::{SessionSettings, Watch};
 use crate::backend::statement::execute;
 use crate::backend::transactions::Transactions;
+use crate::sync::Mutex;
 
 use diesel::prelude::*;
 
@@ -66,15 +68,18 @@ pub struct MysqlSettings {
     ends_idle_transactions: bool,
     /// An expression that shows whether anything has changed. `None`: the server can evaluate none.
     fingerprint: Option<&'static str>,
-    /// Watches for `USE`. `None`: the application has an instrumentation of its own.
+    /// Watches the handlers' statements. It alone sees a `USE`: a prepared statement runs in the database in which it was prepared,
+    /// and sees no other. `None`: the application has an instrumentation of its own.
     watch: Option<Watch>,
+    /// When the settings were compared last, on a session where only such statements change them that the watch sees.
+    compared: Mutex<Option<Instant>>,
+    /// Whether a trigger or a function has changed one before.
+    changes_unseen: AtomicBool,
 }
 
-/// Tells whether a word takes the session to another database. A prepared statement runs in the one in which it was prepared, and
-/// sees no other.
-fn moves(word: &str, is_first: bool) -> bool {
-    is_first && word.eq_ignore_ascii_case("use")
-}
+/// How long a session does without a comparison if its handlers have sent nothing unusual. A comparison costs the server as much as
+/// a third of a settlement, see `docs/performance.md`.
+const UNSEEN: Duration = Duration::from_millis(100);
 
 #[derive(PartialEq)]
 struct Values {
@@ -107,8 +112,9 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         // Without autocommit the queries may have opened a transaction.
         self.batch_execute("ROLLBACK")?;
         let none: &dyn Any = &*DynInstrumentation::none();
-        let watch = Watch::on(self, none.type_id(), moves);
-        Ok(MysqlSettings { known: Some(known), has_roles, ends_idle_transactions, fingerprint, watch })
+        let watch = Watch::on(self, none.type_id());
+        let known = Some(known);
+        Ok(MysqlSettings { known, has_roles, ends_idle_transactions, fingerprint, watch, ..MysqlSettings::default() })
     }
 
     fn watch_handler(settings: &MysqlSettings, is_lent: bool) {
@@ -116,7 +122,30 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
     }
 
     fn may_have_moved(settings: &MysqlSettings) -> bool {
-        settings.watch.as_ref().is_some_and(Watch::may_have_seen)
+        settings.watch.as_ref().is_some_and(Watch::has_moved)
+    }
+
+    fn has_to_compare(settings: &MysqlSettings) -> bool {
+        let Some(watch) = &settings.watch else { return true };
+        if watch.is_unusual() || settings.changes_unseen.load(Ordering::Relaxed) {
+            return true;
+        }
+        let (mut compared, now) = (settings.compared.lock(), Instant::now());
+        let is_due = compared.is_none_or(|compared| now.duration_since(compared) >= UNSEEN);
+        if is_due {
+            *compared = Some(now);
+        }
+        is_due
+    }
+
+    fn note_compared(settings: &MysqlSettings, are_same: bool) {
+        let Some(watch) = &settings.watch else { return };
+        if are_same {
+            watch.forget();
+        } else {
+            *settings.compared.lock() = None;
+            settings.changes_unseen.fetch_or(!watch.is_unusual(), Ordering::Relaxed);
+        }
     }
 
     fn put_settings_back(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
@@ -148,7 +177,7 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         Ok(!has_moved
             && found.database == known.database
             && read(self, settings.has_roles)? == *known
-            && !self.has_other_settings(settings)?)
+            && !differ(self, settings, known)?)
     }
 
     fn has_other_settings(&mut self, settings: &MysqlSettings) -> QueryResult<bool> {
@@ -156,10 +185,12 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         if C::may_have_moved(settings) {
             return Ok(true);
         }
-        let Some(are_same) = settings.are_same() else { return Ok(read(self, settings.has_roles)? != *known) };
-        // A handler may have set `sql_select_limit` to 0.
-        let same = format!("CAST({are_same} AS SIGNED)");
-        Ok(diesel::select(diesel::dsl::sql::<BigInt>(&same)).limit(1).get_result::<i64>(self)? != 1)
+        if !C::has_to_compare(settings) {
+            return Ok(false);
+        }
+        let differ = differ(self, settings, known)?;
+        C::note_compared(settings, !differ);
+        Ok(differ)
     }
 
     fn limit_idleness(&mut self, settings: &MysqlSettings, timeout: Option<Duration>) -> QueryResult<()> {
@@ -188,6 +219,14 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         then.map_or(Ok(()), |then| self.control(then))?;
         Ok(is_as_it_was)
     }
+}
+
+/// Asks the server whether a setting has changed.
+fn differ(connection: &mut impl MysqlSession, settings: &MysqlSettings, known: &Values) -> QueryResult<bool> {
+    let Some(are_same) = settings.are_same() else { return Ok(read(connection, settings.has_roles)? != *known) };
+    // A handler may have set `sql_select_limit` to 0.
+    let same = format!("CAST({are_same} AS SIGNED)");
+    Ok(diesel::select(diesel::dsl::sql::<BigInt>(&same)).limit(1).get_result::<i64>(connection)? != 1)
 }
 
 fn read(connection: &mut impl MysqlSession, has_roles: bool) -> QueryResult<Values> {

@@ -1,8 +1,8 @@
 //! The settings that a handler may change on a SQLite connection, and how they are restored at the end of its message.
 //!
 //! Reading them all takes as long as several short statements, and SQLite runs no statement that the connection was not sent:
-//! its triggers take no PRAGMA. So the worker reads them only after a handler whose statements have a word that may change
-//! them, and Diesel's instrumentation shows these statements.
+//! its triggers take no PRAGMA. So the worker reads them only after a handler with a statement that may change them, and Diesel's
+//! instrumentation shows the statements.
 
 use std::any::{Any, TypeId};
 use std::sync::OnceLock;
@@ -50,11 +50,6 @@ const fn pragma(name: &'static str) -> (&'static str, Option<&'static str>) {
     (name, Some(name))
 }
 
-/// Tells whether a word may change what the other statements of a connection meet. None does without one of these.
-fn changes_settings(word: &str, _is_first: bool) -> bool {
-    ["pragma", "attach", "detach", "temp", "temporary"].iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
 /// The settings of a session on which handlers run.
 #[derive(Default)]
 pub struct SqliteSettings(Option<Known>);
@@ -68,7 +63,7 @@ struct Known {
 impl Known {
     /// Tells whether a handler may have changed a setting.
     fn may_differ(&self) -> bool {
-        self.watch.as_ref().is_none_or(Watch::may_have_seen)
+        self.watch.as_ref().is_none_or(Watch::is_unusual)
     }
 
     fn forget_words(&self) {
@@ -158,28 +153,19 @@ fn watch(connection: &mut SqliteConnection) -> Option<Watch> {
             NONE.get_or_init(|| none);
         }
     }
-    Watch::on(connection, *NONE.get()?, changes_settings)
+    Watch::on(connection, *NONE.get()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::setup::FirstWords;
 
     #[test]
-    fn the_words_of_a_statement_are_found_whole_and_not_in_its_values() {
-        let has_word = |text: &str| Watch::finds(changes_settings, &text);
-        for text in
-            ["PRAGMA query_only = 1", "SELECT 1;pragma foreign_keys=1", "Attach 'a' AS b", "CREATE TABLE temp.t (a)"]
-        {
-            assert!(has_word(text), "{text}");
-        }
-        for text in
-            ["SELECT template FROM attachments", "SELECT * FROM pragma_query_only", "UPDATE t SET temp_c = 1", ""]
-        {
-            assert!(!has_word(text), "{text}");
-        }
-        let query = diesel::sql_query("SELECT ?").bind::<Text, _>("PRAGMA query_only = 1");
-        assert!(!Watch::finds(changes_settings, &diesel::debug_query::<diesel::sqlite::Sqlite, _>(&query)));
+    fn a_statement_has_no_words_in_its_values() {
+        let query = diesel::sql_query("SELECT ?").bind::<Text, _>("; PRAGMA query_only = 1");
+        let words = FirstWords::of(&diesel::debug_query::<diesel::sqlite::Sqlite, _>(&query));
+        assert!(!words.is_unusual);
     }
 
     #[test]
