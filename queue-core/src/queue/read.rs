@@ -16,9 +16,9 @@ use crate::entity::{Entity, IsKey, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{
-    Claim, Condition, CountRow, CountRowType, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType, KeyRow,
-    KeyRowType, LoadedRowType, PageFrom, PendingRow, PendingRowType, SampleRow, SampleRowType, StateCondition, count,
-    count_by_status, load_rows, read_page, sample,
+    Claim, Condition, CountRow, CountRowType, ErrorExampleRow, ErrorExampleRowType, ErrorTextRow, ErrorTextRowType,
+    FinishedRow, FinishedRowType, KeyRow, KeyRowType, LoadedRowType, PageFrom, PendingRow, PendingRowType, SampleRow,
+    SampleRowType, StateCondition, count, count_by_status, load_rows, read_page, sample,
 };
 
 /// The number of rows of each status.
@@ -137,7 +137,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
 )]
 pub trait ReadsRows<Q, F>:
     AsQueueConnection<
-    Connection: Loads<PendingRowType, PendingRow> + Loads<CountRowType, CountRow> + Loads<FinishedRowType, FinishedRow>,
+    Connection: Loads<PendingRowType, PendingRow>
+                    + Loads<CountRowType, CountRow>
+                    + Loads<FinishedRowType, FinishedRow>
+                    + Loads<ErrorTextRowType, ErrorTextRow>,
 >
 {
     /// Returns the condition that picks the selection's rows in these states.
@@ -176,7 +179,7 @@ pub trait LoadsRows<Q: Entity, F>: ReadsRows<Q, F> {
     #[doc(hidden)]
     fn load_keys(connection: &mut Self::Connection, keys: &StatementOn<'_, Self>) -> QueryResult<Vec<KeyRow<Q::Key>>>;
     #[doc(hidden)]
-    fn load_error_texts(&mut self, texts: &StatementOn<'_, Self>) -> QueryResult<Vec<ErrorTextRow<Q::Key>>>;
+    fn load_error_examples(&mut self, rows: &StatementOn<'_, Self>) -> QueryResult<Vec<ErrorExampleRow<Q::Key>>>;
     /// Returns the conditions that pick the rows with these keys.
     #[doc(hidden)]
     fn are_keys(keys: &[Q::Key]) -> Vec<IsKey<BackendOf<Self>>>;
@@ -209,7 +212,8 @@ where
     C: AsQueueConnection<
         Connection: Loads<PendingRowType, PendingRow>
                         + Loads<CountRowType, CountRow>
-                        + Loads<FinishedRowType, FinishedRow>,
+                        + Loads<FinishedRowType, FinishedRow>
+                        + Loads<ErrorTextRowType, ErrorTextRow>,
     >,
 {
     fn condition<'a>(rows: &'a QueueRows<Q, F>, states: &'a [StateCondition]) -> Condition<'a, BackendOf<C>> {
@@ -227,7 +231,7 @@ where
     C::Connection: Loads<LoadedRowType<Q, C::Connection>, (Q, QueueState)>
         + Loads<SampleRowType<Q, C::Connection>, SampleRow<Q>>
         + Loads<KeyRowType<Q>, KeyRow<<Q as Entity>::Key>>
-        + Loads<ErrorTextRowType<Q>, ErrorTextRow<<Q as Entity>::Key>>,
+        + Loads<ErrorExampleRowType<Q>, ErrorExampleRow<<Q as Entity>::Key>>,
 {
     fn load_rows(&mut self, rows: ConditionOn<'_, C>, limit: Option<i64>) -> QueryResult<Vec<(Q, QueueState)>> {
         let rows = load_rows::<Q, _>(rows, limit);
@@ -253,8 +257,8 @@ where
         load::<KeyRowType<Q>, _, _>(connection, keys)
     }
 
-    fn load_error_texts(&mut self, texts: &StatementOn<'_, C>) -> QueryResult<Vec<ErrorTextRow<Q::Key>>> {
-        load::<ErrorTextRowType<Q>, _, _>(self.as_queue_connection(), texts)
+    fn load_error_examples(&mut self, rows: &StatementOn<'_, C>) -> QueryResult<Vec<ErrorExampleRow<Q::Key>>> {
+        load::<ErrorExampleRowType<Q>, _, _>(self.as_queue_connection(), rows)
     }
 
     fn are_keys(keys: &[Q::Key]) -> Vec<IsKey<BackendOf<C>>> {

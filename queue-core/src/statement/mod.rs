@@ -46,13 +46,13 @@ pub use self::operation::{
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
 pub use self::probe::{due_among_first, oldest_due, probe_due, unknown_stages};
 pub use self::queue::{
-    ClaimedRow, ClaimedRowType, ErasedQueue, ErrorTextRow, KeyRow, KeyTextRow, LeaseDueRow, QueueOn, Row, SampleRow,
-    TypedLeaseDueRow, TypedRow,
+    ClaimedRow, ClaimedRowType, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, KeyRow, KeyTextRow,
+    LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
 };
 pub use self::recall::{Recall, retake};
 pub use self::report::{
-    CountRow, CountRowType, PendingRow, PendingRowType, WithTexts, count_by_value, count_pending, error_texts,
-    texts_after,
+    CountRow, CountRowType, PendingRow, PendingRowType, WithTexts, count_by_value, count_pending, error_examples,
+    error_texts, texts_after,
 };
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
@@ -60,4 +60,4 @@ pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::key_text::{key_of, literal, time_literal};
-pub(crate) use self::queue::{ErrorTextRowType, KeyRowType, LoadedRowType, SampleRowType};
+pub(crate) use self::queue::{ErrorExampleRowType, KeyRowType, LoadedRowType, SampleRowType};

@@ -273,18 +273,15 @@ pub type SampleRow<Q> = (
 pub type KeyTextRow<K> =
     (String, Status, i32, Captured<(Option<Instant>,)>, Captured<(Option<String>,)>, CapturedKey<K>);
 
-/// A text as it is loaded: the text and the value of the split; the number of rows, of rows with `ERROR`, and of rows
-/// with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how many of them failed at
-/// odd times, and the text of one of those times; the number of rows of all texts; the place of this row among those
-/// of the text, `1` for the first; and its key, if it can be decoded.
-pub type ErrorTextRow<K> = (
-    (String, Option<String>),
-    (i64, i64, i64),
-    (Option<i64>, Option<i64>),
-    (i64, Option<DatabaseText>),
-    (i64, i64),
-    CapturedKey<K>,
-);
+/// A text as it is loaded: the text, what distinguishes it from others, and the value of the split; the number of rows, of
+/// rows with `ERROR`, and of rows with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how
+/// many of them failed at odd times, and the text of one of those times; and the number of rows of all texts.
+pub type ErrorTextRow =
+    ((String, String, Option<String>), (i64, i64, i64), (Option<i64>, Option<i64>), (i64, Option<DatabaseText>), i64);
+
+/// A row of a text as it is loaded: what distinguishes the text, the value of the split, the number of rows of the text, the
+/// place of this row among those, `1` for the first, and its key, if it can be decoded.
+pub type ErrorExampleRow<K> = (String, Option<String>, i64, i64, CapturedKey<K>);
 
 /// The SQL type of a key.
 pub(super) type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;
@@ -308,14 +305,16 @@ pub(crate) type LoadedRowType<Q, C> = (
 pub(super) type KeyTextRowType<Q> = (Text, Text, Integer, (Nullable<TimestampUtc>,), (Nullable<Text>,), (KeyType<Q>,));
 
 /// The SQL type of an [`ErrorTextRow`].
-pub(crate) type ErrorTextRowType<Q> = (
-    (Text, Nullable<Text>),
+pub type ErrorTextRowType = (
+    (Text, Text, Nullable<Text>),
     (BigInt, BigInt, BigInt),
     (Nullable<BigInt>, Nullable<BigInt>),
     (BigInt, Nullable<Text>),
-    (BigInt, BigInt),
-    (KeyType<Q>,),
+    BigInt,
 );
+
+/// The SQL type of an [`ErrorExampleRow`].
+pub(crate) type ErrorExampleRowType<Q> = (Text, Nullable<Text>, BigInt, BigInt, (KeyType<Q>,));
 
 /// The SQL type of the part that may fail to decode.
 type RestType<Q, C> = (

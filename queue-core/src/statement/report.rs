@@ -105,36 +105,56 @@ fn push_by_value<'b, DB: QueueBackend>(
     sql.push_with(&format!(" LIMIT {limit}"), &[])
 }
 
-/// Reads the texts of failures, those on most rows first: each with the key of one row, and with numbers, and after them the
-/// keys of up to two more rows of each. At most `limit` rows, whose texts are distinguished by their first 1,000 characters.
-///
-/// It needs window functions, which MySQL has from version 8.
+/// Reads the texts of failures, those on most rows first, each with numbers: at most `limit`, which are distinguished by their
+/// first 1,000 characters.
 pub fn error_texts<DB: QueueBackend>(
     condition: Condition<'_, DB>,
     split: Split<'_, DB>,
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
-        // Row numbers are counted inside, because nothing else gives one row of each text for any type of key.
+        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
+        sql.within(("SELECT MIN(", "), "), push_text)?;
+        push_identity(sql)?;
+        sql.within((", MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
+        sql.push(", COUNT(CASE WHEN {.status} = 'ERROR' AND {.next_attempt_time} IS NOT NULL THEN 1 END)")?;
+        sql.push(", COUNT(CASE WHEN {.status} = 'FAILED' THEN 1 END)")?;
+        for function in [", MIN(", ", MAX("] {
+            sql.within((function, ")"), |sql| sql.push_microseconds("{.last_attempt_time}"))?;
+        }
+        for function in [", COUNT(", ", MIN("] {
+            sql.within((function, ")"), |sql| sql.push_odd_text("{.last_attempt_time}"))?;
+        }
+        sql.push(", ")?;
+        sql.push_within(DB::AS_INTEGER, "SUM(COUNT(*)) OVER ()")?;
+        condition.push_from(sql)?;
+        condition.push(sql)?;
+        sql.push(" GROUP BY ")?;
+        push_partition(sql, *split)?;
+        sql.push(" ORDER BY COUNT(*) DESC, ")?;
+        push_partition(sql, *split)?;
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
+    })
+}
+
+/// Reads the keys of up to three rows of each of these texts: at most `limit` rows, the first of each text before the others,
+/// those of texts on most rows first.
+///
+/// Window functions give a few rows of each text for any type of key; MySQL has them from version 8. The numbers come from a
+/// statement of their own: MariaDB reads a whole text once more for each row and each function.
+pub fn error_examples<DB: QueueBackend>(
+    condition: Condition<'_, DB>,
+    split: Split<'_, DB>,
+    limit: u32,
+) -> impl Statement<DB> {
+    statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
         sql.push("SELECT * FROM (SELECT ")?;
-        push_text(sql)?;
+        push_identity(sql)?;
         sql.push(" AS queueable_text, ")?;
         sql.push_split(*split)?;
-        sql.push(" AS queueable_value, COUNT(*)")?;
-        push_over(sql, *split, " AS queueable_rows")?;
-        sql.push(", COUNT(CASE WHEN {.status} = 'ERROR' AND {.next_attempt_time} IS NOT NULL THEN 1 END)")?;
-        push_over(sql, *split, " AS queueable_retrying")?;
-        sql.push(", COUNT(CASE WHEN {.status} = 'FAILED' THEN 1 END)")?;
-        push_over(sql, *split, " AS queueable_failed")?;
-        for (function, name) in [(", MIN(", " AS queueable_first"), (", MAX(", " AS queueable_last")] {
-            sql.within((function, ")"), |sql| sql.push_microseconds("{.last_attempt_time}"))?;
-            push_over(sql, *split, name)?;
-        }
-        for (function, name) in [(", COUNT(", " AS queueable_odd"), (", MIN(", " AS queueable_odd_time")] {
-            sql.within((function, ")"), |sql| sql.push_odd_text("{.last_attempt_time}"))?;
-            push_over(sql, *split, name)?;
-        }
-        sql.push(", COUNT(*) OVER () AS queueable_all, ROW_NUMBER() OVER (PARTITION BY ")?;
+        sql.push(" AS queueable_value, COUNT(*) OVER (PARTITION BY ")?;
+        push_partition(sql, *split)?;
+        sql.push(") AS queueable_rows, ROW_NUMBER() OVER (PARTITION BY ")?;
         push_partition(sql, *split)?;
         sql.push(" ORDER BY {key}) AS queueable_place, {key}")?;
         condition.push_from(sql)?;
@@ -144,15 +164,6 @@ pub fn error_texts<DB: QueueBackend>(
         sql.push("queueable_text")?;
         sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
-}
-
-fn push_over<'b, DB: QueueBackend>(
-    sql: &mut Writer<'_, 'b, DB>,
-    split: Split<'b, DB>,
-    name: &'static str,
-) -> QueryResult<()> {
-    sql.within((" OVER (PARTITION BY ", ")"), |sql| push_partition(sql, split))?;
-    sql.push(name)
 }
 
 fn push_partition<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, split: Split<'b, DB>) -> QueryResult<()> {

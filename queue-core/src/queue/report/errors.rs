@@ -22,7 +22,8 @@ use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
 use crate::row::{Options, Status};
 use crate::statement::{
-    And, Condition, ErrorTextRow, IfAny, StateCondition, WithTexts, change_all, error_texts, texts_after,
+    And, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, StateCondition, WithTexts, change_all,
+    error_examples, error_texts, texts_after,
 };
 
 /// The largest number of texts that are read for a report, those on most rows first. With the 1,000 characters that are
@@ -218,10 +219,12 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         split: Option<&dyn QueryFragment<BackendOf<C>>>,
     ) -> QueryResult<(PartsOf<Q::Key>, i64)> {
         let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
-        let rows = connection.load_error_texts(&error_texts(C::condition(self, &states), split, MOST_TEXTS))?;
-        let firsts = rows.iter().filter(|row| row.4.1 == 1);
-        let left_out = rows.first().map_or(0, |row| row.4.0) - firsts.map(|row| row.1.0).sum::<i64>();
-        Ok((parts(rows), left_out))
+        let examples = error_examples(C::condition(self, &states), split, MOST_TEXTS);
+        let examples = connection.load_error_examples(&examples)?;
+        let texts = error_texts(C::condition(self, &states), split, MOST_TEXTS);
+        let texts = load::<ErrorTextRowType, ErrorTextRow, _>(connection.as_queue_connection(), &texts)?;
+        let left_out = texts.first().map_or(0, |row| row.4) - texts.iter().map(|row| row.1.0).sum::<i64>();
+        Ok((parts(texts, examples), left_out))
     }
 
     /// Makes the rows of one group due at once, as [`retry_now`](QueueRows::retry_now) does with other rows: exactly those
@@ -302,13 +305,13 @@ type PartsOf<K> = HashMap<Option<String>, Vec<ErrorGroup<K>>>;
 
 /// Returns the groups of each value: those with most rows first, and those with equally many by their pattern. The texts
 /// come with those on most rows first: the first text of a group is its example.
-fn parts<K>(found: Vec<ErrorTextRow<K>>) -> PartsOf<K> {
+fn parts<K>(texts: Vec<ErrorTextRow>, examples: Vec<ErrorExampleRow<K>>) -> PartsOf<K> {
     let mut parts = HashMap::<_, HashMap<String, ErrorGroup<K>>>::new();
-    for ((text, value), (rows, retrying, failed), (first, last), (odd, odd_time), (_, place), key) in found {
-        let key = key.ok().map(|(key,)| key);
+    let mut patterns = HashMap::new();
+    for ((text, identity, value), (rows, retrying, failed), (first, last), (odd, odd_time), _) in texts {
         let pattern = pattern(&text);
-        let group = parts.entry(value).or_default().entry(pattern.clone()).or_insert_with(|| ErrorGroup {
-            pattern,
+        let group = parts.entry(value.clone()).or_default().entry(pattern.clone()).or_insert_with(|| ErrorGroup {
+            pattern: pattern.clone(),
             rows: 0,
             retrying: 0,
             failed: 0,
@@ -317,17 +320,8 @@ fn parts<K>(found: Vec<ErrorTextRow<K>>) -> PartsOf<K> {
             last: None,
             odd_times: None,
             examples: Vec::new(),
-            example_text: String::new(),
+            example_text: text.clone(),
         });
-        // That of the first row whose key can be decoded, if there is any.
-        if group.example_text.is_empty() || (group.examples.is_empty() && key.is_some()) {
-            group.example_text = text;
-        }
-        group.examples.extend(key.filter(|_| group.examples.len() < EXAMPLES));
-        // Another row of a text that was counted.
-        if place > 1 {
-            continue;
-        }
         OddTimes::add(&mut group.odd_times, odd, odd_time.map(|text| text.0));
         group.rows += rows;
         group.retrying += retrying;
@@ -337,6 +331,20 @@ fn parts<K>(found: Vec<ErrorTextRow<K>>) -> PartsOf<K> {
         let (first, last) = (at(first), at(last));
         group.first = group.first.into_iter().chain(first).min();
         group.last = group.last.max(last);
+        patterns.insert((identity, value), (pattern, text));
+    }
+    for (identity, value, .., key) in examples {
+        // A row that has failed between the two statements is in no group.
+        let found = patterns.get(&(identity, value.clone()));
+        let (Some((pattern, text)), Some((key,))) = (found, key.ok()) else { continue };
+        let group = parts.get_mut(&value).and_then(|groups| groups.get_mut(pattern));
+        if let Some(group) = group.filter(|group| group.examples.len() < EXAMPLES) {
+            // That of the first row whose key can be decoded, if there is any.
+            if group.examples.is_empty() {
+                group.example_text.clone_from(text);
+            }
+            group.examples.push(key);
+        }
     }
     let in_order = |groups: HashMap<String, ErrorGroup<K>>| {
         let mut groups: Vec<_> = groups.into_values().collect();
