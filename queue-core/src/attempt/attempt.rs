@@ -39,10 +39,7 @@ pub(crate) fn attempt<K: Key, C: QueueConnection>(
     {
         return Attempted::lost(End::NotClaimed(error));
     }
-    let (key, tries) = (&claimed.key, tries_before(claimed.fence) + 1);
-    let _span =
-        tracing::debug_span!("attempt", entity = plan.served.queue.sql.entity, ?key, try_number = tries).entered();
-    tracing::debug!("claimed");
+    tracing::debug!(entity = plan.served.queue.sql.entity, key = ?claimed.key, "claimed");
     fail_point("claimed");
     plan.slot.enter(session.id, plan.served.info.timeout);
     worker.note_claim();
@@ -72,6 +69,7 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     let mut row = UnsettledRow::new(key, fence, due, details);
     let in_hand = take_in_hand(session, plan, &row)?;
     row.watch = plan.served.rules.teller.watch(&row.key, tries, due);
+    let _span = row.watch.enter_span();
     leave_returned(session, plan, &row, claimed_as)?;
     let recorder = plan.slot.recorder();
     // The attempt that this mark belonged to has ended.

@@ -30,6 +30,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Writes the rest of an attempt.
     pub(crate) fn conclude(&self, holder: &mut SessionHolder<C>, row: UnsettledRow<K>, rest: Rest) -> Turn {
+        let _span = row.watch.enter_span();
         let (rest, delay) = self.count_interruption(&row, rest);
         let _passed_over = self.due_rows.row_backoff.while_concluded(&row.key);
         let what = "the end of an attempt cannot be recorded";

@@ -52,13 +52,14 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let RunnerSettings { texts, stages, events, low_water_at_once, .. } = settings;
         let (queue, target) = (Q::QUEUE, Q::QUEUE.target()?);
         let lease = queue.is_leased().then_some(Q::SETTINGS.lease);
+        let key_prefix = queue_name(target.table.schema.as_deref(), &target.table.name, target.columns.status);
         Ok(ServedQueue {
             queue,
             info: RunnerInfo {
                 entity: Q::ENTITY,
                 queue: queue.id(),
                 way: way_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT),
-                key_prefix: queue_name(target.table.schema.as_deref(), &target.table.name, target.columns.status),
+                key_prefix: key_prefix.clone(),
                 is_recorded: lease.is_none(),
                 // For the transactions only in lease mode: there, the lease limits the handler's own time.
                 timeout: Q::SETTINGS.timeout.filter(|_| lease.is_none()).unwrap_or(C::Backend::DEFAULT_TIMEOUT),
@@ -69,7 +70,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             stall: Stall::default(),
             log: RateLimitedLog::new(texts.redact.clone()),
             rules: SettleRules {
-                teller: Teller::new(Q::ENTITY, events, texts.redact.clone()),
+                teller: Teller::new(Q::ENTITY, &key_prefix, events, texts.redact.clone()),
                 settings: Q::SETTINGS,
                 options: *queue.sql.options,
                 retry: Q::retry_policy(),

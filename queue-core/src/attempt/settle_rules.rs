@@ -208,19 +208,23 @@ fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
 /// Tells what has become of the rows of one entity.
 pub(crate) struct Teller {
     entity: &'static str,
+    /// The queue's name in spans.
+    queue: String,
     pub(super) events: Events,
     /// Failures that are not the last ones. A log of its own, so that their many texts crowd out no warning.
     failures: RateLimitedLog,
 }
 
 impl Teller {
-    pub(crate) fn new(entity: &'static str, events: Events, redact: Option<Redact>) -> Self {
-        Teller { entity, events, failures: RateLimitedLog::new(redact) }
+    /// `queue`: the queue's name, as the control table has it.
+    pub(crate) fn new(entity: &'static str, queue: &str, events: Events, redact: Option<Redact>) -> Self {
+        let queue = queue.strip_suffix(".status").unwrap_or(queue).to_owned();
+        Teller { entity, queue, events, failures: RateLimitedLog::new(redact) }
     }
 
     /// Watches an attempt on this row, which was due at this time, if that is known.
     pub(crate) fn watch<K>(&self, key: &RowKey<K>, try_number: u32, due: Option<Instant>) -> Watch {
-        Watch::new(&self.events, self.entity, key.text(), try_number, due.map(Into::into))
+        Watch::new(&self.events, (self.entity, &self.queue), key.text(), try_number, due.map(Into::into))
     }
 
     /// Tells that a row's new state is committed.

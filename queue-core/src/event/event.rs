@@ -167,6 +167,24 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Returns the outcome of the attempt that has ended with this event, as metrics and spans call it, and the attempt.
+    pub(super) fn end(&self) -> Option<(&'static str, &AttemptEvent)> {
+        Some(match self {
+            Event::Succeeded(attempt) => ("succeeded", attempt),
+            Event::Advanced(attempt) => ("advanced", attempt),
+            Event::RunsAgain(attempt) => ("runs_again", attempt),
+            Event::Skipped(attempt) => ("skipped", attempt),
+            Event::WillRetry(attempt) => ("will_retry", attempt),
+            Event::GaveUp(attempt) => ("gave_up", attempt),
+            Event::Interrupted(attempt) => ("interrupted", attempt),
+            Event::Refused(attempt) => ("refused", attempt),
+            Event::LeaseLost(attempt) => ("lease_lost", attempt),
+            _ => return None,
+        })
+    }
+}
+
 /// The attempt that an [`Event`] is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

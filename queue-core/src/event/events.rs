@@ -8,12 +8,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use tracing::Span;
+use tracing::field::Empty;
+use tracing::span::EnteredSpan;
 
 use super::event::{AttemptEvent, Event};
 use super::event_queue::{EventQueue, Listener, ListenerThread, call_safely, pass_on};
 use crate::error::Error;
 use crate::log::{Redact, redacted};
 use crate::sync::Mutex;
+
+/// The target of the attempts' spans, for filters.
+const SPAN_TARGET: &str = "queueable::attempt";
 
 /// The listeners of a poller that is not started yet.
 #[derive(Default)]
@@ -100,12 +106,13 @@ impl Events {
 /// An event that ends an attempt.
 pub(crate) type EndEvent = fn(AttemptEvent) -> Event;
 
-/// Follows one attempt for the listeners. Nothing, without a listener.
+/// Follows one attempt for the listeners and in a span. Nothing, without a listener and a subscriber.
 #[derive(Clone, Default)]
 pub(crate) struct Watch(Option<Arc<Watched>>);
 
 struct Watched {
     events: Events,
+    span: Span,
     entity: &'static str,
     key: Arc<str>,
     try_number: u32,
@@ -128,17 +135,38 @@ struct Begun {
 }
 
 impl Watch {
-    /// Watches an attempt, if there is a listener.
+    /// Watches an attempt, if somebody wants to know. `queue`: the queue's name in spans.
     pub(crate) fn new(
         events: &Events,
-        entity: &'static str,
+        (entity, queue): (&'static str, &str),
         key: &Arc<str>,
         try_number: u32,
         due: Option<DateTime<Utc>>,
     ) -> Self {
-        Watch(events.are_heard().then(|| {
+        // The names of OpenTelemetry's conventions for messaging, and of `tracing-opentelemetry` for a span's name, kind and
+        // status. A span has at most 32 fields, all of them named here.
+        let span = tracing::info_span!(
+            target: SPAN_TARGET,
+            "process",
+            otel.name = format_args!("process {queue}"),
+            otel.kind = "consumer",
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+            messaging.system = "queueable",
+            messaging.operation.name = "process",
+            "messaging.operation.type" = "process",
+            messaging.destination.name = queue,
+            messaging.message.id = &**key,
+            entity,
+            try_number,
+            outcome = Empty,
+            "error.type" = Empty,
+        );
+        let is_wanted = events.are_heard() || !span.is_disabled();
+        Watch(is_wanted.then(|| {
             Arc::new(Watched {
                 events: events.clone(),
+                span,
                 entity,
                 key: key.clone(),
                 try_number,
@@ -148,9 +176,14 @@ impl Watch {
         }))
     }
 
-    /// Tells whether there is a listener.
+    /// Tells whether somebody wants to know.
     pub(crate) fn is_heard(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Enters the attempt's span.
+    pub(crate) fn enter_span(&self) -> EnteredSpan {
+        self.0.as_ref().map_or_else(Span::none, |watched| watched.span.clone()).entered()
     }
 
     /// Notes that the handler is called. Only the first call counts: a handler that has refused a group is called again for
@@ -226,7 +259,23 @@ impl Watched {
         if mem::replace(&mut self.progress.lock().has_ended, true) {
             return;
         }
+        if !self.span.is_disabled() {
+            record_end(&self.span, &end(self.attempt(error.clone(), retry_in)));
+        }
         self.events.tell(|| end(self.attempt(error, retry_in)));
+    }
+}
+
+/// Notes in a span how its attempt has ended. An interruption is no error: the row runs again as if nothing had been.
+fn record_end(span: &Span, event: &Event) {
+    let Some((outcome, attempt)) = event.end() else { return };
+    span.record("outcome", outcome);
+    if matches!(event, Event::WillRetry(_) | Event::GaveUp(_) | Event::Refused(_) | Event::LeaseLost(_)) {
+        span.record("error.type", outcome);
+        span.record("otel.status_code", "ERROR");
+        attempt.error.as_deref().inspect(|error| {
+            span.record("otel.status_description", error);
+        });
     }
 }
 

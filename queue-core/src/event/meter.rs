@@ -18,25 +18,16 @@ pub(crate) fn count_for_metrics(event: &Event) {
         Event::Begun(AttemptEvent { entity, waited: Some(waited), .. }) => {
             histogram!(WAIT, "entity" => *entity).record(waited.as_secs_f64());
         }
-        Event::Succeeded(attempt) => ended(attempt, "succeeded"),
-        Event::Advanced(attempt) => ended(attempt, "advanced"),
-        Event::RunsAgain(attempt) => ended(attempt, "runs_again"),
-        Event::Skipped(attempt) => ended(attempt, "skipped"),
-        Event::WillRetry(attempt) => ended(attempt, "will_retry"),
-        Event::GaveUp(attempt) => ended(attempt, "gave_up"),
-        Event::Interrupted(attempt) => ended(attempt, "interrupted"),
-        Event::Refused(attempt) => ended(attempt, "refused"),
-        Event::LeaseLost(attempt) => ended(attempt, "lease_lost"),
         Event::TimedOut(attempt) => counter!(PAST_TIMEOUT, "entity" => attempt.entity).increment(1),
         Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
         Event::ConnectionLost { .. } => counter!(LOST).increment(1),
         Event::QueueStalled { entity, .. } => counter!(STALLED, "entity" => *entity).increment(1),
         Event::PollerStarted { .. } => describe(),
-        Event::Begun(_)
-        | Event::ConnectionRegained { .. }
-        | Event::QueueResumed { .. }
-        | Event::EventsDropped { .. }
-        | Event::PollerStopped { .. } => {}
+        event => {
+            if let Some((outcome, attempt)) = event.end() {
+                ended(attempt, outcome);
+            }
+        }
     }
 }
 

@@ -37,7 +37,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
         let mut left = rows.len();
         for (row, entity) in rows.iter().zip(entities.0.by_ref()) {
             left -= 1;
-            let _span = self.span(row);
+            let _span = row.watch.enter_span();
             let mut anew = None;
             let Some(entity) = self.as_it_is_now(entity, row, &mut anew)? else { continue };
             let row = anew.as_ref().unwrap_or(row);
@@ -96,7 +96,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 drop_safely(entity);
                 break;
             }
-            let _span = self.span(row);
+            let _span = row.watch.enter_span();
             let (answer, _) = self.call(entity, row);
             if let Some(why) = self.plan.slot.check_revoked() {
                 drop_safely(answer);
@@ -177,10 +177,5 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             }
             Revocation::TimedOut | Revocation::Shutdown => Rest::Leave,
         }
-    }
-
-    fn span(&self, row: &GroupRow<K>) -> tracing::span::EnteredSpan {
-        tracing::debug_span!("attempt", entity = self.plan.served.queue.sql.entity, key = ?row.key, try_number = row.tries)
-            .entered()
     }
 }

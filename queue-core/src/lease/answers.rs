@@ -225,7 +225,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let Some(Answered { message, answer }) = ended.answer() else {
             return Uncommitted::undone("a call without an answer");
         };
-        let _span = self.span(row).entered();
+        let _span = row.watch.enter_span();
         let idempotency_key = idempotency_key(&self.served.info.key_prefix, &row.key, &row.details);
         let mut message_of_call = Message {
             connection: session.lend(),

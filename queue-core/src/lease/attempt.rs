@@ -53,7 +53,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         row: &WatchedRow<K>,
         attempt: impl FnOnce(&mut WorkerTurn<'_, C>) -> Turn,
     ) -> Turn {
-        let _span = self.span(row).entered();
+        let _span = row.watch.enter_span();
         let turn = catch_unwind(AssertUnwindSafe(|| attempt(worker)));
         let turn = turn.unwrap_or_else(|panic| {
             // A handler's panic is caught closer to the handler. This one comes from this library or from the driver.

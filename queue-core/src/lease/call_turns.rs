@@ -114,7 +114,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let Some(place) = place else { return false };
         let LeasedMessage { held, message } = leased;
         let row = self.watch(held);
-        let _span = self.span(&row).entered();
+        let _span = row.watch.enter_span();
         let lease = self.lease_of(&row, &message.1);
         // Until the runtime polls the call for the first time. One that stands still must not keep the row for ever.
         row.clock.begin(lease.timeout.saturating_mul(10).saturating_add(UNTIL_POLLED));

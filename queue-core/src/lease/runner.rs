@@ -117,11 +117,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         WatchedRow { held, watch }
     }
 
-    /// Returns the span of an attempt.
-    pub(crate) fn span(&self, row: &LeasedRow<K>) -> tracing::Span {
-        tracing::debug_span!("attempt", entity = self.served.queue.sql.entity, key = ?row.key, try_number = row.tries)
-    }
-
     /// Returns the lease that a call holds. Its time begins with the call.
     pub(crate) fn lease_of(&self, held: &LeasedRow<K>, state: &QueueState) -> Lease {
         let lease = Lease {

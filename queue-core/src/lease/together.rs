@@ -115,7 +115,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Notes that a row's new state is committed.
     fn note_settled(&self, row: &WatchedRow<K>, settled: Settlement) -> Turn {
-        let _span = self.span(row).entered();
+        let _span = row.watch.enter_span();
         self.served.due_rows.record_written(&row.key);
         self.leased_rows.remove(&row.held);
         tracing::debug!(outcome = ?settled, "settled");
