@@ -1,7 +1,7 @@
 //! The rows of one entity that a trigger keeps as they are, although their new state was committed.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use crate::row::{QueueState, RowKey};
 use crate::sync::Mutex;
@@ -26,7 +26,7 @@ pub(crate) struct KeptRows {
 
 #[derive(Default)]
 struct Written {
-    rows: HashMap<ClaimedAs, WrittenRow>,
+    rows: HashMap<ClaimedAs, WrittenRow, BuildHasherDefault<Hashed>>,
     /// The oldest first.
     order: VecDeque<ClaimedAs>,
 }
@@ -41,6 +41,24 @@ struct WrittenRow {
 /// A row in the state in which it was claimed, as a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ClaimedAs(u64);
+
+/// Takes a hash as it is.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a claimed row is one number")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 impl KeptRows {
     /// Returns the hash of the row with this key as it was claimed.

@@ -51,6 +51,8 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     pub(super) load_leased: Load<C, LeaseDueRow<K>>,
     /// Runs the block that ends a message, without and with a comparison of the settings.
     pub(super) finish_block: [Execute<C>; 2],
+    /// Settles a plain success, whose text is written once.
+    pub(super) settle_success: Execute<C>,
 }
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
@@ -188,6 +190,7 @@ where
         } else {
             load_nothing
         },
+        settle_success: execute_by_id::<SettleSuccessId<Q>, C>,
         finish_block: [execute_by_id::<FinishBlockId<Q, false>, C>, execute_by_id::<FinishBlockId<Q, true>, C>],
     };
 }
@@ -213,6 +216,14 @@ impl<Q: SelectedIn<DB> + 'static, DB: QueueBackend, Of: 'static> QueryId for Cla
 struct FinishBlockId<Q, const COMPARES: bool>(PhantomData<fn() -> Q>);
 
 impl<Q: 'static, const COMPARES: bool> QueryId for FinishBlockId<Q, COMPARES> {
+    type QueryId = Self;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+/// Finds the prepared statement that settles a plain success of the entity `Q`.
+struct SettleSuccessId<Q>(PhantomData<fn() -> Q>);
+
+impl<Q: 'static> QueryId for SettleSuccessId<Q> {
     type QueryId = Self;
     const HAS_STATIC_QUERY_ID: bool = true;
 }

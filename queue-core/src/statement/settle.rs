@@ -74,6 +74,10 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// [`of_content`](Change::of_content) and the content has changed, the row is made due instead. A row whose work
     /// has ended leaves the table if the entity or the change says so, here and in the other methods that settle rows.
     pub fn settle(&self, connection: &mut C, key: &RowKey<K>, fence: Fence, change: &Change) -> QueryResult<usize> {
+        let is_of_one_text = self.sql.options.ends_plainly() && self.sql.options.occasion.is_none();
+        if is_of_one_text && key.stored().is_none() && is_plain_success(change, fence) {
+            return (self.settle_success)(connection, &Settle::new(self.row(key), fence, change));
+        }
         settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, false)
     }
 
@@ -94,6 +98,27 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     ) -> QueryResult<usize> {
         settle(connection, self.sql, &[(self.row(key).is_key, fence)], change, true)
     }
+}
+
+/// Tells whether a change is the most frequent one, which differs from one row to the next in its values alone.
+fn is_plain_success(change: &Change, fence: Fence) -> bool {
+    let is_plain = matches!(
+        change,
+        Change {
+            status: Some(Status::Success),
+            next: Some(Next::Never),
+            unless_stopped: false,
+            try_count: Some(_),
+            another_try: false,
+            attempted: true,
+            began: None,
+            error: ErrorText::Clear,
+            begin: None,
+            removes: false,
+            ..
+        }
+    );
+    is_plain && matches!(fence, Fence { began: None, due: Some(_), change_count: None, .. })
 }
 
 /// How many bytes of the reason why a row could not be moved are written on it.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::format::{Item, StrftimeItems};
-use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
+use chrono::{DateTime, Datelike, NaiveDateTime, Timelike, Utc};
 use diesel::deserialize::{self, FromSql};
 use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::Timestamp;
@@ -96,7 +96,7 @@ impl FromSql<TimestampUtc, Sqlite> for DueTime {
     fn from_sql(mut value: <Sqlite as diesel::backend::Backend>::RawValue<'_>) -> deserialize::Result<Self> {
         let text = value.read_text().to_owned();
         let time = <crate::row::Instant as FromSql<TimestampUtc, Sqlite>>::from_sql(value)?;
-        Ok(DueTime { is_exact: time.format_with_items(TIME_FORMAT.iter()).to_string() == text, ..DueTime::exact(time) })
+        Ok(DueTime { is_exact: text_of(*time) == text, ..DueTime::exact(time) })
     }
 }
 
@@ -107,9 +107,39 @@ impl ToSql<TimestampUtc, Sqlite> for DateTime<Utc> {
                 format!("the time {self} is outside the years 0 to 9999 that SQLite's time functions know").into()
             );
         }
-        out.set_value(self.format_with_items(TIME_FORMAT.iter()).to_string());
+        out.set_value(text_of(*self));
         Ok(IsNull::No)
     }
 }
 
+/// Writes a time. Each message writes its due time and compares one, and this costs a third of a format of `chrono`, which is left
+/// for the years and seconds that are longer than others.
+fn text_of(time: DateTime<Utc>) -> String {
+    let (year, milliseconds) = (time.year(), time.timestamp_subsec_millis());
+    if !(0..=9999).contains(&year) || milliseconds > 999 {
+        return time.format_with_items(TIME_FORMAT.iter()).to_string();
+    }
+    let (month, day) = (time.month(), time.day());
+    let (hour, minute, second) = (time.hour(), time.minute(), time.second());
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{milliseconds:03}")
+}
+
 crate::backend::statement::captured_on!(Sqlite);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_as_its_format_says() {
+        for time in [
+            "2026-01-02T03:04:05.006Z",
+            "0000-12-31T23:59:59.999999Z",
+            "9999-01-01T00:00:00Z",
+            "2016-12-31T23:59:60.5Z",
+        ] {
+            let time: DateTime<Utc> = time.parse().expect("a time");
+            assert_eq!(text_of(time), time.format_with_items(TIME_FORMAT.iter()).to_string());
+        }
+    }
+}
