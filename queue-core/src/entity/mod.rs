@@ -39,6 +39,6 @@ pub use self::time_operand::TimeOperand;
 pub use self::window::{InvalidWindow, Window};
 
 pub(crate) use self::column::queue_state;
-pub(crate) use self::queue_sql::integers;
+pub(crate) use self::queue_sql::integer_bits;
 pub(crate) use self::retry::jittered;
 pub(crate) use self::schedule::{NoSchedule, Recurrence};

@@ -25,8 +25,8 @@ pub struct QueueSql<DB: QueueBackend> {
     pub key_columns: &'static (dyn QueryFragment<DB> + Sync),
     /// How many columns the primary key has.
     pub key_parts: usize,
-    /// The least and the largest key, if it is one whole number.
-    pub integers: fn() -> Option<(i64, i64)>,
+    /// How many bits the key has, if it is one whole number.
+    pub integer_bits: fn() -> Option<u32>,
     /// The names of the queue's columns.
     pub names: ColumnNames,
     /// What the entity asks for beyond the five columns.
@@ -63,7 +63,7 @@ impl<DB: QueueBackend> QueueSql<DB> {
     /// `sorts`: it sorts the rows. A text is no part of an index that it might be too long for.
     pub(crate) fn orders_ties_by_key(&self, sorts: bool) -> bool {
         let is_serial = self.options.lanes.is_some_and(|lanes| lanes.serial);
-        is_serial && (sorts || DB::TIES_NEED_KEY) && (self.integers)().is_some()
+        is_serial && (sorts || DB::TIES_NEED_KEY) && (self.integer_bits)().is_some()
     }
 
     /// Says where the columns and the index of the queue live.
@@ -82,14 +82,10 @@ impl<DB: QueueBackend> QueueSql<DB> {
     }
 }
 
-/// Returns the least and the largest key of this type, if it is one of whole numbers.
-pub(crate) fn integers<K: Any>() -> Option<(i64, i64)> {
-    let types = [
-        (TypeId::of::<i16>(), (i16::MIN.into(), i16::MAX.into())),
-        (TypeId::of::<i32>(), (i32::MIN.into(), i32::MAX.into())),
-        (TypeId::of::<i64>(), (i64::MIN, i64::MAX)),
-    ];
-    types.into_iter().find_map(|(id, range)| (id == TypeId::of::<K>()).then_some(range))
+/// Returns how many bits keys of this type have, if they are whole numbers.
+pub(crate) fn integer_bits<K: Any>() -> Option<u32> {
+    let types = [(TypeId::of::<i16>(), i16::BITS), (TypeId::of::<i32>(), i32::BITS), (TypeId::of::<i64>(), i64::BITS)];
+    types.into_iter().find_map(|(id, bits)| (id == TypeId::of::<K>()).then_some(bits))
 }
 
 /// A queue's table in databases of one kind. Every table that Diesel can name there implements it.
@@ -138,7 +134,7 @@ where
         table: Q::Queue::TABLE,
         key_columns: Q::KEY_COLUMNS,
         key_parts: Q::KEY_PARTS,
-        integers: integers::<Q::Key>,
+        integer_bits: integer_bits::<Q::Key>,
         names: Q::Queue::COLUMNS,
         options: &Q::Queue::OPTIONS,
         claim_condition: Q::Queue::claim_condition::<DB>,

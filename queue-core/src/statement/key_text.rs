@@ -13,7 +13,7 @@ use diesel::result::QueryResult;
 
 use super::writer::Writer;
 use crate::backend::{QueueBackend, column_names};
-use crate::entity::{IsKey, QueueSql, integers};
+use crate::entity::{IsKey, QueueSql, integer_bits};
 use crate::row::{Details, Instant, RowKey, TextForm};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
@@ -54,28 +54,35 @@ fn push_texts<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, with_occasion: boo
         sql.within(DB::KEY_PART_TEXT, |sql| sql.push_with("{.}", &[version]))?;
         sql.push_within((", '", "')"), TextForm::NULL)?;
     }
-    let (form, integers) = (if queue.key_parts == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT }, (queue.integers)());
-    match integers.filter(|_| with_occasion) {
-        Some(_) if !DB::TEXT_FORM.tells_types() => {
+    match (queue.integer_bits)().filter(|_| with_occasion) {
+        Some(bits) => {
             separate(sql);
-            sql.out.push_sql("''");
+            sql.push(if DB::TEXT_FORM.tells_types() { text_unless_integer(bits) } else { "''" })?;
         }
-        integers => {
+        None => {
+            let form = if queue.key_parts == 1 { DB::KEY_TEXT } else { DB::KEY_PART_TEXT };
             for key in &column_names(queue.key_columns, sql.out.backend())? {
                 separate(sql);
-                if let Some((least, largest)) = integers {
-                    let is_integer = format!(
-                        "CASE WHEN typeof({{.}}) = 'integer' AND {{.}} BETWEEN {least} AND {largest} THEN '' ELSE "
-                    );
-                    sql.push_with(&is_integer, &[key])?;
-                }
                 sql.within(form, |sql| sql.push_with("{.}", &[key]))?;
-                sql.out.push_sql(if integers.is_some() { " END" } else { "" });
             }
         }
     }
     sql.out.push_sql(after);
     Ok(())
+}
+
+/// Returns the SQL that is empty if a key of SQLite is a whole number of so many bits, and its text otherwise.
+fn text_unless_integer(bits: u32) -> &'static str {
+    match bits {
+        16 => {
+            "CASE WHEN typeof({key}) = 'integer' AND {key} BETWEEN -32768 AND 32767 THEN '' ELSE hex(quote({key})) END"
+        }
+        32 => {
+            "CASE WHEN typeof({key}) = 'integer' AND {key} BETWEEN -2147483648 AND 2147483647 THEN '' \
+             ELSE hex(quote({key})) END"
+        }
+        _ => "CASE WHEN typeof({key}) = 'integer' THEN '' ELSE hex(quote({key})) END",
+    }
 }
 
 /// Returns the text of a key that is a whole number.
@@ -150,7 +157,7 @@ const UUID: &str = "uuid::Uuid";
 
 /// Tells whether some values of a type have a safe literal.
 pub(crate) fn has_literals<K: Any>() -> bool {
-    integers::<K>().is_some() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
+    integer_bits::<K>().is_some() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
 }
 
 /// Returns the value as an SQL literal, if it is a whole number, a UUID or a plain word.

@@ -193,7 +193,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Tells whether a key might not find the row from which it was read. An integer is the same in Rust as in the
     /// database, unless its column may hold something else.
     pub(crate) fn can_lose_keys(&self) -> bool {
-        C::Backend::TEXT_FORM.tells_types() || (self.sql.integers)().is_none()
+        C::Backend::TEXT_FORM.tells_types() || (self.sql.integer_bits)().is_none()
     }
 
     /// Returns the texts of those of these keys that do not find the rows from which they were read.
