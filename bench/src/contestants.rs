@@ -37,6 +37,7 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
         Mode::Serial,
         Mode::Fair,
         Mode::Ordered,
+        Mode::Reported,
     ];
     for mode in modes {
         all.push(Box::new(InMode { mode, backend }));

@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use crate::service::{Client, IN_FLIGHT, runtime};
 
 use crate::table::{
-    self, Fair, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Ordered, Second, Serial, Single, Third,
+    self, Fair, Fifth, Fourth, Grouped, Leased, Notified, Optimistic, Ordered, Reported, Second, Serial, Single, Third,
     each_further, ledger,
 };
 
@@ -41,6 +41,7 @@ pub(crate) enum Mode {
     Serial,
     Fair,
     Ordered,
+    Reported,
 }
 
 /// Queueable in one of its modes on one of its databases.
@@ -71,6 +72,7 @@ impl Contestant for InMode {
                 ("queueable-fair", Pace::Single, "transaction mode, fair_by = company_id: a thousand companies")
             }
             Mode::Ordered => ("queueable-ordered", Pace::Single, "transaction mode, order_by = amount_cents"),
+            Mode::Reported => ("queueable-reports", Pace::Single, "transaction mode, report_index"),
             Mode::Notify => {
                 let settings = "transaction mode, wake = notify: a trigger tells of each row, and nothing else does";
                 ("queueable-notify", Pace::Single, settings)
@@ -88,6 +90,9 @@ impl Contestant for InMode {
         }
         if self.mode == Mode::Ordered {
             skills = vec![Skill::Ordered];
+        }
+        if self.mode == Mode::Reported {
+            skills = vec![Skill::Drain, Skill::Reports];
         }
         if self.mode == Mode::Calls {
             skills = vec![Skill::Calls];
@@ -119,6 +124,9 @@ impl Contestant for InMode {
         }
         if self.mode == Mode::Ordered {
             table::add_order(self.backend, url)?;
+        }
+        if self.mode == Mode::Reported {
+            table::add_reports(self.backend, url)?;
         }
         Ok(())
     }
@@ -227,6 +235,12 @@ macro_rules! handlers {
                     }
                     Mode::Ordered => {
                         poller.serve::<Ordered>(move |payment: &Ordered, message: &mut Message<'_, $Connection>| {
+                            meter.handled(payment.number);
+                            book(does, payment.id, payment.amount_cents, message.connection())
+                        })
+                    }
+                    Mode::Reported => {
+                        poller.serve::<Reported>(move |payment: &Reported, message: &mut Message<'_, $Connection>| {
                             meter.handled(payment.number);
                             book(does, payment.id, payment.amount_cents, message.connection())
                         })

@@ -73,6 +73,8 @@ pub(crate) enum Workload {
     Processes,
     /// A thousand calls in flight to a service that answers after 200 ms.
     Calls,
+    /// How long reports take beside ten million finished rows.
+    Reports,
 }
 
 impl Options {

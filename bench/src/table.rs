@@ -1,12 +1,14 @@
 //! The table that the hand-written limits and queueable work on, made by queueable's own migration.
 
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 use contestant::{Backend, Enqueue, Fill, RowState};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use queueable::report::Cursor;
 use queueable::{Migrations, Queueable};
 
 diesel::table! {
@@ -58,6 +60,8 @@ entities! {
     Notified: (wake = notify);
     /// A payment in transaction mode, smaller amounts first.
     Ordered: (order_by = amount_cents);
+    /// A payment in transaction mode, with an index for reports.
+    Reported: (report_index);
     /// A payment in transaction mode, one of each company at a time.
     Serial: (serial_by = company_id);
     /// A payment in transaction mode, the companies in turns.
@@ -199,6 +203,64 @@ pub(crate) fn add_order(backend: Backend, url: &str) -> Result<()> {
         connection.run_pending_migrations(Migrations::new().entity::<Ordered>()).map_err(Error::from_boxed)?;
     });
     Ok(())
+}
+
+/// Adds the index for reports.
+pub(crate) fn add_reports(backend: Backend, url: &str) -> Result<()> {
+    on!(backend, url, |connection| {
+        connection.run_pending_migrations(Migrations::new().entity::<Reported>()).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Lets the finished payments with the first numbers have failed for good, each for one of some reasons.
+pub(crate) fn fail(backend: Backend, url: &str, rows: i64, reasons: i64) -> Result<()> {
+    let mut text = String::new();
+    for reason in 0..reasons {
+        // Letters, because a report folds numbers.
+        let code: String = reason.to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
+        write!(text, " WHEN {reason} THEN 'the bank {code} refuses the payment: account closed'")?;
+    }
+    let fail = format!(
+        "UPDATE payments SET status = 'FAILED', last_attempt_error_message = CASE number % {reasons}{text} END \
+         WHERE number <= {rows} AND status = 'SUCCESS'"
+    );
+    on!(backend, url, |connection| connection.batch_execute(&fail)?);
+    Ok(())
+}
+
+/// Makes each report so many times, and returns its name and how long the times took, in milliseconds.
+pub(crate) fn time_reports(backend: Backend, url: &str, times: usize) -> Result<Vec<(&'static str, Vec<f64>)>> {
+    let day = Duration::from_secs(86_400);
+    let (queue, first) = (Reported::queue(), Cursor::latest_attempt());
+    on!(backend, url, |connection| {
+        macro_rules! time {
+            ($($name:literal: $report:expr;)*) => {
+                Ok(vec![$(($name, {
+                    let mut taken = Vec::with_capacity(times);
+                    // The first one warms up.
+                    for _ in 0..=times {
+                        let begun = Instant::now();
+                        $report?;
+                        taken.push(begun.elapsed().as_secs_f64() * 1_000.0);
+                    }
+                    taken.remove(0);
+                    taken
+                })),*])
+            };
+        }
+        time! {
+            "backlog": queue.backlog(connection);
+            "backlog by amount": queue.backlog_by(connection, payments::amount_cents);
+            "errors": queue.errors(connection);
+            "errors of a day": queue.clone().attempted_within(day).errors(connection);
+            "errors by amount": queue.errors_by(connection, payments::amount_cents);
+            "page of failed": queue.clone().failed().page(connection, &first, 50);
+            "page of due": queue.clone().due().page(connection, &Cursor::next_attempt(), 50);
+            "page of all": queue.page(connection, &Cursor::key_descending(), 50);
+            "explain": queue.explain(connection);
+        }
+    })
 }
 
 /// Fills the table by one statement.

@@ -9,6 +9,7 @@ mod latency;
 mod memory;
 mod old_snapshot;
 mod processes;
+mod reports;
 mod waiting;
 mod wide;
 
@@ -33,6 +34,7 @@ pub(crate) fn run(workload: Workload, sitting: &mut Sitting) -> Result<()> {
         Workload::Memory => memory::run(sitting)?,
         Workload::Processes => processes::run(sitting)?,
         Workload::Calls => calls::run(sitting)?,
+        Workload::Reports => reports::run(sitting)?,
     };
     let directory = &sitting.options.out;
     for backend in sitting.backends() {

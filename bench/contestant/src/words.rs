@@ -161,6 +161,8 @@ pub enum Skill {
     Endures,
     /// Its handlers can wait for a service without a thread each.
     Calls,
+    /// It reports what its table holds.
+    Reports,
 }
 
 /// Rows to put into a queue.

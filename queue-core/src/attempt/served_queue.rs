@@ -15,7 +15,7 @@ use super::stall::Stall;
 use crate::backend::{
     ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished, check_rights,
 };
-use crate::claim::{DueRows, PickedRows};
+use crate::claim::DueRows;
 use crate::entity::{Entity, GroupMode, Key};
 use crate::error::{Error, Finding};
 use crate::log::RateLimitedLog;
@@ -97,14 +97,6 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             }
         }
         None
-    }
-
-    /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.
-    pub(crate) fn note_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
-        let Some(keys) = &rows.only else { return self.due_rows.refused_rows.release_found() };
-        // Others hold these rows, or they are no longer due.
-        self.due_rows.refused_rows.end(keys);
-        true
     }
 
     /// Releases the sentinel of a message, settles its row and sets the next sentinel, in one statement or text. `None`: that is

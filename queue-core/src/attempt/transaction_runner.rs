@@ -133,7 +133,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
         Some(match attempted.end {
             End::Idle => {
                 self.prefetched_rows.forget();
-                if attempted.session_is_sound && self.served.note_found_none(rows) {
+                if attempted.session_is_sound && self.served.due_rows.note_found_none(rows) {
                     return None;
                 }
                 Turn::Idle

@@ -180,6 +180,7 @@ impl Watch {
     }
 
     /// Tells whether a handler may have sent a `USE`.
+    #[cfg(feature = "_mysql")]
     pub(crate) fn has_moved(&self) -> bool {
         self.0.has_moved.load(Ordering::Relaxed) || self.is_replaced()
     }

@@ -73,7 +73,7 @@ pub fn claim_one<K: Key, C: QueueConnection>(
     // Then the one statement that is prepared once and for all always finds it.
     if ClaimWay::of::<C::Backend, K>(options, &scope) == ClaimWay::Index
         && !has_age
-        && !scope.few_due
+        && !scope.sorts
         && !options.is_scheduled()
         && scope.except.is_empty()
     {
@@ -154,7 +154,7 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
     let excepted = queue.rows(scope.except);
-    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.few_due);
+    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.sorts);
     let mut taken = 0;
     if let Some(age) = aged_first(queue.sql.options) {
         taken = execute(connection, &take().aged(age))?;

@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 
 use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
-use super::overview::{Overview, Seen};
+use super::overview::{Overview, Seen, SortedKeys};
 use super::passed_rows::{RefusedRows, RowBackoff};
 use super::places::Places;
 use super::refused_state::{Lookout, Refusal};
@@ -34,6 +34,7 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     pub(crate) places: Option<Places<K, C>>,
     turn_holder: TurnHolder<K, C>,
     overview: Overview,
+    sorted_keys: SortedKeys<K>,
     pub(crate) stages: ServedStages,
 }
 
@@ -43,6 +44,8 @@ pub(crate) struct PickedRows<'a, K> {
     except: Vec<RowKey<K>>,
     /// Only these.
     pub(crate) only: Option<Vec<RowKey<K>>>,
+    /// Whether these are the keys that the workers share.
+    are_sorted: bool,
     seen: Seen,
     /// Only rows from this due time on.
     pub(crate) claim_floor: LowWaterFloor<'a>,
@@ -71,6 +74,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             places,
             turn_holder: TurnHolder::new(queue),
             overview: Overview::default(),
+            sorted_keys: SortedKeys::default(),
             stages: ServedStages::of(stages),
         })
     }
@@ -88,9 +92,10 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
     pub(crate) fn pick(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Option<PickedRows<'_, K>>, Error> {
         let seen = self.overview.look(self.queue, holder, self.stages())?;
+        let shares = seen.shares && self.places.is_none();
         let picked = |only, except, floor, is_new| {
             let claim_floor = self.low_water.claim_floor().from(floor);
-            Ok(Some(PickedRows { except, only, seen, claim_floor, is_new }))
+            PickedRows { except, only, are_sorted: false, seen, claim_floor, is_new }
         };
         loop {
             match self.refused_rows.look_out(holder, self.stages(), limit)? {
@@ -98,16 +103,32 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                 Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
                     keys if keys.is_empty() => {}
                     // A lane's claim takes another row of the lane if that comes first.
-                    keys => return picked(Some(keys), self.row_backoff.passed_over(), None, false),
+                    keys => return Ok(Some(picked(Some(keys), self.row_backoff.passed_over(), None, false))),
                 },
                 Lookout::From { floor, mut except, is_new } => {
                     except.extend(self.row_backoff.passed_over());
-                    return picked(None, except, floor, is_new);
+                    let mut rows = picked(None, except, floor, is_new);
+                    if shares {
+                        rows.only = self.sorted_keys.take(self.queue, holder, rows.scope(), limit)?;
+                        rows.are_sorted = rows.only.is_some();
+                    }
+                    return Ok(Some(rows));
                 }
                 Lookout::Nothing if self.refused_rows.release_found() => {}
                 Lookout::Nothing => return Ok(None),
             }
         }
+    }
+
+    /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.
+    pub(crate) fn note_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
+        match &rows.only {
+            None => return self.refused_rows.release_found(),
+            Some(keys) if rows.are_sorted => self.sorted_keys.note_found_none(keys),
+            // Others hold these rows, or they are no longer due.
+            Some(keys) => self.refused_rows.end(keys),
+        }
+        true
     }
 
     /// Notes that the row's state was written.
@@ -168,7 +189,7 @@ impl<K> PickedRows<'_, K> {
             only: self.only.as_deref(),
             stages: self.seen.stages.as_deref(),
             claim_floor: Some(&self.claim_floor),
-            few_due: self.seen.few,
+            sorts: self.seen.sorts,
             stages_apart: self.seen.apart,
         }
     }

@@ -177,12 +177,12 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     fn first_of(
         &self,
         connection: &mut C,
-        Scope { stages, few_due, .. }: Scope<'_, K>,
+        Scope { stages, sorts, .. }: Scope<'_, K>,
         lane: &Lane,
         pick: Pick,
     ) -> QueryResult<Option<Claimed<K>>> {
         let from = FromLane { lane: lane.clone(), place: None, pick };
-        let scope = Scope { stages, few_due, ..Scope::ALL };
+        let scope = Scope { stages, sorts, ..Scope::ALL };
         let first = self.claim_in_lane(connection, scope, PEEK, &from)?.pop();
         Ok(first.map(|row| Claimed::read(self.queue.sql, row)))
     }

@@ -4,12 +4,14 @@
 //! The due time is the last column in the index of an order. A claim along it passes over every row that comes first by the
 //! order and is not due yet: scheduled ones, and those that wait for a retry. There may be a million. If few rows are due, a
 //! claim finds them by the index of due times, and sorts them. If many are, it mostly meets one of them soon along the index of
-//! the order. If it does not, because the due rows come last, it sorts several thousands too.
+//! the order. If it does not, because the due rows come last, the keys of the first ones are sorted together, for the claims of a
+//! quarter of a second.
 //!
 //! A poller that serves several stages, or leaves out those that are paused, passes over the due rows of the others. If there
 //! are many, it claims in one stage after the other, along the index of stages.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
@@ -17,16 +19,26 @@ use diesel::result::QueryResult;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
-use crate::statement::ErasedQueue;
+use crate::row::RowKey;
+use crate::statement::{ErasedQueue, Scope};
 use crate::sync::Mutex;
 
 /// How many due rows are few. To sort so many takes a claim about as long as to pass over a thousand rows: a millisecond on
 /// SQLite, a few on MariaDB.
 const FEW: u32 = 1_000;
 
-/// How many due rows a claim sorts if no due row is among the first so many as are [`FEW`], by the order. On MariaDB this takes
-/// about as long as to pass over 20,000 rows. PostgreSQL is told that no more are due than it sorts.
-const MANY: u32 = 8_000;
+/// How many due rows are sorted if no due row is among the first so many as are [`FEW`], by the order. PostgreSQL is told that no
+/// more are due than it sorts.
+const MANY: u32 = 100_000;
+
+/// How many keys are sorted together: at least as many as a process claims in the time for which they are used.
+const SORTED: u32 = 512;
+
+/// How long they are used. A row that becomes due, or is enqueued, meanwhile is claimed later than its place says.
+const SORTED_FOR: Duration = Duration::from_millis(250);
+
+/// How many of them others may hold.
+const MOST_MISSED: usize = 64;
 
 /// How many due rows of other stages a claim may pass over.
 const PASSED: u32 = 100;
@@ -37,8 +49,10 @@ const TELLS_FOR: Duration = Duration::from_secs(1);
 /// What is due.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    /// Whether so few rows are due that a claim sorts them, of an entity whose rows have an order.
-    pub(super) few: bool,
+    /// Whether the due rows are sorted, of an entity whose rows have an order.
+    pub(super) sorts: bool,
+    /// Whether there are so many that they are sorted for several claims at a time.
+    pub(super) shares: bool,
     /// The stages in which rows are claimed, if not in all.
     pub(super) stages: Option<Vec<&'static str>>,
     /// Whether they are claimed in one stage after the other, that of the oldest row first.
@@ -76,7 +90,7 @@ impl Overview {
         let mut seen = Seen { stages: stages.map(<[_]>::to_vec), ..Seen::default() };
         let session = holder.session()?;
         match &mut seen.stages {
-            _ if is_ordered => seen.few = sorts(queue, session, stages)?,
+            _ if is_ordered => (seen.sorts, seen.shares) = sorts(queue, session, stages)?,
             Some(stages) if passes_many(queue, session, stages)? => {
                 let ages: QueryResult<Vec<_>> =
                     stages.iter().map(|stage| Ok((queue.oldest_due(session, Some(&[*stage]))?, *stage))).collect();
@@ -92,14 +106,69 @@ impl Overview {
     }
 }
 
-/// Tells whether a claim sorts the due rows of these stages.
+/// Tells whether the due rows of these stages are sorted, and whether that is done for several claims at a time.
 fn sorts<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     stages: Option<&[&'static str]>,
-) -> QueryResult<bool> {
-    Ok(queue.number_due(connection, stages, FEW + 1)? <= FEW
-        || (!queue.any_due_among_first(connection, FEW)? && queue.number_due(connection, stages, MANY + 1)? <= MANY))
+) -> QueryResult<(bool, bool)> {
+    if queue.number_due(connection, stages, FEW + 1)? <= FEW {
+        return Ok((true, false));
+    }
+    let are_last =
+        !queue.any_due_among_first(connection, FEW)? && queue.number_due(connection, stages, MANY + 1)? <= MANY;
+    Ok((are_last, are_last && queue.sql.options.order.is_some_and(|order| order.age.is_none())))
+}
+
+/// The keys of the next due rows by the entity's order, which the workers of this process share.
+pub(super) struct SortedKeys<K>(Mutex<Sorted<K>>);
+
+struct Sorted<K> {
+    keys: VecDeque<RowKey<K>>,
+    /// Until when these are the next ones. Without any, claims find rows by themselves until then.
+    until: Option<Instant>,
+    missed: usize,
+}
+
+impl<K> Default for SortedKeys<K> {
+    fn default() -> Self {
+        SortedKeys(Mutex::new(Sorted { keys: VecDeque::new(), until: None, missed: 0 }))
+    }
+}
+
+impl<K: Key> SortedKeys<K> {
+    /// Takes the keys of the next rows, up to `limit`. `None`: a claim has to find the rows by itself.
+    pub(super) fn take<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        holder: &mut SessionHolder<C>,
+        scope: Scope<'_, K>,
+        limit: u32,
+    ) -> Result<Option<Vec<RowKey<K>>>, Error> {
+        if self.0.lock().until.is_none_or(|until| until < Instant::now()) {
+            let keys = queue.next_keys(holder.session()?, scope, SORTED)?.into();
+            *self.0.lock() = Sorted { keys, until: Some(Instant::now() + SORTED_FOR), missed: 0 };
+        }
+        let Sorted { keys, until, .. } = &mut *self.0.lock();
+        let taken: Vec<_> = keys.drain(..keys.len().min(limit as usize)).collect();
+        if taken.is_empty() {
+            return Ok(None);
+        }
+        if keys.is_empty() {
+            *until = None;
+        }
+        Ok(Some(taken))
+    }
+
+    /// Notes that a claim has found none of these rows. If others hold many of the next rows, claims find rows by themselves for a
+    /// while.
+    pub(super) fn note_found_none(&self, keys: &[RowKey<K>]) {
+        let sorted = &mut *self.0.lock();
+        sorted.missed += keys.len();
+        if sorted.missed >= MOST_MISSED {
+            *sorted = Sorted { keys: VecDeque::new(), until: Some(Instant::now() + SORTED_FOR), missed: 0 };
+        }
+    }
 }
 
 /// Tells whether many rows are due in other stages than these.

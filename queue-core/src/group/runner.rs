@@ -62,7 +62,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
             self.runner.served.note_answer();
         }
         let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;
-        if is_idle && self.runner.served.note_found_none(rows) {
+        if is_idle && self.runner.served.due_rows.note_found_none(rows) {
             return None;
         }
         if !grouped.session_is_sound {

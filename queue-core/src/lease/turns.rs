@@ -61,7 +61,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 self.served.due_rows.pick(holder, limit).map_err(|error| self.served.end_unclaimed(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
-            if !batch.is_empty() || !self.served.note_found_none(&rows) {
+            if !batch.is_empty() || !self.served.due_rows.note_found_none(&rows) {
                 return self.take_up(holder, batch, &rows);
             }
         }

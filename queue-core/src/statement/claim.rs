@@ -15,7 +15,7 @@ use super::walk::{Claimable, Scope, Walk, push_index_hint, until};
 use super::writer::{Writer, padded, statement};
 use crate::backend::{Place, QueueBackend, QueueConnection, Statement};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql, SelectedIn};
-use crate::row::{Instant, Lane};
+use crate::row::{Instant, Lane, RowKey};
 
 /// How many rows PostgreSQL sorts at most, those that have been due longest. More are due only if many have become due since
 /// somebody has looked.
@@ -285,9 +285,15 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         Claim { selection: (self.selection)(), due: Claimable::new(self.sql, None) }
     }
 
+    /// Reads the keys of the first rows of this scope without a lock, at most `limit`.
+    pub(crate) fn next_keys(&self, connection: &mut C, scope: Scope<'_, K>, limit: u32) -> QueryResult<Vec<RowKey<K>>> {
+        let rows = (self.load_claimed)(connection, &self.claim_of(scope, limit).locked(false))?;
+        Ok(rows.into_iter().map(|row| self.claimed_key(row)).collect())
+    }
+
     /// Returns the claim of up to `limit` rows of this scope.
     pub(crate) fn claim_of(&self, scope: Scope<'_, K>, limit: u32) -> ClaimSome<C::Backend> {
         let excepted = self.rows(scope.except);
-        self.claim_all().in_stages(scope.stages).some(limit, excepted).of_few(scope.few_due).not_below(scope.floor())
+        self.claim_all().in_stages(scope.stages).some(limit, excepted).of_few(scope.sorts).not_below(scope.floor())
     }
 }

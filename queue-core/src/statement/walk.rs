@@ -42,9 +42,9 @@ pub struct Scope<'a, K> {
     pub stages: Option<&'a [&'static str]>,
     /// Where the claim begins, and the receiver of its results.
     pub claim_floor: Option<&'a dyn ClaimFloor>,
-    /// Whether so few rows are due that a claim finds them along the index of due times and sorts them, if the entity has an
-    /// order. Along the index of the order it would pass over all rows that are not due yet.
-    pub few_due: bool,
+    /// Whether a claim finds the due rows along the index of due times and sorts them, if the entity has an order. Along the index
+    /// of the order it would pass over all rows that are not due yet.
+    pub sorts: bool,
     /// Whether so many rows are due in other stages that it claims in one stage after the other, in their order here.
     pub stages_apart: bool,
 }
@@ -52,7 +52,7 @@ pub struct Scope<'a, K> {
 impl<K> Scope<'_, K> {
     /// All rows.
     pub const ALL: Self =
-        Scope { except: &[], only: None, stages: None, claim_floor: None, few_due: false, stages_apart: false };
+        Scope { except: &[], only: None, stages: None, claim_floor: None, sorts: false, stages_apart: false };
 
     /// Returns the earliest due time that is claimed.
     pub(crate) fn floor(&self) -> Option<Instant> {

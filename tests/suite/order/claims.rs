@@ -1,11 +1,17 @@
 //! Claims in the order of a column, in each mode: lower values first, equal ones by their due times, and only due rows.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::bounds::{LeaseMode, QueueOn, TransactionMode};
 use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
 
 use super::{Seen, bank_of, entity, sql};
-use crate::db::Conn;
+use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, payments};
 
 entity!(Urgent, urgent_queue, priority);
@@ -251,19 +257,58 @@ fn several_workers_share_an_ordered_queue_and_each_row_runs_once() {
     assert_eq!(amounts, (0..125).collect::<Vec<_>>());
 }
 
-/// More are due than a claim sorts otherwise, and as many wait and come first.
-#[test]
-fn many_due_rows_behind_many_that_wait_keep_their_order() {
-    let bank = bank_of::<ByAmount>();
+/// Lets more rows be due than a claim sorts by itself, and as many wait and come first: the due ones have the amounts of [`LATE`].
+fn many_behind_many(bank: &Bank) {
     let rows = |due: fn(usize) -> String, amount: fn(usize) -> usize| {
         let rows: Vec<_> = (0..1_050).map(|i| format!("(1, {}, '{}')", amount(i), due(i))).collect();
-        sql(
-            &bank,
-            &format!("INSERT INTO payments (company_id, amount_cents, next_attempt_time) VALUES {}", rows.join(", ")),
-        );
+        let columns = "company_id, amount_cents, next_attempt_time";
+        sql(bank, &format!("INSERT INTO payments ({columns}) VALUES {}", rows.join(", ")));
     };
     rows(|_| "2100-01-01 00:00:00.000".to_owned(), |i| i);
     rows(|i| format!("2026-01-01 00:{:02}:{:02}.000", i / 60, i % 60), |i| 9_000 - i);
-    let seen = seen_by::<ByAmount>(&bank, |row| row.amount_cents);
-    assert_eq!(seen, (9_000 - 1_049..=9_000).collect::<Vec<_>>());
+}
+
+const LATE: RangeInclusive<i64> = 9_000 - 1_049..=9_000;
+
+#[test]
+fn many_due_rows_behind_many_that_wait_keep_their_order() {
+    let bank = bank_of::<ByAmount>();
+    many_behind_many(&bank);
+    assert_eq!(seen_by::<ByAmount>(&bank, |row| row.amount_cents), LATE.collect::<Vec<_>>());
+    let bank = bank_of::<LeasedByAmount>();
+    many_behind_many(&bank);
+    let seen = seen_under_leases(&bank, ClaimStyle::Auto, |row: &LeasedByAmount| row.amount_cents);
+    assert_eq!(seen, LATE.collect::<Vec<_>>());
+}
+
+/// Two processes, in each of which the workers share the keys of the next rows, and a third that holds the first rows for a while.
+#[test]
+fn many_due_rows_behind_many_that_wait_run_once_each() {
+    let bank = bank_of::<GroupedByAmount>();
+    many_behind_many(&bank);
+    let seen = Seen::default();
+    let (log, holder) = (seen.clone(), Mutex::new(Some(bank.connect())));
+    if NAME != "sqlite" {
+        let mut holder = holder.lock().unwrap();
+        let holder = holder.as_mut().unwrap();
+        <Conn as Connection>::TransactionManager::begin_transaction(holder).unwrap();
+        // Those with the highest keys come first.
+        let first = payments::table.filter(payments::id.ge(1_500));
+        diesel::update(first).set(payments::company_id.eq(1)).execute(holder).unwrap();
+    }
+    let holder = Arc::new(holder);
+    let handler = move |row: &GroupedByAmount, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        // Its end frees the rows.
+        drop(holder.lock().unwrap().take());
+        Ok(Outcome::Done)
+    };
+    let pollers = [(); 2].map(|()| GroupedByAmount::poller(bank.pool(4), handler.clone()).workers(2));
+    let tallies = thread::scope(|scope| {
+        pollers.map(|poller| scope.spawn(|| poller.run_until_idle().unwrap())).map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(tallies.iter().map(|tally| tally.succeeded).sum::<u64>(), 1_050, "{tallies:?}");
+    let mut amounts: Vec<_> = seen.all().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+    amounts.sort();
+    assert_eq!(amounts, LATE.collect::<Vec<_>>());
 }
