@@ -214,6 +214,7 @@ const SETTINGS: &str = "(SELECT query_only FROM pragma_query_only) || (SELECT ti
      || (SELECT reverse_unordered_selects FROM pragma_reverse_unordered_selects) \
      || (SELECT legacy_alter_table FROM pragma_legacy_alter_table) || (SELECT writable_schema FROM pragma_writable_schema) \
      || (SELECT max_page_count FROM pragma_max_page_count) || (SELECT locking_mode FROM pragma_locking_mode) \
+     || (SELECT locking_mode FROM pragma_locking_mode WHERE schema = 'main') \
      || (SELECT cache_size FROM pragma_cache_size) || ('a' LIKE 'A') || (SELECT count(*) FROM sqlite_temp_master) \
      || (SELECT count(*) FROM pragma_database_list WHERE name <> 'temp')";
 
@@ -243,6 +244,7 @@ pub(crate) fn set_for_the_session(_elsewhere: &Database) -> Vec<String> {
         "writable_schema = 1",
         "max_page_count = 100000",
         "locking_mode = EXCLUSIVE",
+        "main.locking_mode = EXCLUSIVE",
         "cache_size = 77",
         "case_sensitive_like = 1",
     ];

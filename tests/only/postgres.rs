@@ -240,3 +240,24 @@ fn an_order_of_values_that_no_index_takes_is_refused_before_the_first_change() {
     let columns = sql::<BigInt>("SELECT COUNT(*) FROM information_schema.columns WHERE table_name = 'albums'");
     assert_eq!(columns.get_result::<i64>(&mut connection), Ok(2));
 }
+
+/// Diesel and the queue keep statements prepared, and know nothing of it.
+#[test]
+fn a_handler_that_takes_away_the_sessions_prepared_statements_fails_alone() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1; 8]);
+    let odd = ids[3];
+    let tally = bank.run(move |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let outcome = book(payment, message)?;
+        if payment.id == odd {
+            message.connection().batch_execute("DEALLOCATE ALL")?;
+        }
+        Ok(outcome)
+    });
+    assert_eq!((tally.succeeded, tally.retried), (7, 1), "{tally:?}");
+    let state = bank.state(odd);
+    let text = state.last_attempt_error_message.unwrap_or_default();
+    assert_eq!((state.status, state.try_count), (Status::Error, 1), "{text}");
+    assert!(text.contains("prepared statement"), "{text}");
+    assert_eq!(bank.booked(), ids.into_iter().filter(|id| *id != odd).collect::<Vec<_>>());
+}

@@ -113,7 +113,8 @@ pub(super) fn may_be_for_other_settings(error: &Error) -> bool {
     // In whatever language: the handler may have set that too.
     message.contains(&marked(OTHER_SETTINGS))
         || message.starts_with("permission denied for ")
-        || message.ends_with(" does not exist")
+        // A handler that takes away the session's prepared statements does so each time.
+        || (message.ends_with(" does not exist") && !message.starts_with("prepared statement "))
 }
 
 /// Writes a text that only the queue's own errors quote: it contains a token of this process, which is in no row.
