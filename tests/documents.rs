@@ -265,7 +265,7 @@ fn every_dependency_has_a_licence_that_is_allowed() {
 #[test]
 fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/monitoring");
-    let page = fs::read_to_string(folder.join("../operating.md")).unwrap();
+    let page = fs::read_to_string(folder.join("../observing.md")).unwrap();
     let dashboard = fs::read_to_string(folder.join("grafana-dashboard.json")).unwrap();
     let alerts = fs::read_to_string(folder.join("alerts.yml")).unwrap();
     let panels = serde_json::from_str::<serde_json::Value>(&dashboard).unwrap();

@@ -4,23 +4,21 @@ use std::any::TypeId;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
-use super::explanation::{Explanation, Explanations};
+use super::explanation::{Explanation, Explanations, told_by_the_row};
 use crate::attempt::{is_refusal, nowhere};
-use crate::backend::{
-    AsQueueConnection, DatabaseText, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first,
-};
+use crate::backend::{AsQueueConnection, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
 use crate::claim::Places;
 use crate::control::{Paused, name_of, pauses_of};
-use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn, Window};
+use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
-use crate::row::{Lane, OnFinish, Options, RowKey, Status, failure_text};
+use crate::row::{Lane, OnFinish, RowKey, failure_text};
 use crate::statement::{
     Change, Condition, InspectedRow, InspectedRowType, ListedRow, ListedRowType, Next, QueueOn, inspect,
     inspect_pending, is_archived, is_same, key_of,
@@ -201,60 +199,10 @@ fn explain_turn<Q: Entity, C: Explains<Q>>(
     Ok(())
 }
 
-/// Returns the reason that the row itself shows; `None` if it is due.
-fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
-    let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage, (odd_next, odd_last)) =
-        row;
-    let options: Options = <Q::Queue as QueueTable>::OPTIONS;
-    let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
-    let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
-    if is_pending == 0 {
-        return Some(match known {
-            // A success clears the text. A row with a schedule was still pending, until it was stopped.
-            Status::Success if options.periodic.is_some() && error.is_some() => Explanation::Stopped,
-            Status::Success => Explanation::Succeeded { time: at(last) },
-            Status::Skipped => Explanation::Skipped,
-            Status::Failed => {
-                let exhausted = u32::try_from(tries).is_ok_and(|tries| tries >= Q::SETTINGS.max_tries);
-                Explanation::FailedForGood { tries, exhausted, error }
-            }
-            // `restart` makes the same distinction.
-            Status::NotAttempted if error.is_none() => Explanation::NotQueued,
-            _ => Explanation::Stopped,
-        });
-    }
-    if is_due == 0 {
-        let columns = <Q::Queue as QueueTable>::COLUMNS;
-        let odd = |column: &str, text: DatabaseText| Explanation::OddTime { column: column.to_owned(), text: text.0 };
-        return Some(match (known, odd_next, odd_last) {
-            (Status::InProgress, _, None) => Explanation::Held { since: at(last) },
-            (Status::InProgress, _, Some(text)) => odd(columns.last_attempt_time, text),
-            (_, Some(text), _) => odd(columns.next_attempt_time, text),
-            (_, None, _) => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
-        });
-    }
-    if condition_holds == 0 {
-        return Some(Explanation::ConditionFalse);
-    }
-    let is_stage = |stage: &str| options.stages.is_none_or(|stages| stages.names.contains(&stage));
-    if options.stages.is_some() && !stage.as_deref().is_some_and(is_stage) {
-        return Some(Explanation::UnknownStage { stage });
-    }
-    closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
-}
-
 /// Returns the pause of the whole queue, or else of this stage.
 fn pause_of<'p>(pauses: &'p [Paused], stage: Option<&str>) -> Option<&'p Paused> {
     // The whole queue comes first, because its scope is empty.
     pauses.iter().find(|pause| pause.stage.is_none() || pause.stage.as_deref() == stage)
-}
-
-/// Returns when the entity's window opens, if it has one that is closed now. A poller refuses to start with a window
-/// that cannot be read, so such a window counts as none here.
-fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option<DateTime<Utc>>> {
-    let window: Window = options.window?.parse().ok()?;
-    let now = now?;
-    (!window.is_open(now)).then(|| window.next_opening(now))
 }
 
 /// Tells whether the entity is exclusive and another row comes first: another is the first pending one, or a worker

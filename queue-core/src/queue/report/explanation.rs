@@ -1,4 +1,4 @@
-//! The reasons why a row does not run now, and their texts.
+//! The reasons why a row does not run now, their texts, and those that the row itself shows.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -7,7 +7,11 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::table;
+use crate::backend::DatabaseText;
 use crate::control::Paused;
+use crate::entity::{Entity, QueueTable, Window};
+use crate::row::{Options, Status};
+use crate::statement::InspectedRow;
 
 /// Why a row does not run now: the first reason that applies, in the order in which a worker would meet them.
 ///
@@ -205,6 +209,56 @@ impl Explanation {
                 | Explanation::Behind { .. }
         )
     }
+}
+
+/// Returns the reason that the row itself shows; `None` if it is due.
+pub(super) fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
+    let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage, (odd_next, odd_last)) =
+        row;
+    let options: Options = <Q::Queue as QueueTable>::OPTIONS;
+    let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
+    let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
+    if is_pending == 0 {
+        return Some(match known {
+            // A success clears the text. A row with a schedule was still pending, until it was stopped.
+            Status::Success if options.periodic.is_some() && error.is_some() => Explanation::Stopped,
+            Status::Success => Explanation::Succeeded { time: at(last) },
+            Status::Skipped => Explanation::Skipped,
+            Status::Failed => {
+                let exhausted = u32::try_from(tries).is_ok_and(|tries| tries >= Q::SETTINGS.max_tries);
+                Explanation::FailedForGood { tries, exhausted, error }
+            }
+            // `restart` makes the same distinction.
+            Status::NotAttempted if error.is_none() => Explanation::NotQueued,
+            _ => Explanation::Stopped,
+        });
+    }
+    if is_due == 0 {
+        let columns = <Q::Queue as QueueTable>::COLUMNS;
+        let odd = |column: &str, text: DatabaseText| Explanation::OddTime { column: column.to_owned(), text: text.0 };
+        return Some(match (known, odd_next, odd_last) {
+            (Status::InProgress, _, None) => Explanation::Held { since: at(last) },
+            (Status::InProgress, _, Some(text)) => odd(columns.last_attempt_time, text),
+            (_, Some(text), _) => odd(columns.next_attempt_time, text),
+            (_, None, _) => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
+        });
+    }
+    if condition_holds == 0 {
+        return Some(Explanation::ConditionFalse);
+    }
+    let is_stage = |stage: &str| options.stages.is_none_or(|stages| stages.names.contains(&stage));
+    if options.stages.is_some() && !stage.as_deref().is_some_and(is_stage) {
+        return Some(Explanation::UnknownStage { stage });
+    }
+    closed_window(&options, at(now)).map(|opens| Explanation::OutsideWindow { opens })
+}
+
+/// Returns when the entity's window opens, if it has one that is closed now. A poller refuses to start with a window
+/// that cannot be read, so such a window counts as none here.
+fn closed_window(options: &Options, now: Option<DateTime<Utc>>) -> Option<Option<DateTime<Utc>>> {
+    let window: Window = options.window?.parse().ok()?;
+    let now = now?;
+    (!window.is_open(now)).then(|| window.next_opening(now))
 }
 
 impl fmt::Display for Explanation {
