@@ -17,7 +17,7 @@ use crate::backend::{
 };
 use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::{Error, Finding};
-use crate::row::{Instant, MAX_DELAY, PauseRow, PauseType, Stage, TimestampUtc, failure_text, queue_name};
+use crate::row::{Instant, MAX_DELAY, PauseRow, PauseType, Stage, TimestampUtc, failure_text, printable, queue_name};
 use crate::statement::{PauseEnd, SetPause, end_pause, present, read_pauses};
 
 /// What stands before a stage in the scope of a pause.
@@ -55,13 +55,13 @@ impl fmt::Display for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let utc = |time: &DateTime<Utc>| time.format("%Y-%m-%d %H:%M:%S UTC");
         if let Some(stage) = &self.stage {
-            write!(f, "stage {stage} ")?;
+            write!(f, "stage {} ", printable(stage, false))?;
         }
         write!(f, "paused since {}", utc(&self.since))?;
         if let Some(until) = &self.until {
             write!(f, " until {}", utc(until))?;
         }
-        write!(f, " by {}: {}", self.by, self.reason)
+        write!(f, " by {}: {}", printable(&self.by, false), printable(&self.reason, false))
     }
 }
 

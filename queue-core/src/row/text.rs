@@ -184,6 +184,23 @@ fn before_failure(text: &str) -> &'static str {
     if text.starts_with(MARK) { NO_MARK } else { "" }
 }
 
+/// Returns a text of the application or the database as a terminal may show it: characters that would move its cursor, change its
+/// colours or the direction of the line are written as escapes. `lines`: a line feed stays.
+pub(crate) fn printable(text: &str, lines: bool) -> String {
+    let is_harmless = |c: char| {
+        let turns = matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+        (c == '\n' && lines) || !(c.is_control() || turns)
+    };
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if is_harmless(c) {
+            shown.push(c)
+        } else {
+            shown.extend(c.escape_default())
+        }
+        shown
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,5 +267,13 @@ mod tests {
         }
         assert!(!NO_MARK.starts_with(MARK));
         assert_eq!(before_failure("stopped"), "");
+    }
+
+    #[test]
+    fn a_terminal_shows_a_text_and_obeys_none() {
+        assert_eq!(printable("no route to \u{1b}[2Jhost\r", false), "no route to \\u{1b}[2Jhost\\r");
+        assert_eq!(printable("a\nb\u{202e}c\u{9b}2J", true), "a\nb\\u{202e}c\\u{9b}2J");
+        assert_eq!(printable("a\nb", false), "a\\nb");
+        assert_eq!(printable("Grüße, <b>'\"\\</b>", false), "Grüße, <b>'\"\\</b>");
     }
 }

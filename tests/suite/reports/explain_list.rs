@@ -7,7 +7,7 @@ use queue_core::internals::statement::{Condition, inspect_pending};
 use queueable::report::Explanations;
 use queueable::{Explanation, Queueable};
 
-use super::{Delivery, Entry, Invoice, NUMBERS, Order, Parcel, Shop, orders};
+use super::{Delivery, Entry, Invoice, NUMBERS, Order, Parcel, Shop, order_queue, orders};
 use crate::db::{self, Conn, NAME};
 use crate::suite::keyed::queue;
 
@@ -163,4 +163,35 @@ fn a_thousand_rows_are_read_and_no_finished_one() {
     for scan in ["Seq Scan", "type ALL key None", "SCAN orders\n"] {
         assert!(!format!("{plan}\n").contains(scan), "{plan}");
     }
+}
+
+/// They are shown in terminals: what an application, a user or a stranger has written into a row must not be obeyed there.
+#[test]
+fn hostile_texts_are_shown_and_not_obeyed() {
+    const HOSTILE: &str = "<script>alert(1)</script>\u{1b}[2J\u{202e}\r\nFAILED";
+    let shop = shop_with(4);
+    let mut connection = shop.connect();
+    let hostile = "\u{1b}]0;owned\u{7}";
+    shop.execute(&format!(
+        "UPDATE orders SET {PAST}, status = 'FAILED' WHERE id = 1; UPDATE orders SET {PAST} WHERE id = 2"
+    ));
+    shop.execute("UPDATE orders SET next_attempt_time = NULL WHERE id = 1");
+    let texts = (order_queue::last_attempt_error_message.eq(HOSTILE), orders::region.eq(HOSTILE));
+    diesel::update(orders::table.find(1)).set(texts).execute(&mut connection).unwrap();
+    diesel::update(orders::table.find(2)).set(order_queue::status.eq(hostile)).execute(&mut connection).unwrap();
+    let reports = [
+        Order::queue().explain(&mut connection).unwrap().to_string(),
+        Order::queue().errors(&mut connection).unwrap().to_string(),
+        Order::queue().errors_by(&mut connection, orders::region).unwrap().to_string(),
+        Order::queue().backlog_by(&mut connection, orders::region).unwrap().to_string(),
+        Order::explain(&mut connection, &1).unwrap().to_string(),
+        Order::explain(&mut connection, &2).unwrap().to_string(),
+    ];
+    for report in &reports {
+        let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!report.contains(obeyed), "{report:?}");
+    }
+    assert!(reports[1].contains("<script>alert(<number>)</script>\\u{1b}["), "{}", reports[1]);
+    assert!(reports[4].contains("\\u{1b}[2J\\u{202e}\\r\nFAILED"), "{}", reports[4]);
+    assert!(reports[5].contains("\\u{1b}]0;owned\\u{7}"), "{}", reports[5]);
 }

@@ -10,7 +10,7 @@ use super::table;
 use crate::backend::DatabaseText;
 use crate::control::Paused;
 use crate::entity::{Entity, QueueTable, Window};
-use crate::row::{Options, Status};
+use crate::row::{Options, Status, printable};
 use crate::statement::InspectedRow;
 
 /// Why a row does not run now: the first reason that applies, in the order in which a worker would meet them.
@@ -267,7 +267,9 @@ impl fmt::Display for Explanation {
         match self {
             Explanation::NoSuchRow => f.write_str("there is no such row"),
             Explanation::Archived { table } => write!(f, "archived in {table}"),
-            Explanation::UnknownStatus { status } => write!(f, "the status `{status}` is unknown"),
+            Explanation::UnknownStatus { status } => {
+                write!(f, "the status `{}` is unknown", printable(status, false))
+            }
             Explanation::NotQueued => f.write_str("not queued"),
             Explanation::Stopped => f.write_str("stopped"),
             Explanation::Skipped => f.write_str("skipped"),
@@ -277,14 +279,18 @@ impl fmt::Display for Explanation {
                 let after = if *exhausted { "the tries are exhausted" } else { "failed for good" };
                 let unit = if *tries == 1 { "try" } else { "tries" };
                 write!(f, "{after}, after {tries} {unit}")?;
-                error.iter().try_for_each(|error| write!(f, ": {error}"))
+                error.iter().try_for_each(|error| write!(f, ": {}", printable(error, true)))
             }
             Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
-            Explanation::OddTime { column, text } => write!(f, "its {column} is `{text}`, which is not a time"),
+            Explanation::OddTime { column, text } => {
+                write!(f, "its {column} is `{}`, which is not a time", printable(text, false))
+            }
             Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
             Explanation::Held { since: None } => f.write_str("locked by another session"),
             Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
-            Explanation::UnknownStage { stage: Some(stage) } => write!(f, "the stage `{stage}` is unknown"),
+            Explanation::UnknownStage { stage: Some(stage) } => {
+                write!(f, "the stage `{}` is unknown", printable(stage, false))
+            }
             Explanation::UnknownStage { stage: None } => f.write_str("it has no stage"),
             Explanation::OutsideWindow { opens: Some(opens) } => {
                 write!(f, "outside the window, which opens at {}", utc(opens))
@@ -294,16 +300,18 @@ impl fmt::Display for Explanation {
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
             Explanation::TurnHeld { session } => write!(f, "{session} holds the lock of this exclusive queue"),
             Explanation::NoPlace { by: Some((column, value)), at_most: 1 } => {
-                write!(f, "another row with {column} = {value} is being processed")
+                write!(f, "another row with {column} = {} is being processed", printable(value, false))
             }
             Explanation::NoPlace { by: Some((column, value)), at_most } => {
-                write!(f, "{at_most} of {at_most} rows with {column} = {value} are being processed")
+                write!(f, "{at_most} of {at_most} rows with {column} = {} are being processed", printable(value, false))
             }
             Explanation::NoPlace { by: None, at_most } => {
                 write!(f, "{at_most} of {at_most} rows of the queue are being processed")
             }
             Explanation::Behind { key, time } => write!(f, "behind {key}, which is retried at {}", utc(time)),
-            Explanation::Refused { error: Some(error) } => write!(f, "the database refuses to write on it: {error}"),
+            Explanation::Refused { error: Some(error) } => {
+                write!(f, "the database refuses to write on it: {}", printable(error, true))
+            }
             Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
             Explanation::Due => f.write_str("due"),
         }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::row::printable;
+
 /// A column of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Heading {
@@ -41,6 +43,8 @@ pub(crate) fn write_table(
     columns: &[Heading],
     lines: &[Vec<String>],
 ) -> fmt::Result {
+    let lines: Vec<Vec<_>> =
+        lines.iter().map(|cells| cells.iter().map(|cell| printable(cell, false)).collect()).collect();
     let names = value.into_iter().chain(columns.iter().map(|column| column.name));
     let numbers = value.map(|_| false).into_iter().chain(columns.iter().map(|column| column.is_number));
     let columns: Vec<_> = names
