@@ -85,7 +85,7 @@ fn a_message_is_as_few_statements_as_ever() {
     assert_eq!(bank.poller(handler).workers(1).run_until_idle().unwrap().succeeded, 30);
     let mut costs: Vec<_> = counts.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect();
     costs.sort_unstable();
-    assert_eq!(costs[costs.len() / 2], if is_mariadb() { 4 } else { 12 }, "{costs:?}");
+    assert_eq!(costs[costs.len() / 2], if is_mariadb() { 4 } else { 11 }, "{costs:?}");
 }
 
 /// With such a limit MySQL evaluates nothing in a `SELECT`, nor in a `DO`. The blocks by which messages end on MariaDB do not see
