@@ -1,15 +1,14 @@
 //! A session: how it is prepared, how it is identified, and its notifications.
 
-use std::any::{Any, TypeId};
-use std::fmt::{self, Display, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::Connection;
-use diesel::connection::{Instrumentation, InstrumentationEvent};
 use diesel::result::QueryResult;
 
+#[cfg(all(test, feature = "sqlite"))]
+pub(crate) use self::watch::FirstWords;
+#[cfg(any(feature = "_mysql", feature = "sqlite"))]
+pub(crate) use self::watch::Watch;
 use super::schema::Target;
 
 /// The limits of a worker's session.
@@ -129,124 +128,6 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     ) -> QueryResult<bool>;
 }
 
-/// Watches the statements of handlers on a connection, through Diesel's instrumentation.
-pub(crate) struct Watch(Arc<Seen>);
-
-/// What is known of a handler's statements.
-#[derive(Default)]
-struct Seen {
-    /// Whether the connection is lent to a handler.
-    is_lent: AtomicBool,
-    is_unusual: AtomicBool,
-    has_moved: AtomicBool,
-}
-
-/// The first words of the statements after which a session has the settings that it had before, unless a trigger or a function
-/// has changed them.
-const USUAL: [&str; 11] = [
-    "select",
-    "insert",
-    "update",
-    "delete",
-    "replace",
-    "with",
-    "values",
-    "savepoint",
-    "release",
-    "rollback",
-    "explain",
-];
-
-impl Watch {
-    /// Watches a connection. `none`: Diesel's private type for no instrumentation. `None`: the application has one of its own for
-    /// the connection, which stays.
-    pub(crate) fn on<C: Connection>(connection: &mut C, none: TypeId) -> Option<Self> {
-        let found: &dyn Any = &*connection.instrumentation();
-        (none == found.type_id()).then(|| {
-            let seen = Arc::<Seen>::default();
-            connection.set_instrumentation(Watching(seen.clone()));
-            Watch(seen)
-        })
-    }
-
-    /// Notes whether a handler has the connection.
-    pub(crate) fn lend(&self, is_lent: bool) {
-        self.0.is_lent.store(is_lent, Ordering::Relaxed);
-    }
-
-    /// Tells whether a handler may have sent a statement that changes a setting.
-    pub(crate) fn is_unusual(&self) -> bool {
-        self.0.is_unusual.load(Ordering::Relaxed) || self.is_replaced()
-    }
-
-    /// Tells whether a handler may have sent a `USE`.
-    #[cfg(feature = "_mysql")]
-    pub(crate) fn has_moved(&self) -> bool {
-        self.0.has_moved.load(Ordering::Relaxed) || self.is_replaced()
-    }
-
-    /// Tells whether a handler has replaced the instrumentation.
-    fn is_replaced(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
-    }
-
-    /// Begins anew, after the settings were compared.
-    pub(crate) fn forget(&self) {
-        self.0.is_unusual.store(false, Ordering::Relaxed);
-    }
-}
-
-struct Watching(Arc<Seen>);
-
-impl Instrumentation for Watching {
-    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        let InstrumentationEvent::StartQuery { query, .. } = event else { return };
-        let seen = &self.0;
-        if seen.is_lent.load(Ordering::Relaxed) && !seen.has_moved.load(Ordering::Relaxed) {
-            let found = FirstWords::of(query);
-            seen.is_unusual.fetch_or(found.is_unusual, Ordering::Relaxed);
-            seen.has_moved.store(found.moves, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Looks at the first words of the statements in a text that is written to it. A semicolon in a value or a comment makes more of
-/// a text than there is, and never less.
-pub(super) struct FirstWords {
-    /// Whether the next word begins a statement.
-    begins: bool,
-    pub(super) is_unusual: bool,
-    moves: bool,
-}
-
-impl FirstWords {
-    pub(super) fn of(text: &dyn Display) -> Self {
-        let mut words = FirstWords { begins: true, is_unusual: false, moves: false };
-        // The writer stops the text before the values.
-        let _ = write!(words, "{text}");
-        words
-    }
-}
-
-impl Write for FirstWords {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if text.starts_with(" -- binds: ") {
-            return Err(fmt::Error);
-        }
-        for statement in text.split_inclusive(';') {
-            let word = statement.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '(' | ';'));
-            if self.begins && !word.is_empty() {
-                let end = word.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(word.len());
-                self.is_unusual |= !USUAL.iter().any(|usual| word[..end].eq_ignore_ascii_case(usual));
-                self.moves |= word[..end].eq_ignore_ascii_case("use");
-                self.begins = false;
-            }
-            self.begins |= statement.ends_with(';');
-        }
-        Ok(())
-    }
-}
-
 /// The lock of an exclusive queue, which processes one message at a time.
 pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     /// Takes the queue's lock without waiting. `false`: another session holds it. A session that already holds it gets
@@ -315,34 +196,169 @@ impl Subscriptions {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What the databases use that have no cheaper way to see what a handler has set.
+#[cfg(any(feature = "_mysql", feature = "sqlite"))]
+mod watch {
+    use std::any::{Any, TypeId};
+    use std::fmt::{self, Display, Write};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    #[test]
-    fn the_first_word_of_each_statement_is_looked_at() {
-        let found = |text: &str| {
-            let words = FirstWords::of(&text);
-            (words.is_unusual, words.moves)
-        };
-        for text in ["SELECT 1", " (select 1);", "Insert INTO t VALUES ('use')", "SAVEPOINT a; RELEASE SAVEPOINT a", ""]
-        {
-            assert_eq!(found(text), (false, false), "{text}");
+    use diesel::Connection;
+    use diesel::connection::{Instrumentation, InstrumentationEvent};
+
+    /// Watches the statements of handlers on a connection, through Diesel's instrumentation.
+    pub(crate) struct Watch(Arc<Seen>);
+
+    /// What is known of a handler's statements.
+    #[derive(Default)]
+    struct Seen {
+        /// Whether the connection is lent to a handler.
+        is_lent: AtomicBool,
+        is_unusual: AtomicBool,
+        has_moved: AtomicBool,
+    }
+
+    /// The first words of the statements after which a session has the settings that it had before, unless a trigger or a function
+    /// has changed them.
+    const USUAL: [&str; 11] = [
+        "select",
+        "insert",
+        "update",
+        "delete",
+        "replace",
+        "with",
+        "values",
+        "savepoint",
+        "release",
+        "rollback",
+        "explain",
+    ];
+
+    impl Watch {
+        /// Watches a connection. `none`: Diesel's private type for no instrumentation. `None`: the application has one of its own for
+        /// the connection, which stays.
+        pub(crate) fn on<C: Connection>(connection: &mut C, none: TypeId) -> Option<Self> {
+            let found: &dyn Any = &*connection.instrumentation();
+            (none == found.type_id()).then(|| {
+                let seen = Arc::<Seen>::default();
+                connection.set_instrumentation(Watching(seen.clone()));
+                Watch(seen)
+            })
         }
-        let pragmas =
-            ["PRAGMA query_only = 1", "SELECT 1;pragma foreign_keys=1", "Attach 'a' AS b", "CREATE TEMP TABLE t (a)"];
-        let sets =
-            ["SET timestamp = 1", "/* a */ SELECT 1", "CALL p()", "{d}", "DO 1", "BEGIN NOT ATOMIC SET a = 1; END"];
-        for text in pragmas.into_iter().chain(sets) {
-            assert_eq!(found(text), (true, false), "{text}");
+
+        /// Notes whether a handler has the connection.
+        pub(crate) fn lend(&self, is_lent: bool) {
+            self.0.is_lent.store(is_lent, Ordering::Relaxed);
         }
-        for text in ["USE b", "use `b`", "SELECT 1; \n Use b", "DELETE FROM t;;USE b;"] {
-            assert_eq!(found(text), (true, true), "{text}");
+
+        /// Tells whether a handler may have sent a statement that changes a setting.
+        pub(crate) fn is_unusual(&self) -> bool {
+            self.0.is_unusual.load(Ordering::Relaxed) || self.is_replaced()
         }
-        let mut words = FirstWords { begins: true, is_unusual: false, moves: false };
-        for part in ["SELECT ", "a", " FROM t WHERE ';' = ?", " -- binds: "] {
-            let _ = words.write_str(part);
+
+        /// Tells whether a handler may have sent a `USE`.
+        #[cfg(feature = "_mysql")]
+        pub(crate) fn has_moved(&self) -> bool {
+            self.0.has_moved.load(Ordering::Relaxed) || self.is_replaced()
         }
-        assert!(words.is_unusual, "a semicolon may begin a statement");
+
+        /// Tells whether a handler has replaced the instrumentation.
+        fn is_replaced(&self) -> bool {
+            Arc::strong_count(&self.0) == 1
+        }
+
+        /// Begins anew, after the settings were compared.
+        pub(crate) fn forget(&self) {
+            self.0.is_unusual.store(false, Ordering::Relaxed);
+        }
+    }
+
+    struct Watching(Arc<Seen>);
+
+    impl Instrumentation for Watching {
+        fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
+            let InstrumentationEvent::StartQuery { query, .. } = event else { return };
+            let seen = &self.0;
+            if seen.is_lent.load(Ordering::Relaxed) && !seen.has_moved.load(Ordering::Relaxed) {
+                let found = FirstWords::of(query);
+                seen.is_unusual.fetch_or(found.is_unusual, Ordering::Relaxed);
+                seen.has_moved.store(found.moves, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Looks at the first words of the statements in a text that is written to it. A semicolon in a value or a comment makes more of
+    /// a text than there is, and never less.
+    pub(crate) struct FirstWords {
+        /// Whether the next word begins a statement.
+        begins: bool,
+        pub(crate) is_unusual: bool,
+        moves: bool,
+    }
+
+    impl FirstWords {
+        pub(crate) fn of(text: &dyn Display) -> Self {
+            let mut words = FirstWords { begins: true, is_unusual: false, moves: false };
+            // The writer stops the text before the values.
+            let _ = write!(words, "{text}");
+            words
+        }
+    }
+
+    impl Write for FirstWords {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            if text.starts_with(" -- binds: ") {
+                return Err(fmt::Error);
+            }
+            for statement in text.split_inclusive(';') {
+                let word = statement.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '(' | ';'));
+                if self.begins && !word.is_empty() {
+                    let end = word.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(word.len());
+                    self.is_unusual |= !USUAL.iter().any(|usual| word[..end].eq_ignore_ascii_case(usual));
+                    self.moves |= word[..end].eq_ignore_ascii_case("use");
+                    self.begins = false;
+                }
+                self.begins |= statement.ends_with(';');
+            }
+            Ok(())
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_first_word_of_each_statement_is_looked_at() {
+            let found = |text: &str| {
+                let words = FirstWords::of(&text);
+                (words.is_unusual, words.moves)
+            };
+            for text in
+                ["SELECT 1", " (select 1);", "Insert INTO t VALUES ('use')", "SAVEPOINT a; RELEASE SAVEPOINT a", ""]
+            {
+                assert_eq!(found(text), (false, false), "{text}");
+            }
+            let pragmas = [
+                "PRAGMA query_only = 1",
+                "SELECT 1;pragma foreign_keys=1",
+                "Attach 'a' AS b",
+                "CREATE TEMP TABLE t (a)",
+            ];
+            let sets =
+                ["SET timestamp = 1", "/* a */ SELECT 1", "CALL p()", "{d}", "DO 1", "BEGIN NOT ATOMIC SET a = 1; END"];
+            for text in pragmas.into_iter().chain(sets) {
+                assert_eq!(found(text), (true, false), "{text}");
+            }
+            for text in ["USE b", "use `b`", "SELECT 1; \n Use b", "DELETE FROM t;;USE b;"] {
+                assert_eq!(found(text), (true, true), "{text}");
+            }
+            let mut words = FirstWords { begins: true, is_unusual: false, moves: false };
+            for part in ["SELECT ", "a", " FROM t WHERE ';' = ?", " -- binds: "] {
+                let _ = words.write_str(part);
+            }
+            assert!(words.is_unusual, "a semicolon may begin a statement");
+        }
     }
 }

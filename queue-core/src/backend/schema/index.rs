@@ -95,6 +95,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// Returns the first column's name: an index that begins with another column is not the queue's.
+    #[cfg(any(feature = "_mysql", feature = "sqlite"))]
     pub(crate) fn first(&self) -> &str {
         &self.keys[0].name
     }
