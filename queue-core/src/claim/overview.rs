@@ -8,7 +8,8 @@
 //! quarter of a second.
 //!
 //! A poller that serves several stages, or leaves out those that are paused, passes over the due rows of the others. If there
-//! are many, it claims in one stage after the other, along the index of stages.
+//! are many, it claims in one stage after the other, along the index of stages; if its rows have an order, it reads the keys of the
+//! next ones together too.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -51,7 +52,7 @@ const TELLS_FOR: Duration = Duration::from_secs(1);
 pub(super) struct Seen {
     /// Whether the due rows are sorted, of an entity whose rows have an order.
     pub(super) sorts: bool,
-    /// Whether there are so many that they are sorted for several claims at a time.
+    /// Whether a claim passes over so many rows that the keys of the next ones are read for several claims at a time.
     pub(super) shares: bool,
     /// The stages in which rows are claimed, if not in all.
     pub(super) stages: Option<Vec<&'static str>>,
@@ -90,7 +91,12 @@ impl Overview {
         let mut seen = Seen { stages: stages.map(<[_]>::to_vec), ..Seen::default() };
         let session = holder.session()?;
         match &mut seen.stages {
-            _ if is_ordered => (seen.sorts, seen.shares) = sorts(queue, session, stages)?,
+            _ if is_ordered => {
+                let (sorts, are_last) = sorts(queue, session, stages)?;
+                let mut passes = || stages.map_or(Ok(false), |stages| passes_many(queue, session, stages));
+                let is_ageless = options.order.is_some_and(|order| order.age.is_none());
+                (seen.sorts, seen.shares) = (sorts, is_ageless && (are_last || passes()?));
+            }
             Some(stages) if passes_many(queue, session, stages)? => {
                 let ages: QueryResult<Vec<_>> =
                     stages.iter().map(|stage| Ok((queue.oldest_due(session, Some(&[*stage]))?, *stage))).collect();
@@ -106,7 +112,7 @@ impl Overview {
     }
 }
 
-/// Tells whether the due rows of these stages are sorted, and whether that is done for several claims at a time.
+/// Tells whether the due rows of these stages are sorted, and whether there are many that come last.
 fn sorts<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
@@ -117,7 +123,7 @@ fn sorts<K: Key, C: QueueConnection>(
     }
     let are_last =
         !queue.any_due_among_first(connection, FEW)? && queue.number_due(connection, stages, MANY + 1)? <= MANY;
-    Ok((are_last, are_last && queue.sql.options.order.is_some_and(|order| order.age.is_none())))
+    Ok((are_last, are_last))
 }
 
 /// The keys of the next due rows by the entity's order, which the workers of this process share.

@@ -8,7 +8,7 @@ use std::thread;
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::bounds::{LeaseMode, QueueOn, TransactionMode};
-use queueable::{ClaimStyle, Lease, Message, Outcome, Queueable};
+use queueable::{ClaimStyle, Lease, Message, Outcome, Poller, Queueable, Stage};
 
 use super::{Seen, bank_of, entity, sql};
 use crate::db::{Conn, NAME};
@@ -21,7 +21,15 @@ entity!(AloneNewest, alone_newest_queue, exclusive, order_by = id.desc());
 entity!(LeasedLargest, leased_largest_queue, order_by(amount_cents.desc()), lease = "60s");
 entity!(ByCompany, by_company_queue, order_by(company_id.desc(), amount_cents.asc(), id.desc(), age = "1h"));
 entity!(LeasedByAmount, leased_by_amount_queue, order_by = amount_cents, lease = "60s");
+entity!(Staged, staged_queue, order_by = amount_cents, stage = Step);
 entity!(GroupedByAmount, grouped_by_amount_queue, order_by = amount_cents, group = 50);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum Step {
+    Draw,
+    Send,
+    Book,
+}
 
 /// The amounts 1 to 9 in another order, which is that of their due times, and two that are not due: the lowest and the
 /// highest; then one that was never enqueued.
@@ -311,4 +319,28 @@ fn many_due_rows_behind_many_that_wait_run_once_each() {
     let mut amounts: Vec<_> = seen.all().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     amounts.sort();
     assert_eq!(amounts, LATE.collect::<Vec<_>>());
+}
+
+/// The rows of a stage that nobody serves here come first by the order, and are many.
+#[test]
+fn rows_of_some_stages_keep_their_order_beside_many_of_another() {
+    let bank = bank_of::<Staged>();
+    let rows = |stages: [&str; 2], amount: fn(usize) -> usize, number: usize| {
+        let row = |i| format!("(1, {}, '{}', '2026-01-01 00:00:00.000')", amount(i), stages[i % 2]);
+        let rows: Vec<_> = (0..number).map(row).collect();
+        let columns = "company_id, amount_cents, stage, next_attempt_time";
+        sql(&bank, &format!("INSERT INTO payments ({columns}) VALUES {}", rows.join(", ")));
+    };
+    rows(["BOOK", "BOOK"], |i| i, 1_200);
+    rows(["DRAW", "SEND"], |i| 9_000 - i, 600);
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Staged, _: &mut Message<'_, Conn>| {
+        log.push(row.amount_cents);
+        Ok(Outcome::Done)
+    };
+    let poller = Poller::new(bank.pool(1)).serve_stages::<Staged>(&[Step::Draw, Step::Send], handler).workers(1);
+    assert_eq!(poller.run_until_idle().unwrap().succeeded, 600);
+    assert_eq!(seen.all(), (9_000 - 599..=9_000).collect::<Vec<_>>());
+    assert_eq!(Staged::queue().due().count(&mut bank.connect()).unwrap(), 1_200);
 }
