@@ -76,14 +76,14 @@ impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
         fail_point("released");
         fail_point("settled");
         fail_point("committing");
+        let compares = self.session.take_back();
         let finished = match ending {
             OneTrip::Text(settle) => self.finish_and_lock_next(settle),
             OneTrip::Block => {
                 let tries = stored(self.row.tries);
-                let compares = self.session.has_to_compare();
                 let queue = self.plan.served.queue;
                 let finished = queue.finish_in_a_block(self.session, self.row.key, self.row.fence, tries, compares);
-                finished.map(|()| self.session.note_finished())
+                finished.map(|()| self.session.note_finished(compares))
             }
             OneTrip::Update(update) => self.session.finish_by_update("queueable_handler", &update),
         };

@@ -112,7 +112,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             return None;
         }
         let text = |tries| self.queue.text_of_success(key, fence, tries);
-        let compares = session.has_to_compare();
+        let compares = session.take_back();
         let passed = match (self.queue.pass_on(session, key, fence, &new.change, compares), new.settled) {
             (Some(passed), _) => passed,
             (None, Settlement::Succeeded) => {
@@ -121,7 +121,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             (None, _) => return None,
         };
         match &passed {
-            Ok(()) => session.note_own_settings(),
+            Ok(()) => session.note_own_settings(compares),
             Err(Unfinished::OtherSettings(_)) => {
                 session.note_other_settings();
                 return None;

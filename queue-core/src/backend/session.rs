@@ -199,15 +199,19 @@ impl<C: QueueConnection> Session<C> {
         self.handler_settings.is_lent && C::may_have_moved(&self.handler_settings.own)
     }
 
-    /// Tells whether the end of this message has to compare the settings.
-    pub(crate) fn has_to_compare(&self) -> bool {
+    /// Takes the connection back from a handler, whose statements do not include the one that ends its message. Returns whether
+    /// that has to compare the settings.
+    pub(crate) fn take_back(&mut self) -> bool {
+        C::watch_handler(&self.handler_settings.own, false);
         self.handler_settings.is_lent && C::has_to_compare(&self.handler_settings.own)
     }
 
-    /// Notes that the settings are unchanged, as the end of the message has found if it had to compare them.
-    pub(crate) fn note_own_settings(&mut self) {
+    /// Notes that the settings are unchanged. `compared`: the end of the message has compared them.
+    pub(crate) fn note_own_settings(&mut self, compared: bool) {
         self.handler_settings.is_lent = false;
-        C::note_compared(&self.handler_settings.own, true);
+        if compared {
+            C::note_compared(&self.handler_settings.own, true);
+        }
     }
 
     /// Notes that the end of the message has found other settings, and has done nothing.
@@ -216,8 +220,8 @@ impl<C: QueueConnection> Session<C> {
     }
 
     /// Notes the same, and that the message is committed: the next transaction begins with the next statement.
-    pub(crate) fn note_finished(&mut self) {
-        self.note_own_settings();
+    pub(crate) fn note_finished(&mut self, compared: bool) {
+        self.note_own_settings(compared);
         self.next.has_begun = Some(Begun::Message);
     }
 
@@ -229,7 +233,7 @@ impl<C: QueueConnection> Session<C> {
     /// Ends a message in one text with the update that settles its row, on a server without blocks.
     pub(crate) fn finish_by_update(&mut self, savepoint: &str, update: &str) -> Result<(), Unfinished> {
         let settings = &self.handler_settings.own;
-        self.connection.finish(savepoint, update, AfterFinish::Begin, settings).map(|_| self.note_finished())
+        self.connection.finish(savepoint, update, AfterFinish::Begin, settings).map(|_| self.note_finished(false))
     }
 
     /// Tells whether a handler's setting stays, so that no other handler may run on the session.

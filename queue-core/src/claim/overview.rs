@@ -118,12 +118,11 @@ fn sorts<K: Key, C: QueueConnection>(
     connection: &mut C,
     stages: Option<&[&'static str]>,
 ) -> QueryResult<(bool, bool)> {
-    if queue.number_due(connection, stages, FEW + 1)? <= FEW {
-        return Ok((true, false));
-    }
-    let are_last =
-        !queue.any_due_among_first(connection, FEW)? && queue.number_due(connection, stages, MANY + 1)? <= MANY;
-    Ok((are_last, are_last))
+    let are_few = queue.number_due(connection, stages, FEW + 1)? <= FEW;
+    let are_last = !are_few
+        && !queue.any_due_among_first(connection, FEW)?
+        && queue.number_due(connection, stages, MANY + 1)? <= MANY;
+    Ok((are_few || are_last, are_last))
 }
 
 /// The keys of the next due rows by the entity's order, which the workers of this process share.

@@ -144,30 +144,11 @@ impl Event {
     /// ```
     pub fn attempt(&self) -> Option<&AttemptEvent> {
         match self {
-            Event::Begun(attempt)
-            | Event::Succeeded(attempt)
-            | Event::Advanced(attempt)
-            | Event::RunsAgain(attempt)
-            | Event::Skipped(attempt)
-            | Event::WillRetry(attempt)
-            | Event::GaveUp(attempt)
-            | Event::Interrupted(attempt)
-            | Event::Refused(attempt)
-            | Event::LeaseLost(attempt)
-            | Event::TimedOut(attempt)
-            | Event::WorkerStuck { attempt, .. } => Some(attempt),
-            Event::PollerStarted { .. }
-            | Event::ConnectionLost { .. }
-            | Event::ConnectionRegained { .. }
-            | Event::QueueStalled { .. }
-            | Event::QueueResumed { .. }
-            | Event::EventsDropped { .. }
-            | Event::PollerStopped { .. } => None,
+            Event::Begun(attempt) | Event::TimedOut(attempt) | Event::WorkerStuck { attempt, .. } => Some(attempt),
+            event => event.end().map(|(_, attempt)| attempt),
         }
     }
-}
 
-impl Event {
     /// Returns the outcome of the attempt that has ended with this event, as metrics and spans call it, and the attempt.
     pub(super) fn end(&self) -> Option<(&'static str, &AttemptEvent)> {
         Some(match self {
@@ -180,7 +161,16 @@ impl Event {
             Event::Interrupted(attempt) => ("interrupted", attempt),
             Event::Refused(attempt) => ("refused", attempt),
             Event::LeaseLost(attempt) => ("lease_lost", attempt),
-            _ => return None,
+            Event::Begun(_)
+            | Event::TimedOut(_)
+            | Event::WorkerStuck { .. }
+            | Event::PollerStarted { .. }
+            | Event::ConnectionLost { .. }
+            | Event::ConnectionRegained { .. }
+            | Event::QueueStalled { .. }
+            | Event::QueueResumed { .. }
+            | Event::EventsDropped { .. }
+            | Event::PollerStopped { .. } => return None,
         })
     }
 }

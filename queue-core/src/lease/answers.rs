@@ -152,7 +152,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
                 return Uncommitted::undone("a handler changed a setting of the session");
             }
             // So that the release does not put them back, and the short lock wait of this transaction with them.
-            session.note_own_settings();
+            session.note_own_settings(false);
             session.control(RELEASE)?;
         }
         Ok(())

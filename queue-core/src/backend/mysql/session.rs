@@ -252,7 +252,8 @@ fn settle_by_text<C: MysqlSession>(
     let Some(are_same) = settings.are_same() else {
         return Err(Unfinished::OtherSettings(refused("the server cannot compare its settings".to_owned())));
     };
-    let compare = match C::has_to_compare(settings) {
+    let compares = C::has_to_compare(settings);
+    let compare = match compares {
         true => format!("SET @queueable_checked = IF({are_same}, 1, EXP(998)); "),
         false => String::new(),
     };
@@ -265,7 +266,11 @@ fn settle_by_text<C: MysqlSession>(
     connection.batch_execute(&text).map_err(|error| match message_of(&error) {
         Some("DOUBLE value is out of range in 'exp(998)'") => Unfinished::OtherSettings(error),
         _ => C::unfinished(error, "DOUBLE value is out of range in 'exp(999)'"),
-    })
+    })?;
+    if compares {
+        C::note_compared(settings, true);
+    }
+    Ok(())
 }
 
 /// Whether the server prepares statements that control a transaction.

@@ -130,20 +130,15 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
         if watch.is_unusual() || settings.changes_unseen.load(Ordering::Relaxed) {
             return true;
         }
-        let (mut compared, now) = (settings.compared.lock(), Instant::now());
-        let is_due = compared.is_none_or(|compared| now.duration_since(compared) >= UNSEEN);
-        if is_due {
-            *compared = Some(now);
-        }
-        is_due
+        settings.compared.lock().is_none_or(|compared| compared.elapsed() >= UNSEEN)
     }
 
     fn note_compared(settings: &MysqlSettings, are_same: bool) {
         let Some(watch) = &settings.watch else { return };
+        *settings.compared.lock() = are_same.then(Instant::now);
         if are_same {
             watch.forget();
         } else {
-            *settings.compared.lock() = None;
             settings.changes_unseen.fetch_or(!watch.is_unusual(), Ordering::Relaxed);
         }
     }
