@@ -8,7 +8,6 @@ mod column;
 mod entity;
 #[doc(hidden)]
 pub mod field_check;
-mod kinds;
 mod migration;
 mod queue_sql;
 mod release;
@@ -27,7 +26,7 @@ pub use self::column::{
     QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone, TryCount, UpdatedTime,
 };
 pub use self::entity::{Entity, GroupMode, Key, LeaseMode, QueueTable, Settings, TransactionMode};
-pub use self::kinds::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
+pub use self::entity::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
 pub use self::migration::Migrations;
 pub use self::queue_sql::{IsKey, KeyedRow, QueueSql, SelectedIn, StoredIn, TableIn};
 pub use self::retry::{Retry, RetryPolicy};
