@@ -48,6 +48,7 @@ mod suite {
     mod early_times;
     pub(crate) mod events;
     mod frozen;
+    mod gauges;
     pub(crate) mod group;
     mod group_at_once;
     pub(crate) mod group_end;
@@ -63,6 +64,7 @@ mod suite {
     mod lost_key;
     pub(crate) mod low_water;
     pub(crate) mod main_job;
+    mod metrics;
     mod migration;
     mod migration_race;
     mod misconduct;

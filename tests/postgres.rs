@@ -73,6 +73,7 @@ mod suite {
     pub(crate) mod events;
     mod explain;
     mod frozen;
+    mod gauges;
     pub(crate) mod group;
     mod group_at_once;
     pub(crate) mod group_end;
@@ -89,6 +90,7 @@ mod suite {
     mod lost_key;
     pub(crate) mod low_water;
     pub(crate) mod main_job;
+    mod metrics;
     mod migration;
     mod migration_race;
     mod misconduct;

@@ -15,6 +15,7 @@ mod crash;
 mod entity;
 mod error;
 mod event;
+mod gauges;
 mod group;
 mod handler;
 mod lease;
@@ -94,7 +95,10 @@ pub use self::statement::QueueOn;
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
     pub use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
-    pub use crate::row::{BoundValue, Details, DueTime, ErrorText, Fence, Lane, LaneValue, RowKey, TextForm};
+    pub use crate::row::{
+        BoundValue, CountRow, CountRowType, Details, DueTime, ErrorText, Fence, Lane, LaneValue, PendingRow,
+        PendingRowType, RowKey, SumRow, SumRowType, TextForm,
+    };
     pub use crate::sync::ErasedEntity;
 
     /// The traits and types of the backends.
@@ -111,17 +115,17 @@ pub mod internals {
     pub mod statement {
         pub use crate::statement::{
             And, Archive, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
-            Condition, CountRow, CountRowType, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType,
-            FinishedRow, FinishedRowType, FromLane, IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow,
-            LeaseDueRow, LeasedAtOnce, ListedRow, Next, PageFrom, PageOrder, PauseEnd, PendingRow, PendingRowType,
-            Pick, QueueOn, Recall, Row, RowVersion, SampleRow, Scope, SetPause, Settle, StateCondition, Take,
-            TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts, ahead_due, ahead_key, another_is_leased, change_all,
-            claim_key, claim_keys, copy_rows, count, count_by_status, count_by_value, count_finished, count_pending,
-            due_among_first, due_keys, due_lanes, end_pause, enqueue_if_newer, error_examples, error_texts, finish,
-            finish_block, head, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found, lane_of,
-            lease_due, leased_in, load_rows, lock_keys, lock_leased, lock_version, next_lanes, oldest_due, pass_on,
-            prefetch_rows, present, probe_due, read_details, read_keys, read_page, read_pauses, remove_all, retake,
-            sample, set_aside, set_priority, taken, texts_after, unknown_stages,
+            Condition, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType,
+            FromLane, IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow, LeasedAtOnce, ListedRow,
+            Next, PageFrom, PageOrder, PauseEnd, Pick, QueueOn, Recall, Row, RowVersion, SampleRow, Scope, SetPause,
+            Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts, ahead_due, ahead_key,
+            another_is_leased, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, count_by_value,
+            count_finished, count_pending, due_among_first, due_keys, due_lanes, end_pause, enqueue_if_newer,
+            error_examples, error_texts, finish, finish_block, head, inspect, inspect_pending, is_archived, is_same,
+            key_texts, keys_found, lane_of, lease_due, leased_in, load_rows, lock_keys, lock_leased, lock_version,
+            next_lanes, oldest_due, pass_on, prefetch_rows, present, probe_due, read_details, read_keys, read_page,
+            read_pauses, remove_all, retake, sample, set_aside, set_priority, sum_by_value, taken, texts_after,
+            unknown_stages,
         };
     }
 }

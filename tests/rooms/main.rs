@@ -44,7 +44,7 @@ const FLOORS: [&[&str]; 13] = [
     &["entity", "handler"],
     &["statement"],
     &["claim", "control"],
-    &["attempt"],
+    &["attempt", "gauges"],
     &["group", "lease"],
     &["poller"],
     &["queue"],

@@ -28,7 +28,7 @@ struct MeteredCall {
 }
 
 /// The address at which this process's metrics can be scraped. A process has one recorder.
-fn address() -> &'static str {
+pub(crate) fn address() -> &'static str {
     static ADDRESS: OnceLock<String> = OnceLock::new();
     ADDRESS.get_or_init(|| {
         let waits = Matcher::Full("queueable_attempt_wait_seconds".to_owned());

@@ -15,6 +15,7 @@ mod emails;
 pub(crate) mod events;
 mod explain;
 mod frozen;
+mod gauges;
 pub(crate) mod group;
 mod group_at_once;
 pub(crate) mod group_end;

@@ -13,6 +13,7 @@ use super::in_flight::InFlight;
 use super::slot::{ErasedRow, Slot};
 use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::claim::ClaimStyle;
+use crate::entity::QueueSql;
 use crate::error::{Error, Finding};
 use crate::event::Events;
 use crate::row::FailureTexts;
@@ -50,9 +51,9 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     /// worker.
     fn put_back(&self, row: ErasedRow);
 
-    /// Tells whether rows are claimed that no worker has begun.
-    fn has_more_claimed(&self) -> bool {
-        false
+    /// Returns how many rows are claimed that no worker has begun.
+    fn claimed_ahead(&self) -> usize {
+        0
     }
 
     /// Extends the leases of this process, in lease mode. `is_stopping`: it also gives back rows that no worker has begun.
@@ -95,6 +96,9 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
 
     /// Returns why the queue stands still, if it does.
     fn stalled(&self) -> Option<String>;
+
+    /// Returns the queue as its statements know it.
+    fn sql(&self) -> &'static QueueSql<C::Backend>;
 
     /// Notes what the scout's probe has found: in how long the next row is due.
     fn note_probe(&self, probed: Result<Option<Duration>, &Error>);

@@ -16,7 +16,7 @@ use crate::backend::{
     ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished, check_rights,
 };
 use crate::claim::DueRows;
-use crate::entity::{Entity, GroupMode, Key};
+use crate::entity::{Entity, GroupMode, Key, QueueSql};
 use crate::error::{Error, Finding};
 use crate::log::RateLimitedLog;
 use crate::row::{ErrorText, Fence, RowKey, Settlement, ascii_only, failure_text, queue_name};
@@ -161,6 +161,10 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
 
     fn stalled(&self) -> Option<String> {
         self.stall.error()
+    }
+
+    fn sql(&self) -> &'static QueueSql<C::Backend> {
+        self.queue.sql
     }
 
     fn note_probe(&self, probed: Result<Option<Duration>, &Error>) {

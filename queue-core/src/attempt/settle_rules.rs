@@ -210,7 +210,7 @@ pub(crate) struct Teller {
     entity: &'static str,
     /// The queue's name in spans.
     queue: String,
-    pub(super) events: Events,
+    pub(crate) events: Events,
     /// Failures that are not the last ones. A log of its own, so that their many texts crowd out no warning.
     failures: RateLimitedLog,
 }

@@ -20,7 +20,10 @@ use super::schema::{Schema, Step, Target};
 use super::setup::{Exclusion, SessionSettings, SessionSetup};
 use super::statement::Loads;
 use super::transactions::{OneRoundTrip, Transactions};
-use crate::row::{DetailsRow, DetailsType, Instant, PauseRow, PauseType, TimestampUtc};
+use crate::row::{
+    CountRow, CountRowType, DetailsRow, DetailsType, Instant, PauseRow, PauseType, PendingRow, PendingRowType, SumRow,
+    SumRowType, TimestampUtc,
+};
 
 /// A database that can hold a queue.
 #[diagnostic::on_unimplemented(
@@ -94,6 +97,9 @@ pub trait QueueConnection:
     + Loads<(Integer, Text, Integer), (i32, String, i32)>
     + Loads<(Text, BigInt), (String, i64)>
     + Loads<DetailsType, DetailsRow>
+    + Loads<CountRowType, CountRow>
+    + Loads<PendingRowType, PendingRow>
+    + Loads<SumRowType, SumRow>
     + Loads<PauseType, PauseRow>
     + R2D2Connection
     + SessionSetup

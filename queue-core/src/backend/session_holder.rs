@@ -71,7 +71,7 @@ impl<C: QueueConnection> SessionHolder<C> {
             Some(session) => Ok(session),
             none => match Session::open(&self.connections, self.pool_timeout, self.limits, &self.wait) {
                 Ok(session) => {
-                    self.connection.regains();
+                    self.connection.opens();
                     Ok(none.insert(session))
                 }
                 Err(error) => {

@@ -1,5 +1,6 @@
 //! A session: how it is prepared, how it is identified, and its notifications.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use diesel::Connection;
@@ -134,6 +135,11 @@ pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     /// it again. The call must be in a transaction. The lock ends with that transaction or, on some databases, with
     /// [`end_exclusion`](Self::end_exclusion) after it. The end of the session always ends it.
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool>;
+
+    /// Takes, for the session, the lock of the one process that reports a queue's gauges, without waiting. `false`: another
+    /// holds it. A session that already holds it gets it again. It ends with the session, and on SQLite with the file in
+    /// `lead`.
+    fn try_lead(&mut self, target: &Target, lead: &mut Option<File>) -> QueryResult<bool>;
 
     /// Returns the session that holds the lock, in words by which an operator finds it. `None`: this session, or none.
     fn exclusion_holder(&mut self, _target: &Target) -> QueryResult<Option<String>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::event::Event;
+use super::event::{Event, Measure};
 use super::events::Events;
 use crate::sync::Mutex;
 
@@ -62,11 +62,13 @@ struct Known {
     /// `None`: another thread has taken this one's place.
     connectivity: Option<Arc<Connectivity>>,
     is_lost: bool,
+    /// Whether the thread, or one before it, has had a connection.
+    has_had_one: bool,
 }
 
 impl ThreadConnection {
     pub(crate) fn new(connectivity: Arc<Connectivity>) -> Self {
-        ThreadConnection(Arc::new(Mutex::new(Known { connectivity: Some(connectivity), is_lost: false })))
+        ThreadConnection(Arc::new(Mutex::new(Known { connectivity: Some(connectivity), ..Known::default() })))
     }
 
     /// Takes what is known, for the thread that takes this one's place.
@@ -83,9 +85,15 @@ impl ThreadConnection {
         }
     }
 
-    /// Notes that the thread has a connection.
-    pub(crate) fn regains(&self) {
-        self.0.lock().regains();
+    /// Notes that the thread has opened a connection.
+    pub(crate) fn opens(&self) {
+        let mut known = self.0.lock();
+        known.regains();
+        if std::mem::replace(&mut known.has_had_one, true)
+            && let Some(connectivity) = &known.connectivity
+        {
+            connectivity.events.measure(|| Measure::ReplacedConnection);
+        }
     }
 }
 
@@ -106,6 +114,9 @@ impl Drop for Known {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::events::Listeners;
     use super::*;
 
     #[test]
@@ -120,14 +131,33 @@ mod tests {
         assert_eq!(connectivity.threads_without(), 2);
         let since = connectivity.lost.lock().since;
         let [one, other] = threads;
-        one.regains();
-        one.regains();
+        one.opens();
+        one.opens();
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (1, since));
         let substitute = other.take();
-        other.regains();
+        other.opens();
         drop(other);
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (1, since));
         drop(substitute);
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (0, None));
+    }
+
+    #[test]
+    fn a_connection_is_replaced_by_the_second_one_of_a_thread_or_of_the_one_in_its_place() {
+        static REPLACED: AtomicUsize = AtomicUsize::new(0);
+        let meter = |measure: &Measure<'_>| {
+            _ = REPLACED.fetch_add(usize::from(matches!(measure, Measure::ReplacedConnection)), Ordering::Relaxed);
+        };
+        let mut listeners = Listeners::default();
+        listeners.meter = Some(meter);
+        let (events, _thread) = listeners.start(None).expect("no thread is needed");
+        let connectivity = Arc::new(Connectivity::new(events));
+        let thread = ThreadConnection::new(connectivity.clone());
+        thread.opens();
+        assert_eq!(REPLACED.load(Ordering::Relaxed), 0);
+        thread.opens();
+        assert_eq!(REPLACED.load(Ordering::Relaxed), 1);
+        thread.take().opens();
+        assert_eq!(REPLACED.load(Ordering::Relaxed), 2);
     }
 }

@@ -204,3 +204,30 @@ pub struct AttemptEvent {
 fn as_text<S: Serializer>(key: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(key)
 }
+
+/// Records what a poller measures.
+pub(crate) type Meter = fn(&Measure<'_>);
+
+/// What a meter records.
+pub(crate) enum Measure<'a> {
+    /// Something has happened.
+    Event(&'a Event),
+    /// The heartbeat has come late for so many leases of this entity.
+    LateHeartbeats(&'static str, u64),
+    /// A thread has opened a connection in place of another.
+    ReplacedConnection,
+    /// So many events were dropped.
+    DroppedEvents(u64),
+    /// What is true now.
+    Gauge(Gauge),
+    /// What gauges mean, by their names.
+    Description(&'a [(&'static str, &'static str)]),
+}
+
+/// The value of a gauge.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Gauge {
+    pub(crate) name: &'static str,
+    pub(crate) labels: Vec<(&'static str, String)>,
+    pub(crate) value: f64,
+}

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
-use super::event::Event;
+use super::event::{Event, Measure, Meter};
 use crate::error::panic_text;
 use crate::sync::Mutex;
 
@@ -113,7 +113,8 @@ impl EventQueue {
 }
 
 /// Calls the listeners until the queue is closed.
-pub(super) fn pass_on(queue: &EventQueue, listeners: Vec<Listener>) {
+pub(super) fn pass_on(queue: &EventQueue, listeners: Vec<Listener>, meter: Option<Meter>) {
+    let meter_has_panicked = AtomicBool::new(false);
     let mut listeners: Vec<_> = listeners.into_iter().map(|listener| (listener, AtomicBool::new(false))).collect();
     let mut tell = |event: &Event| {
         for (listener, has_panicked) in &mut listeners {
@@ -124,6 +125,9 @@ pub(super) fn pass_on(queue: &EventQueue, listeners: Vec<Listener>) {
         events.iter().for_each(&mut tell);
         if dropped > 0 {
             tracing::warn!(events = dropped, "the listeners are too slow; the poller drops events");
+            if let Some(meter) = meter {
+                call_safely(&meter_has_panicked, || meter(&Measure::DroppedEvents(dropped)));
+            }
             tell(&Event::EventsDropped { events: dropped });
         }
         last.iter().for_each(&mut tell);
@@ -159,6 +163,8 @@ impl Drop for ListenerThread {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     fn event(events: u64) -> Event {
@@ -190,5 +196,20 @@ mod tests {
         assert!(!queue.await_end(Duration::ZERO));
         queue.end();
         assert!(queue.await_end(Duration::MAX));
+    }
+
+    #[test]
+    fn dropped_events_are_measured() {
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let meter = |measure: &Measure<'_>| {
+            if let Measure::DroppedEvents(events) = measure {
+                DROPPED.fetch_add(*events, Ordering::Relaxed);
+            }
+        };
+        let queue = EventQueue::default();
+        (0..=MOST_WAITING).for_each(|_| queue.push(event(0)));
+        queue.close();
+        pass_on(&queue, Vec::new(), Some(meter));
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
     }
 }

@@ -12,7 +12,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 
-use super::event::{AttemptEvent, Event};
+use super::event::{AttemptEvent, Event, Measure, Meter};
 use super::event_queue::{EventQueue, Listener, ListenerThread, call_safely, pass_on};
 use crate::error::Error;
 use crate::log::{Redact, redacted};
@@ -25,8 +25,8 @@ const SPAN_TARGET: &str = "queueable::attempt";
 #[derive(Default)]
 pub(crate) struct Listeners {
     listeners: Vec<Listener>,
-    /// Counts each event for the facade `metrics`, if the application wants that.
-    pub(crate) meter: Option<fn(&Event)>,
+    /// Records for the facade `metrics`, if the application wants that.
+    pub(crate) meter: Option<Meter>,
 }
 
 impl Listeners {
@@ -43,7 +43,7 @@ impl Listeners {
         let queue = (!listeners.is_empty()).then(Arc::<EventQueue>::default);
         if let Some(queue) = queue.clone() {
             let thread = thread::Builder::new().name("queueable-events".to_owned());
-            thread.spawn(move || pass_on(&queue, listeners)).map_err(Error::Thread)?;
+            thread.spawn(move || pass_on(&queue, listeners, meter)).map_err(Error::Thread)?;
         }
         let (has_panicked, clock) = (AtomicBool::new(false), DatabaseClock::default());
         let heard = Heard { meter, has_panicked, queue: queue.clone(), clock, redact };
@@ -57,7 +57,7 @@ pub(crate) struct Events(Option<Arc<Heard>>);
 
 struct Heard {
     /// Called by the thread in which something has happened, so that it misses nothing.
-    meter: Option<fn(&Event)>,
+    meter: Option<Meter>,
     /// Whether the meter's recorder has panicked.
     has_panicked: AtomicBool,
     queue: Option<Arc<EventQueue>>,
@@ -89,11 +89,16 @@ impl Events {
     fn tell_by(&self, event: impl FnOnce() -> Event, push: fn(&EventQueue, Event)) {
         let Some(heard) = &self.0 else { return };
         let event = event();
-        if let Some(count) = heard.meter {
-            call_safely(&heard.has_panicked, || count(&event));
-        }
+        self.measure(|| Measure::Event(&event));
         if let Some(queue) = &heard.queue {
             push(queue, event);
+        }
+    }
+
+    /// Records a measure, which is made only if the application wants metrics.
+    pub(crate) fn measure<'a>(&self, measure: impl FnOnce() -> Measure<'a>) {
+        if let Some((heard, meter)) = self.0.as_ref().and_then(|heard| Some((heard, heard.meter?))) {
+            call_safely(&heard.has_panicked, || meter(&measure()));
         }
     }
 

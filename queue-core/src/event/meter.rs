@@ -1,8 +1,8 @@
 //! Counts what happens for the facade `metrics`.
 
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::event::{AttemptEvent, Event};
+use super::event::{AttemptEvent, Event, Gauge, Measure};
 
 const ATTEMPTS: &str = "queueable_attempts_total";
 const DURATION: &str = "queueable_attempt_duration_seconds";
@@ -11,9 +11,27 @@ const PAST_TIMEOUT: &str = "queueable_handlers_past_timeout_total";
 const STUCK: &str = "queueable_workers_stuck_total";
 const STALLED: &str = "queueable_queues_stalled_total";
 const LOST: &str = "queueable_connections_lost_total";
+const REPLACED: &str = "queueable_connections_replaced_total";
+const LATE: &str = "queueable_heartbeats_late_total";
+const DROPPED: &str = "queueable_events_dropped_total";
+
+/// Records what a poller has measured.
+pub(crate) fn record_for_metrics(measure: &Measure<'_>) {
+    match measure {
+        Measure::Event(event) => count(event),
+        Measure::LateHeartbeats(entity, leases) => counter!(LATE, "entity" => *entity).increment(*leases),
+        Measure::ReplacedConnection => counter!(REPLACED).increment(1),
+        Measure::DroppedEvents(events) => counter!(DROPPED).increment(*events),
+        Measure::Gauge(Gauge { name, labels, value }) => {
+            let labels: Vec<_> = labels.iter().map(|(name, value)| Label::new(*name, value.clone())).collect();
+            gauge!(*name, labels).set(*value);
+        }
+        Measure::Description(gauges) => gauges.iter().for_each(|(name, text)| describe_gauge!(*name, *text)),
+    }
+}
 
 /// Counts an event. With the first one, which says that the poller starts, the recorder hears what the metrics mean.
-pub(crate) fn count_for_metrics(event: &Event) {
+fn count(event: &Event) {
     match event {
         Event::Begun(AttemptEvent { entity, waited: Some(waited), .. }) => {
             histogram!(WAIT, "entity" => *entity).record(waited.as_secs_f64());
@@ -39,6 +57,9 @@ fn describe() {
     describe_counter!(STUCK, Unit::Count, "Handlers that did not return after their timeout");
     describe_counter!(STALLED, Unit::Count, "Times at which a queue began to stand still because of its table");
     describe_counter!(LOST, Unit::Count, "Times at which a poller's threads began to lack connections");
+    describe_counter!(REPLACED, Unit::Count, "Connections that a thread of a poller has opened in place of another");
+    describe_counter!(LATE, Unit::Count, "Leases that were extended after a quarter of their length or more");
+    describe_counter!(DROPPED, Unit::Count, "Events that were dropped because the listeners were too slow");
 }
 
 fn ended(attempt: &AttemptEvent, outcome: &'static str) {

@@ -12,7 +12,8 @@ mod meter;
 pub use self::event::{AttemptEvent, Event};
 
 pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
+pub(crate) use self::event::{Gauge, Measure};
 pub(crate) use self::event_queue::ListenerThread;
 pub(crate) use self::events::{EndEvent, Events, Listeners, Watch};
 #[cfg(feature = "metrics")]
-pub(crate) use self::meter::count_for_metrics;
+pub(crate) use self::meter::record_for_metrics;

@@ -350,6 +350,11 @@ impl LeaseClock {
         wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
     }
 
+    /// Tells whether its last confirmation is a quarter of its length ago, while the heartbeat renews it after an eighth.
+    pub(crate) fn is_late(&self) -> bool {
+        self.state.lock().confirmed.elapsed() >= self.lease / 4
+    }
+
     /// Returns the earliest time at which the lease can end, by this process's clock.
     pub(crate) fn holds_until(&self) -> Instant {
         self.state.lock().confirmed + self.lease
@@ -427,9 +432,10 @@ mod tests {
         let lease = Duration::from_secs(60);
         let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
         let clock = LeaseClock::new(long_ago, lease);
-        assert!(clock.is_due_for_renewal());
+        assert!(clock.is_due_for_renewal() && clock.is_late());
         assert_eq!(clock.ended(), Some(LeaseLost::Unconfirmed));
         clock.confirm(Instant::now());
+        assert!(!clock.is_late());
         assert_eq!(clock.ended(), Some(LeaseLost::Unconfirmed), "the handler may have given up already");
         assert_eq!(clock.extend(lease), Err(LeaseLost::Unconfirmed));
     }

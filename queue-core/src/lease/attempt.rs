@@ -203,7 +203,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         let (slot, session) = (worker.slot, worker.holder.session()?);
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
         // settle another row.
-        session.begin_next(self.calls.is_none() && !self.has_more_claimed() && !self.claims_at_once());
+        session.begin_next(self.calls.is_none() && self.claimed_ahead() == 0 && !self.claims_at_once());
         let is_under_savepoint = match self.hold(session, held, places)? {
             Ok(is_under_savepoint) => is_under_savepoint,
             Err(written) => return Ok(written),

@@ -14,6 +14,7 @@ use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::claim::{Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
+use crate::event::Measure;
 use crate::handler::LeaseLost;
 use crate::row::failure_text;
 use crate::statement::{Change, Next};
@@ -27,6 +28,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Extends the leases that were not confirmed lately.
     pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>) {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
+        let late = held.iter().filter(|held| held.clock.is_late()).count();
+        if late > 0 {
+            let (entity, late) = (self.served.info.entity, late.try_into().unwrap_or(u64::MAX));
+            self.served.rules.teller.events.measure(|| Measure::LateHeartbeats(entity, late));
+        }
         for held in held.chunks(TOGETHER) {
             if let Err(error) = self.extend(holder, held) {
                 // After half a lease without success, the handlers learn that they may have lost their rows.

@@ -245,8 +245,8 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         }
     }
 
-    fn has_more_claimed(&self) -> bool {
-        !self.ready.lock().is_empty()
+    fn claimed_ahead(&self) -> usize {
+        self.ready.lock().len()
     }
 
     fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool) {

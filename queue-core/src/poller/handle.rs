@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::columns_in_use::ColumnsInUse;
+use super::checks::{ColumnsInUse, REPLACEMENT_WAIT};
 use super::health::Health;
 use super::shared::PollerShared;
 use super::wake::WakeSignal;
@@ -178,9 +178,6 @@ pub(super) trait Controls: Send + Sync {
     /// Waits until the pool has replaced the connections that the threads have closed.
     fn await_replacements(&self);
 }
-
-/// How long a shutdown waits for the pool, which never replaces a connection while the database is away.
-pub(super) const REPLACEMENT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a shutdown waits before it checks whether the async calls for which it waits can end.
 const CALLS_BLOCKED: Duration = Duration::from_secs(5);

@@ -1,9 +1,16 @@
 //! The metrics of a poller.
 
+use std::any::TypeId;
+use std::time::Duration;
+
+use diesel::Column;
+use diesel::query_builder::QueryFragment;
 use diesel::r2d2::R2D2Connection;
+use diesel::sql_types::Foldable;
 
 use super::poller::Poller;
-use crate::event::count_for_metrics;
+use crate::entity::{Entity, QueueTable};
+use crate::event::record_for_metrics;
 
 impl<C: R2D2Connection + 'static> Poller<C> {
     /// Counts what happens through the facade `metrics`, for the recorder that the application has installed before the
@@ -18,6 +25,9 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// | `queueable_workers_stuck_total` | counter | `entity` |
     /// | `queueable_connections_lost_total` | counter | |
     /// | `queueable_queues_stalled_total` | counter | `entity` |
+    /// | `queueable_connections_replaced_total` | counter | |
+    /// | `queueable_heartbeats_late_total` | counter of leases | `entity` |
+    /// | `queueable_events_dropped_total` | counter | |
     ///
     /// The outcomes are the names of the [events](crate::Event) that end an attempt: `succeeded`, `advanced`, `runs_again`,
     /// `skipped`, `will_retry`, `gave_up`, `interrupted`, `refused`, `lease_lost`. A duration and a wait are recorded if the
@@ -26,9 +36,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// The workers record by themselves, so that no event is missed; a recorder that waits holds them up. If the recorder
     /// panics, the panic is logged once, and the work goes on.
     ///
-    /// The state of the table is not a metric of one poller: export
-    /// [`PollerHandle::health`](crate::PollerHandle::health), or [`QueueRows::backlog`](crate::QueueRows::backlog) in an interval of
-    /// your choice.
+    /// What is true of the table is not counted by events: [`gauges`](Poller::gauges) reports it.
     ///
     /// ```no_run
     /// # use diesel::prelude::*;
@@ -45,7 +53,89 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// # Ok(()) }
     /// ```
     pub fn metrics(mut self) -> Self {
-        self.listeners.meter = Some(count_for_metrics);
+        self.listeners.meter = Some(record_for_metrics);
+        self
+    }
+
+    /// Reports gauges through the facade `metrics` in this interval, 1 second to 1 hour, together with what
+    /// [`metrics`](Poller::metrics) counts. Needs the feature `metrics`.
+    ///
+    /// | gauge | labels |
+    /// |---|---|
+    /// | `queueable_rows` | `entity`, `state`: `due`, `scheduled`, `held_back`, `running` under a lease, `failed` |
+    /// | `queueable_oldest_due_seconds` | `entity` |
+    /// | `queueable_pauses` | `entity` |
+    /// | `queueable_workers` | `poller`: the names of its entities; `state`: `busy`, `idle`, `stuck` |
+    /// | `queueable_rows_claimed_ahead` | `entity`; under a lease |
+    ///
+    /// The states are those of [`Backlog`](crate::report::Backlog). The rows are counted along the queue's index, and the
+    /// failed ones along that of `#[queue(report_index)]`; an entity without it has no gauge of failed rows, because they would
+    /// be searched for in the whole table. If a reading takes long, the next one waits twenty times as long.
+    ///
+    /// The last two gauges are each process's own. Of the table, one process at a time reports for each entity: the one that
+    /// holds a lock of the database, and loses it with its connection. On SQLite the lock is a file beside the database's, named
+    /// `<database>-gauges-<hash>`. In the other processes, and where a reading has failed, these gauges are `NaN`, which
+    /// `max by (entity, state)` passes over in a query.
+    ///
+    /// A thread with a connection of its own reads them, so a pool needs one more.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, amount_cents -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pool = Pool::new(ConnectionManager::<SqliteConnection>::new("app.sqlite"))?;
+    /// let handle = Payment::poller(pool, charge)
+    ///     .gauges(Duration::from_secs(15))
+    ///     // For the twenty companies with most rows.
+    ///     .gauges_by::<Payment, _>(payments::company_id, 20)
+    ///     // The money that is due, and the money that has failed.
+    ///     .gauges_sum::<Payment, _>(payments::amount_cents)
+    ///     .start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn gauges(mut self, every: Duration) -> Self {
+        self.gauges.every = Some(every);
+        self.metrics()
+    }
+
+    /// Reports the gauges of an entity's rows also for each value of a domain column, beside [`gauges`](Poller::gauges): for at
+    /// most so many values, 1 to 1,000, those with most rows. On MySQL it needs version 8.
+    ///
+    /// | gauge | labels |
+    /// |---|---|
+    /// | `queueable_rows_by_value` | `entity`, `state`, `by`: the column, `value` |
+    ///
+    /// A value that has no rows any more is 0; if there are more values than gauges, and it is no longer among the first, `NaN`.
+    /// The recorder keeps each value that it was ever told, so choose a column of few values.
+    pub fn gauges_by<Q, S>(mut self, column: S, most: u32) -> Self
+    where
+        Q: Entity,
+        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<C::Backend> + Send + Sync + 'static,
+    {
+        self.gauges.by.push((TypeId::of::<Q::Queue>(), Q::ENTITY, (S::NAME, Box::new(column)), most));
+        self
+    }
+
+    /// Reports the sum of a numeric domain column over the due rows of an entity, and over the failed ones if it has
+    /// `#[queue(report_index)]`, beside [`gauges`](Poller::gauges); also for each value of the column of
+    /// [`gauges_by`](Poller::gauges_by).
+    ///
+    /// | gauge | labels |
+    /// |---|---|
+    /// | `queueable_sum` | `entity`, `state`: `due`, `failed`; `of`: the column |
+    /// | `queueable_sum_by_value` | the same, and `by`, `value` |
+    pub fn gauges_sum<Q, S>(mut self, column: S) -> Self
+    where
+        Q: Entity,
+        S: Column<Table = <Q::Queue as QueueTable>::Table, SqlType: Foldable>,
+        S: QueryFragment<C::Backend> + Send + Sync + 'static,
+    {
+        self.gauges.sums.push((TypeId::of::<Q::Queue>(), Q::ENTITY, (S::NAME, Box::new(column))));
         self
     }
 }

@@ -5,7 +5,6 @@
 #[cfg(feature = "_async")]
 mod async_closures;
 mod checks;
-mod columns_in_use;
 mod control_watch;
 mod gate;
 mod handle;
@@ -19,6 +18,7 @@ mod metrics;
 mod no_metrics;
 mod poller;
 mod post;
+mod reporter;
 mod scout;
 mod serve;
 mod settings;

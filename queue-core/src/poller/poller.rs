@@ -16,6 +16,7 @@ use crate::claim::ClaimStyle;
 use crate::crash::CrashAccounting;
 use crate::entity::{Entity, LeaseMode, StageOf, Window};
 use crate::event::{Event, Listeners};
+use crate::gauges::Gauges;
 use crate::handler::{Failure, HandlerResult, Lease, Message};
 use crate::log::Redact;
 use crate::sync::TasksOf;
@@ -49,6 +50,7 @@ pub struct Poller<C: R2D2Connection + 'static> {
     /// Where the tasks run that handlers spawn. `None`: where the poller is started.
     pub(super) tasks: Option<TasksOf>,
     pub(super) stop: EarlyStop,
+    pub(super) gauges: Gauges<C::Backend>,
 }
 
 impl<C: R2D2Connection + 'static> Poller<C> {
@@ -106,6 +108,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
             listeners: Listeners::default(),
             tasks: None,
             stop: EarlyStop::default(),
+            gauges: Gauges::default(),
         }
     }
 

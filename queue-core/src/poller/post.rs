@@ -17,6 +17,8 @@ pub(crate) enum Duty {
     Scout,
     /// It extends leases.
     Heartbeat,
+    /// It reports gauges.
+    Reporter,
     /// It processes messages, and registers its attempts here.
     Worker(Arc<Slot>),
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Duty {
         f.write_str(match self {
             Duty::Scout => "the scout",
             Duty::Heartbeat => "the heartbeat",
+            Duty::Reporter => "the reporter",
             Duty::Worker(_) => "a worker",
         })
     }

@@ -145,8 +145,8 @@ impl PollerSettings {
     }
 
     /// Returns the connections that a poller takes while it runs.
-    pub(crate) fn connections(&self, has_leases: bool) -> ConnectionsNeeded {
-        ConnectionsNeeded { workers: self.workers, has_leases }
+    pub(crate) fn connections(&self, has_leases: bool, has_gauges: bool) -> ConnectionsNeeded {
+        ConnectionsNeeded { workers: self.workers, has_leases, has_gauges }
     }
 
     /// Returns how long the database may take to answer a statement of the poller's own.
@@ -192,21 +192,30 @@ impl PollerSettings {
 pub(crate) struct ConnectionsNeeded {
     workers: usize,
     has_leases: bool,
+    has_gauges: bool,
 }
 
 impl ConnectionsNeeded {
     fn number(&self) -> usize {
-        self.workers.saturating_add(1 + usize::from(self.has_leases))
+        self.workers.saturating_add(1 + usize::from(self.has_leases) + usize::from(self.has_gauges))
     }
 
     /// Refuses a pool that has too few. `None`: the poller makes its connections itself.
     pub(crate) fn check(&self, pool_size: Option<u32>) -> Result<(), Error> {
         let Some(pool_size) = pool_size else { return Ok(()) };
         if usize::try_from(pool_size).is_ok_and(|size| size < self.number()) {
-            let expected = if self.has_leases {
-                "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
-            } else {
-                "more than the number of workers: each keeps a connection, and the poller one more"
+            let expected = match (self.has_leases, self.has_gauges) {
+                (true, true) => {
+                    "at least the number of workers and 3: each keeps a connection, the poller keeps one, and so do its leases \
+                     and its gauges"
+                }
+                (true, false) => {
+                    "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
+                }
+                (false, true) => {
+                    "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its gauges"
+                }
+                (false, false) => "more than the number of workers: each keeps a connection, and the poller one more",
             };
             return Err(Error::Setting { setting: "the pool's max_size", found: pool_size.to_string(), expected });
         }
@@ -217,6 +226,7 @@ impl ConnectionsNeeded {
 impl fmt::Display for ConnectionsNeeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leases = if self.has_leases { ", 1 extends the leases" } else { "" };
-        write!(f, "{}: 1 for each worker, 1 looks for due rows{leases}", self.number())
+        let gauges = if self.has_gauges { ", 1 reads the gauges" } else { "" };
+        write!(f, "{}: 1 for each worker, 1 looks for due rows{leases}{gauges}", self.number())
     }
 }

@@ -17,6 +17,7 @@ use crate::backend::{Connections, ErrorClass, LockSql, QueueConnection, Session,
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
 use crate::event::{Connectivity, Events, ThreadConnection};
+use crate::gauges::{Gauges, Shown};
 use crate::log::RateLimitedLog;
 use crate::row::failure_text;
 use crate::sync::{Mutex, TasksOf, fail_point};
@@ -48,6 +49,8 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) events: Events,
     pub(crate) health: HealthBoard,
     pub(super) writer: Arc<Mutex<()>>,
+    pub(super) gauges: Gauges<C::Backend>,
+    pub(super) shown: Mutex<Shown>,
 }
 
 impl<C: QueueConnection> PollerShared<C> {

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::checks::{Checked, check_in_time};
-use super::columns_in_use::ColumnsInUse;
+use super::checks::{Checked, ColumnsInUse, check_in_time};
 use super::gate::Gate;
 use super::handle::PollerHandle;
 use super::health::HealthBoard;
 use super::heartbeat::Heartbeat;
 use super::poller::Poller;
+use super::reporter::Reporter;
 use super::scout::Scout;
 use super::serve::ServeLater;
 use super::settings::PollerSettings;
@@ -102,12 +102,13 @@ fn prepare<C: QueueConnection>(
     until_idle: bool,
     events: Events,
 ) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
-    let Poller { connections, settings, served, shares, tasks, stop, .. } = poller;
+    let Poller { connections, settings, served, shares, tasks, stop, gauges, .. } = poller;
     let for_runners = settings.for_runner(events.clone(), Arc::default());
     let runners = build_runners(served, &settings, &for_runners)?;
     check_entities(&runners)?;
     let shares = workers_of(&runners, settings.workers, &shares)?;
-    settings.connections(has_leases(&runners)).check(connections.max_size())?;
+    gauges.check(&runners.iter().map(|runner| runner.info().queue).collect::<Vec<_>>())?;
+    settings.connections(has_leases(&runners), gauges.every.is_some()).check(connections.max_size())?;
     if until_idle {
         check_calls(&runners)?;
     }
@@ -145,6 +146,8 @@ fn prepare<C: QueueConnection>(
         writer: for_runners.writer,
         sessions,
         settings,
+        gauges,
+        shown: Mutex::default(),
         runners,
         gates,
     };
@@ -162,7 +165,7 @@ fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
     let served: Vec<_> = infos.map(|info| format!("{}: {}", info.entity, info.way)).collect();
     let (entities, database) = (entities(shared), &*shared.sessions.database);
     let PollerSettings { workers, poll_interval, lock_timeout, .. } = shared.settings;
-    let connections = shared.settings.connections(has_leases(&shared.runners));
+    let connections = shared.settings.connections(has_leases(&shared.runners), shared.gauges.every.is_some());
     let what = "the poller has started";
     tracing::info!(?entities, workers, %connections, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
 }
@@ -206,7 +209,8 @@ fn start_threads<C: QueueConnection>(shared: &Arc<PollerShared<C>>) -> Result<()
     let unknown = || shared.sessions.unknown();
     until_tried(|has_tried| {
         Scout::new(shared.clone(), unknown()).spawn(Some(has_tried.clone()))?;
-        Heartbeat::new(shared, unknown()).map_or(Ok(()), |heartbeat| heartbeat.spawn(Some(has_tried)))?;
+        Heartbeat::new(shared, unknown()).map_or(Ok(()), |heartbeat| heartbeat.spawn(Some(has_tried.clone())))?;
+        Reporter::new(shared, unknown()).map_or(Ok(()), |reporter| reporter.spawn(Some(has_tried.clone())))?;
         // A file does not fall silent.
         if C::Backend::ONE_WRITER { Ok(()) } else { Watchdog::start(shared) }
     })?;

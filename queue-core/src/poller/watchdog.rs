@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::heartbeat::Heartbeat;
 use super::post::{Duty, LeftBehind};
+use super::reporter::Reporter;
 use super::scout::Scout;
 use super::shared::PollerShared;
 use super::worker::Worker;
@@ -95,7 +96,7 @@ impl<C: QueueConnection> Watchdog<C> {
             // A worker without these two is of no use.
             match missing.duty {
                 Duty::Scout | Duty::Heartbeat => self.missing.push_front(missing),
-                Duty::Worker(_) => self.missing.push_back(missing),
+                Duty::Worker(_) | Duty::Reporter => self.missing.push_back(missing),
             }
         }
     }
@@ -129,6 +130,9 @@ impl<C: QueueConnection> Watchdog<C> {
             Duty::Scout => Scout::new(shared, connection.clone()).spawn(None),
             Duty::Heartbeat => {
                 Heartbeat::new(&shared, connection.clone()).map_or(Ok(()), |heartbeat| heartbeat.spawn(None))
+            }
+            Duty::Reporter => {
+                Reporter::new(&shared, connection.clone()).map_or(Ok(()), |reporter| reporter.spawn(None))
             }
             Duty::Worker(_) => Worker::new(shared, connection.clone()).spawn("queueable-substitute".to_owned(), None),
         };

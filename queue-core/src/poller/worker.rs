@@ -125,7 +125,7 @@ impl<C: QueueConnection> Worker<C> {
         // Calls that have ended are settled also while nothing new may begin.
         let has_answers = runner.calls().is_some_and(|calls| calls.counts().has_answers());
         // If a lease's claim has taken rows already, the turn gives them back.
-        let may_claim = || shared.gates[number].is_open() || runner.has_more_claimed();
+        let may_claim = || shared.gates[number].is_open() || runner.claimed_ahead() > 0;
         has_answers || (!shared.board.is_stopping() && may_claim())
     }
 
@@ -184,7 +184,7 @@ struct CallsOfTurn<'a, C: QueueConnection> {
 impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     fn note_claim(&self) {
         let runner = self.permit.get().runner;
-        self.shared.board.found_work(runner, self.shared.runners[runner].has_more_claimed());
+        self.shared.board.found_work(runner, self.shared.runners[runner].claimed_ahead() > 0);
     }
 
     fn may_find_rows(&self) -> bool {

@@ -16,9 +16,9 @@ use crate::entity::{Entity, IsKey, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
 use crate::statement::{
-    Claim, Condition, CountRow, CountRowType, ErrorExampleRow, ErrorExampleRowType, ErrorTextRow, ErrorTextRowType,
-    FinishedRow, FinishedRowType, KeyRow, KeyRowType, LoadedRowType, PageFrom, PendingRow, PendingRowType, SampleRow,
-    SampleRowType, StateCondition, count, count_by_status, load_rows, read_page, sample,
+    Claim, Condition, ErrorExampleRow, ErrorExampleRowType, ErrorTextRow, ErrorTextRowType, FinishedRow,
+    FinishedRowType, KeyRow, KeyRowType, LoadedRowType, PageFrom, SampleRow, SampleRowType, StateCondition, count,
+    count_by_status, load_rows, read_page, sample,
 };
 
 /// The number of rows of each status.
@@ -136,12 +136,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     note = "generic code names this bound: `C: ReadsRows<Q, F>`"
 )]
 pub trait ReadsRows<Q, F>:
-    AsQueueConnection<
-    Connection: Loads<PendingRowType, PendingRow>
-                    + Loads<CountRowType, CountRow>
-                    + Loads<FinishedRowType, FinishedRow>
-                    + Loads<ErrorTextRowType, ErrorTextRow>,
->
+    AsQueueConnection<Connection: Loads<FinishedRowType, FinishedRow> + Loads<ErrorTextRowType, ErrorTextRow>>
 {
     /// Returns the condition that picks the selection's rows in these states.
     #[doc(hidden)]
@@ -209,12 +204,7 @@ impl<Q, F, C> ReadsRows<Q, F> for C
 where
     Q: StoredIn<BackendOf<C>>,
     F: Selection<Filter: QueryFragment<BackendOf<C>>>,
-    C: AsQueueConnection<
-        Connection: Loads<PendingRowType, PendingRow>
-                        + Loads<CountRowType, CountRow>
-                        + Loads<FinishedRowType, FinishedRow>
-                        + Loads<ErrorTextRowType, ErrorTextRow>,
-    >,
+    C: AsQueueConnection<Connection: Loads<FinishedRowType, FinishedRow> + Loads<ErrorTextRowType, ErrorTextRow>>,
 {
     fn condition<'a>(rows: &'a QueueRows<Q, F>, states: &'a [StateCondition]) -> Condition<'a, BackendOf<C>> {
         Condition::new(Q::SQL, rows.selection.filter().map(|filter| filter as _), states)

@@ -114,6 +114,26 @@ pub fn stage_named<S: Stage>(name: &str) -> diesel::deserialize::Result<S> {
     S::named(name).ok_or_else(|| format!("`{name}` is not a stage, expected {}", S::NAMES.join(", ")).into())
 }
 
+/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those
+/// whose condition holds; those that a worker holds under a lease; the microseconds for which the oldest has been due;
+/// and the number of values.
+pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
+
+/// The SQL type of a [`PendingRow`].
+pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
+
+/// One value's number as it is loaded, and the number of values.
+pub type CountRow = (Option<String>, i64, i64);
+
+/// The SQL type of a [`CountRow`].
+pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
+
+/// One value's sum as it is loaded, as a text: databases have sums of several types. Null is the sum of no rows.
+pub type SumRow = (Option<String>, Option<String>);
+
+/// The SQL type of a [`SumRow`].
+pub type SumRowType = (Nullable<Text>, Nullable<Text>);
+
 /// A pause as it is loaded: the queue, the scope, who and why; whether it has an end; and the times of its beginning
 /// and its end and the current time, in microseconds since 1970, null if they are odd.
 pub(crate) type PauseRow =

@@ -10,7 +10,9 @@ mod status;
 mod text;
 mod time;
 
-pub use self::details::{Details, Stage, stage_named};
+pub use self::details::{
+    CountRow, CountRowType, Details, PendingRow, PendingRowType, Stage, SumRow, SumRowType, stage_named,
+};
 pub use self::key::{RowKey, TextForm};
 pub use self::lane::{BoundValue, Lane, LaneValue, LaneValues, Lanes, ValueKind};
 pub use self::options::{

@@ -87,6 +87,13 @@ pub enum StateCondition {
     WithFailure,
 }
 
+/// The rows that are left to do.
+pub(crate) const PENDING: [StateCondition; 2] = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
+
+/// The rows that have failed for good.
+pub(crate) const FAILED: [StateCondition; 2] =
+    [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
+
 impl StateCondition {
     pub(crate) fn push<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {

@@ -32,6 +32,7 @@ pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, due_keys};
 pub use self::claimed::{Claimed, read_details};
 pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
+pub(crate) use self::condition::{FAILED, PENDING};
 pub use self::control::{PauseEnd, SetPause, end_pause, read_pauses};
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
 pub(crate) use self::inspect::ListedRowType;
@@ -51,8 +52,7 @@ pub use self::queue::{
 };
 pub use self::recall::{Recall, retake};
 pub use self::report::{
-    CountRow, CountRowType, PendingRow, PendingRowType, WithTexts, count_by_value, count_pending, error_examples,
-    error_texts, texts_after,
+    WithTexts, count_by_value, count_pending, error_examples, error_texts, sum_by_value, texts_after,
 };
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};

@@ -3,7 +3,6 @@
 
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::{Condition, StateCondition};
 use super::walk::{Claimable, push_index_hint};
@@ -13,14 +12,6 @@ use crate::entity::QueueSql;
 
 /// How many characters of a text distinguish it from others.
 const CHARACTERS_OF_TEXT: u32 = 1000;
-
-/// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those
-/// whose condition holds; those that a worker holds under a lease; the microseconds for which the oldest has been due;
-/// and the number of values.
-pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
-
-/// The SQL type of a [`PendingRow`].
-pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);
 
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due. If there are more
 /// than `limit` values of the split, it counts those with most rows.
@@ -65,12 +56,6 @@ fn push_is_due<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, claimable: &'
     claimable.push_stages(sql)
 }
 
-/// One value's number as it is loaded, and the number of values.
-pub type CountRow = (Option<String>, i64, i64);
-
-/// The SQL type of a [`CountRow`].
-pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
-
 /// Counts the rows that a condition picks, by the values of a split. If there are more than `limit` values, it counts those
 /// with most rows.
 pub fn count_by_value<DB: QueueBackend>(
@@ -81,6 +66,22 @@ pub fn count_by_value<DB: QueueBackend>(
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
         sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
         push_count_of_values(*split, sql)?;
+        condition.push_from(sql)?;
+        condition.push(sql)?;
+        push_by_value(*split, *limit, sql)
+    })
+}
+
+/// Sums a column over the rows that a condition picks, by the values of a split: at most `limit`, those with most rows.
+pub fn sum_by_value<'a, DB: QueueBackend>(
+    condition: Condition<'a, DB>,
+    split: Split<'a, DB>,
+    summed: &'a dyn QueryFragment<DB>,
+    limit: u32,
+) -> impl Statement<DB> {
+    statement(condition.queue, (condition, split, summed, limit), |(condition, split, summed, limit), sql| {
+        sql.within(("SELECT MIN(", "), "), |sql| sql.push_split(*split))?;
+        sql.within(DB::AS_TEXT, |sql| sql.within(("SUM(", ")"), |sql| sql.push_fragment(*summed)))?;
         condition.push_from(sql)?;
         condition.push(sql)?;
         push_by_value(*split, *limit, sql)

@@ -1,6 +1,7 @@
 //! A session on MySQL or MariaDB: its settings, its transactions, and the locks by name with which one message runs at a time,
 //! or a few of each lane.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -319,6 +320,10 @@ impl<C: MysqlSession> Exclusion<Mysql> for C {
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool> {
         // A lock that is taken twice has to be given back twice.
         take(self, target, &exclusion_of(target), 1)
+    }
+
+    fn try_lead(&mut self, target: &Target, _lead: &mut Option<File>) -> QueryResult<bool> {
+        take(self, target, &format!("gauges{}", exclusion_of(target)), 1)
     }
 
     fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {

@@ -1,6 +1,7 @@
 //! A session on PostgreSQL: its settings, its transactions, and the advisory locks by which one message runs at a time, or a
 //! few of each lane.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -240,6 +241,16 @@ impl<C: PgSession> Exclusion<Pg> for C {
         .bind::<Text, _>(target.table.to_string())
         .get_result(self)?;
         Ok(locked.0)
+    }
+
+    fn try_lead(&mut self, target: &Target, _lead: &mut Option<File>) -> QueryResult<bool> {
+        let led: One<Bool, bool> = diesel::sql_query(
+            "SELECT pg_catalog.pg_try_advisory_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS led",
+        )
+        .bind::<Integer, _>(!exclusion_of(target) as i32)
+        .bind::<Text, _>(target.table.to_string())
+        .get_result(self)?;
+        Ok(led.0)
     }
 
     fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {

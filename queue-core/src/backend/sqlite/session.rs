@@ -1,5 +1,6 @@
 //! A session on SQLite: how it is prepared, and its transactions.
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use diesel::sql_types::{BigInt, Text};
 use diesel::sqlite::SqliteConnection;
 
 use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, message_of};
-use crate::backend::schema::Target;
+use crate::backend::schema::{Target, fingerprint};
 use crate::backend::setup::{Exclusion, SessionLimits, SessionSetup};
 use crate::backend::statement::execute;
 use crate::backend::transactions::{OneRoundTrip, Transactions, in_own_transaction};
@@ -115,6 +116,25 @@ impl ErrorClasses for SqliteConnection {
 }
 
 impl Exclusion for SqliteConnection {
+    fn try_lead(&mut self, target: &Target, lead: &mut Option<File>) -> QueryResult<bool> {
+        let database = self.database_name()?;
+        if lead.is_some() || database.is_empty() {
+            // A database without a file is this session's own.
+            return Ok(true);
+        }
+        // Never the database's own file: closing it would release the locks that SQLite holds in this process.
+        let path =
+            format!("{database}-gauges-{:016x}", fingerprint(&format!("{}\n{}", target.table, target.columns.status)));
+        let cannot = |error| refused(format!("the lock file {path} cannot be used: {error}"));
+        let file = File::options().create(true).append(true).open(&path).map_err(cannot)?;
+        match file.try_lock() {
+            Ok(()) => *lead = Some(file),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+        }
+        Ok(true)
+    }
+
     fn try_exclude(&mut self, _target: &Target) -> QueryResult<bool> {
         // BEGIN IMMEDIATE holds the database's only write lock.
         Ok(true)

@@ -18,20 +18,15 @@ use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
-use crate::row::Status;
+use crate::row::{CountRow, CountRowType, PendingRow, PendingRowType, Status};
 use crate::statement::{
-    CountRow, CountRowType, FinishedRow, FinishedRowType, PendingRow, PendingRowType, StateCondition, count_by_value,
-    count_finished, count_pending,
+    FAILED, FinishedRow, FinishedRowType, PENDING, StateCondition, count_by_value, count_finished, count_pending,
 };
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
 
-const PENDING: [StateCondition; 2] = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
-
 const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed]);
-
-const FAILED: [StateCondition; 2] = [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
 
 /// The work that is left, and the rows that the queue gave up.
 ///

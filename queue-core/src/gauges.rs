@@ -1,0 +1,208 @@
+//! The gauges of a poller: what is true now of its queues' tables, and how it is read.
+
+use std::any::TypeId;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use diesel::query_builder::QueryFragment;
+use diesel::result::QueryResult;
+
+use crate::backend::{QueueBackend, QueueConnection, load};
+use crate::control::{name_of, pauses_of};
+use crate::entity::QueueSql;
+use crate::error::Error;
+use crate::event::Gauge;
+use crate::row::{CountRowType, PendingRowType, Status, SumRow, SumRowType};
+use crate::statement::{Condition, FAILED, PENDING, StateCondition, count_by_value, count_pending, sum_by_value};
+
+/// The gauges by name, with what they mean.
+pub(crate) const DESCRIPTIONS: &[(&str, &str)] = &[
+    (ROWS, "Rows of the queue by state"),
+    (OLDEST, "For how long the oldest due row has been due; 0 if none is"),
+    (PAUSES, "Pauses of the queue and of its stages that stand now"),
+    (ROWS_BY_VALUE, "Rows of the queue by state, for each value of a column"),
+    (SUM, "The sum of a column over the due and over the failed rows"),
+    (SUM_BY_VALUE, "The same for each value of another column"),
+    (WORKERS, "Workers of this poller by state"),
+    (AHEAD, "Rows that this process has claimed and no worker has begun"),
+];
+
+const ROWS: &str = "queueable_rows";
+const OLDEST: &str = "queueable_oldest_due_seconds";
+const PAUSES: &str = "queueable_pauses";
+const ROWS_BY_VALUE: &str = "queueable_rows_by_value";
+const SUM: &str = "queueable_sum";
+const SUM_BY_VALUE: &str = "queueable_sum_by_value";
+pub(crate) const WORKERS: &str = "queueable_workers";
+pub(crate) const AHEAD: &str = "queueable_rows_claimed_ahead";
+
+/// The largest number of values of a column for which there are gauges.
+const MOST_VALUES: u32 = 1_000;
+
+/// How many characters of a value become a label.
+const LONGEST_LABEL: usize = 128;
+
+const DUE: &[StateCondition] = &[StateCondition::Pending, StateCondition::In(&Status::ALL), StateCondition::Due];
+
+/// A column, with its name.
+type AnyColumn<DB> = (&'static str, Box<dyn QueryFragment<DB> + Send + Sync>);
+
+/// Which gauges a poller reports, and how often.
+pub(crate) struct Gauges<DB> {
+    /// `None`: it reports none.
+    pub(crate) every: Option<Duration>,
+    /// The entity's queue and its name, the column, and for how many of its values.
+    pub(crate) by: Vec<(TypeId, &'static str, AnyColumn<DB>, u32)>,
+    /// The entity's queue and its name, and the column that is summed.
+    pub(crate) sums: Vec<(TypeId, &'static str, AnyColumn<DB>)>,
+}
+
+impl<DB> Default for Gauges<DB> {
+    fn default() -> Self {
+        Gauges { every: None, by: Vec::new(), sums: Vec::new() }
+    }
+}
+
+impl<DB> Gauges<DB> {
+    /// Checks what was asked for. `queues`: those that are served.
+    pub(crate) fn check(&self, queues: &[TypeId]) -> Result<(), Error> {
+        let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
+        let asked = self.by.iter().map(|(queue, entity, ..)| (queue, entity));
+        let mut asked = asked.chain(self.sums.iter().map(|(queue, entity, _)| (queue, entity)));
+        if let Some((_, entity)) = asked.find(|(queue, _)| !queues.contains(queue)) {
+            return wrong("the gauges of one entity", format!("those of {entity}"), "an entity that the poller serves");
+        }
+        if let Some((.., most)) = self.by.iter().find(|(.., most)| !(1..=MOST_VALUES).contains(most)) {
+            return wrong("the values of `gauges_by`", most.to_string(), "1 to 1,000");
+        }
+        match self.every {
+            Some(every) if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&every) => {
+                wrong("gauges", format!("{every:?}"), "1 second to 1 hour")
+            }
+            None if self.by.len() + self.sums.len() > 0 => {
+                wrong("gauges", "never".to_owned(), "`gauges`, beside `gauges_by` and `gauges_sum`")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The gauges that are shown, with the number of the runner. A gauge stays at its value until another is set.
+pub(crate) type Shown = HashSet<(usize, &'static str, Vec<(&'static str, String)>)>;
+
+/// A queue whose gauges are read.
+pub(crate) struct Measured<DB: QueueBackend> {
+    pub(crate) entity: &'static str,
+    pub(crate) queue: TypeId,
+    pub(crate) sql: &'static QueueSql<DB>,
+    /// Whether its rows are processed under leases.
+    pub(crate) is_leased: bool,
+}
+
+/// What was read of a queue's table.
+#[derive(Default)]
+pub(crate) struct Reading {
+    pub(crate) gauges: Vec<Gauge>,
+    /// Whether there are more values of a column than gauges.
+    pub(crate) is_cut: bool,
+}
+
+impl<DB: QueueBackend> Measured<DB> {
+    /// Reads the gauges. Failed rows are left out if they would have to be searched for in the whole table.
+    pub(crate) fn read<C>(&self, connection: &mut C, gauges: &Gauges<DB>) -> QueryResult<Reading>
+    where
+        C: QueueConnection<Backend = DB>,
+    {
+        let mut read = Reading::default();
+        let by = gauges.by.iter().find(|(queue, ..)| *queue == self.queue);
+        let split = by.map(|(.., (name, column), most)| (*name, &**column as &dyn QueryFragment<DB>, *most));
+        self.read_rows(connection, None, &mut read)?;
+        if split.is_some() {
+            self.read_rows(connection, split, &mut read)?;
+        }
+        for (.., (name, summed)) in gauges.sums.iter().filter(|(queue, ..)| *queue == self.queue) {
+            self.read_sums(connection, (name, &**summed), None, &mut read)?;
+            if split.is_some() {
+                self.read_sums(connection, (name, &**summed), split, &mut read)?;
+            }
+        }
+        let pauses = pauses_of(connection, &name_of(self.sql)?)?;
+        read.gauges.push(self.gauge(PAUSES, Vec::new(), pauses.len() as f64));
+        Ok(read)
+    }
+
+    fn read_rows<C>(&self, connection: &mut C, by: By<'_, DB>, read: &mut Reading) -> QueryResult<()>
+    where
+        C: QueueConnection<Backend = DB>,
+    {
+        let (name, split, limit) = (if by.is_some() { ROWS_BY_VALUE } else { ROWS }, by.map(|by| by.1), limit_of(by));
+        let pending = count_pending(Condition::new(self.sql, None, &PENDING), split, limit);
+        for (value, pending, come, due, leased, oldest, values) in load::<PendingRowType, _, _>(connection, &pending)? {
+            read.is_cut |= by.is_some() && values > i64::from(limit);
+            let running = if self.is_leased { leased } else { 0 };
+            let states = [("due", due), ("scheduled", pending - come - running), ("held_back", come - due)];
+            for (state, rows) in states.into_iter().chain(self.is_leased.then_some(("running", running))) {
+                read.gauges.push(self.gauge(name, labels(by, value.as_deref(), state), rows as f64));
+            }
+            if by.is_none() {
+                let seconds = Duration::from_micros(oldest.unwrap_or(0).max(0).unsigned_abs()).as_secs_f64();
+                read.gauges.push(self.gauge(OLDEST, Vec::new(), seconds));
+            }
+        }
+        if self.sql.options.report_index {
+            let failed = count_by_value(Condition::new(self.sql, None, &FAILED), split, limit);
+            for (value, rows, values) in load::<CountRowType, _, _>(connection, &failed)? {
+                read.is_cut |= by.is_some() && values > i64::from(limit);
+                read.gauges.push(self.gauge(name, labels(by, value.as_deref(), "failed"), rows as f64));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_sums<C>(
+        &self,
+        connection: &mut C,
+        (of, summed): (&str, &dyn QueryFragment<DB>),
+        by: By<'_, DB>,
+        read: &mut Reading,
+    ) -> QueryResult<()>
+    where
+        C: QueueConnection<Backend = DB>,
+    {
+        let name = if by.is_some() { SUM_BY_VALUE } else { SUM };
+        let failed = self.sql.options.report_index.then_some(("failed", &FAILED[..]));
+        for (state, states) in [("due", DUE)].into_iter().chain(failed) {
+            let condition = Condition::new(self.sql, None, states);
+            let sums = sum_by_value(condition, by.map(|by| by.1), summed, limit_of(by));
+            for (value, sum) in load::<SumRowType, SumRow, _>(connection, &sums)? {
+                // A sum of no rows is null.
+                let sum = sum.map_or(Some(0.0), |sum| sum.parse().ok()).unwrap_or(f64::NAN);
+                let mut labels = labels(by, value.as_deref(), state);
+                labels.push(("of", of.to_owned()));
+                read.gauges.push(self.gauge(name, labels, sum));
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge(&self, name: &'static str, mut labels: Vec<(&'static str, String)>, value: f64) -> Gauge {
+        labels.insert(0, ("entity", self.entity.to_owned()));
+        Gauge { name, labels, value }
+    }
+}
+
+/// The column by whose values a gauge is split, its name, and for how many values.
+type By<'a, DB> = Option<(&'static str, &'a dyn QueryFragment<DB>, u32)>;
+
+fn limit_of<DB>(by: By<'_, DB>) -> u32 {
+    by.map_or(1, |by| by.2)
+}
+
+fn labels<DB>(by: By<'_, DB>, value: Option<&str>, state: &str) -> Vec<(&'static str, String)> {
+    let mut labels = vec![("state", state.to_owned())];
+    if let Some((column, ..)) = by {
+        let value = value.unwrap_or("null").chars().take(LONGEST_LABEL).collect();
+        labels.extend([("by", column.to_owned()), ("value", value)]);
+    }
+    labels
+}
