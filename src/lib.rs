@@ -110,9 +110,9 @@ pub use queue_core::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 /// The answers of reports, operations and a poller's shutdown.
 pub mod report {
     pub use queue_core::{
-        Backlog, By, Cursor, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport, ExplainedRows, Explanations,
-        Interval, OddTimes, Page, Part, PeriodCounts, Preview, PreviewedRow, Progress, Redriven, Shutdown, Statistics,
-        StatusCounts,
+        AttemptCounts, Backlog, By, Counted, Cursor, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport,
+        ExplainedRows, Explanations, Interval, OddTimes, Page, Part, PeriodCounts, Preview, PreviewedRow, Progress,
+        Redriven, Shutdown, Statistics, StatusCounts,
     };
 }
 

@@ -67,6 +67,7 @@ mod suite {
     mod metrics;
     mod migration;
     mod migration_race;
+    mod minutes;
     mod misconduct;
     mod model;
     pub(crate) mod modes;

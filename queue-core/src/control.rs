@@ -13,7 +13,7 @@ use diesel::sql_types::Nullable;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{
-    AsQueueConnection, CONTROL_TABLE, ErrorClass, QueueBackend, QueueConnection, TableName, execute, load, load_first,
+    AsQueueConnection, ErrorClass, OwnTable, QueueBackend, QueueConnection, TableName, execute, load, load_first,
 };
 use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::{Error, Finding};
@@ -129,7 +129,7 @@ fn paused_now<C: QueueConnection>(connection: &mut C, queue: Option<&str>) -> Qu
 
 /// Reads the pauses of one queue; none if there is no control table.
 pub(crate) fn pauses_of<C: QueueConnection>(connection: &mut C, queue: &str) -> QueryResult<Vec<Paused>> {
-    if !connection.has_control()? {
+    if !connection.has_own(OwnTable::Control)? {
         return Ok(Vec::new());
     }
     paused_now(connection, Some(queue))
@@ -168,35 +168,48 @@ pub fn pauses<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Paused>, E
 
 /// Refuses what cannot be done without a control table.
 fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(), Error> {
-    match connection.has_control()? {
+    match connection.has_own(OwnTable::Control)? {
         true => Ok(()),
         false => Err(Error::Control(format!(
-            "there is no table {CONTROL_TABLE} that this session can see: run the migration of `Migrations::new().control()`"
+            "there is no table {} that this session can see: run the migration of `Migrations::new().control()`",
+            OwnTable::Control.name()
         ))),
     }
 }
 
 /// Finds out whether the session can read the control table.
 pub(crate) fn check_control<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<Finding>> {
-    let finding = |problem, mend| Some(Finding { entity: "control".to_owned(), problem, mend });
+    check_own(connection, OwnTable::Control, ("control", "SELECT"), |connection| standing_pauses(connection).map(drop))
+}
+
+/// Finds out whether the session can use a table of the library's own. `asked`: the setting that asks for it, and the rights.
+pub(crate) fn check_own<C: QueueConnection>(
+    connection: &mut C,
+    table: OwnTable,
+    (asked, rights): (&str, &str),
+    try_it: impl FnOnce(&mut C) -> QueryResult<()>,
+) -> QueryResult<Option<Finding>> {
+    let (name, finding) = (table.name(), |problem, mend| Some(Finding { entity: asked.to_owned(), problem, mend }));
     let grant = match connection.grantee()? {
-        Some(grantee) => format!("GRANT SELECT ON {CONTROL_TABLE} TO {grantee}"),
+        Some(grantee) => format!("GRANT {rights} ON {name} TO {grantee}"),
         None => "let the process read the database's file".to_owned(),
     };
-    if !connection.has_control()? {
+    if !connection.has_own(table)? {
         return Ok(finding(
-            format!("there is no table {CONTROL_TABLE} that this session can see, and the poller asks for `control`"),
+            format!("there is no table {name} that this session can see, and the poller asks for `{asked}`"),
             format!(
-                "run the migration of `Migrations::new().control()`; or if there is one, {grant}, and put its schema into \
+                "run the migration of `Migrations::new().{asked}()`; or if there is one, {grant}, and put its schema into \
                  the search path of the session"
             ),
         ));
     }
-    match standing_pauses(connection) {
+    match try_it(connection) {
         Err(error) if C::classify(&error) == ErrorClass::Other => {
-            Ok(finding(format!("the table {CONTROL_TABLE} cannot be read: {}", failure_text(&error, 500)), grant))
+            Ok(finding(format!("the table {name} cannot be used: {}", failure_text(&error, 500)), grant))
         }
-        read => read.map(|_| None),
+        // Another session's lock is in the way. That says nothing about the table.
+        Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(None),
+        tried => tried.map(|()| None),
     }
 }
 

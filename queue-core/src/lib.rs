@@ -20,6 +20,7 @@ mod group;
 mod handler;
 mod lease;
 mod log;
+mod minutes;
 mod poller;
 mod queue;
 mod queueable;
@@ -74,10 +75,10 @@ pub use self::poller::{
 #[doc(hidden)]
 pub use self::queue::Tabular;
 pub use self::queue::{
-    AllFilters, Backlog, By, ChangesRows, Chosen, Cursor, DryRun, EnqueueByVersion, EnqueueExisting, ErrorGroup,
-    ErrorReport, EveryRow, ExplainedRows, Explains, Explanation, Explanations, Filtered, Interval, LoadsRows,
-    MovesRows, NoFilter, OddTimes, Page, Part, PeriodCounts, Preview, PreviewedRow, Progress, QueueRows, ReadsRows,
-    Redriven, Selection, Statistics, StatusCounts,
+    AllFilters, AttemptCounts, Backlog, By, ChangesRows, Chosen, Counted, Cursor, DryRun, EnqueueByVersion,
+    EnqueueExisting, ErrorGroup, ErrorReport, EveryRow, ExplainedRows, Explains, Explanation, Explanations, Filtered,
+    Interval, LoadsRows, MovesRows, NoFilter, OddTimes, Page, Part, PeriodCounts, Preview, PreviewedRow, Progress,
+    QueueRows, ReadsRows, Redriven, Selection, Statistics, StatusCounts,
 };
 #[doc(hidden)]
 pub use self::queueable::assert_no_differences;
@@ -95,6 +96,7 @@ pub use self::statement::QueueOn;
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
     pub use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
+    pub use crate::minutes::{Minutes, merge_minutes};
     pub use crate::row::{
         BoundValue, CountRow, CountRowType, Details, DueTime, ErrorText, Fence, Lane, LaneValue, PendingRow,
         PendingRowType, RowKey, SumRow, SumRowType, TextForm,
@@ -105,7 +107,7 @@ pub mod internals {
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, Connections, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, Place,
+            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, OwnTable, Place,
             QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
             Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };

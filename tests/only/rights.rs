@@ -131,6 +131,22 @@ fn a_poller_with_control_needs_the_right_to_read_the_control_table() {
     assert_eq!(found(), []);
 }
 
+#[test]
+fn a_poller_that_counts_needs_the_right_to_write_the_table_of_minutes() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().minutes()).unwrap();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let found = || findings(Payment::poller(pool(&account), handler).workers(1).minutes().run_until_idle());
+    let refused = found();
+    let [Finding { entity, mend, .. }] = refused.as_slice() else { panic!("{refused:?}") };
+    assert_eq!(entity, "minutes");
+    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON queueable_minutes TO ";
+    let grant = &mend[mend.find(grant).unwrap_or_else(|| panic!("{mend}"))..];
+    bank.connect().batch_execute(grant.split(", and put").next().unwrap()).unwrap();
+    assert_eq!(found(), []);
+}
+
 /// A claim needs no right to the column of the texts, and neither does a success.
 #[test]
 fn a_queue_without_the_right_to_a_column_stands_still_until_it_is_granted_again() {

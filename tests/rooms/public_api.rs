@@ -21,8 +21,8 @@ const TRAITS: usize = 12;
 const WITHOUT_EXAMPLE: &[&str] = &[
     "AsyncHandler", "AttemptEvent", "By", "ClaimStyle", "ConnectFailure", "ConnectionSource", "DieselAsyncSession",
     "DryRun", "EnqueueExisting", "EntityHealth", "ErrorGroup", "ErrorReport", "EveryRow", "Finding",
-    "InvalidSchedule", "InvalidWindow", "LeaseLost", "NoFilter", "Page", "Part", "PeriodCounts", "Preview", "PreviewedRow",
-    "Progress", "Redact", "Redriven", "Shutdown", "Statistics", "Tally", "TriggerMigration", "UnknownStatus", "modes",
+    "InvalidSchedule", "InvalidWindow", "LeaseLost", "NoFilter", "Page", "Part", "Preview", "PreviewedRow",
+    "Progress", "Redact", "Redriven", "Shutdown", "Tally", "TriggerMigration", "UnknownStatus", "modes",
 ];
 
 /// A name that users can write.

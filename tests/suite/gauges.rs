@@ -280,5 +280,5 @@ fn settings_of_gauges_that_make_no_sense_are_refused() {
     assert_eq!(refused(&|poller| of_another(poller.gauges(every))), "the gauges of one entity: those of Payment");
     let poller = Gauged::poller(bank.database.pool(2), fail::<Gauged>).workers(1).gauges(every);
     let error = poller.start().unwrap_err().to_string();
-    assert!(error.contains("and so do its gauges"), "{error}");
+    assert!(error.contains("and so do its reports"), "{error}");
 }

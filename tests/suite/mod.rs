@@ -36,6 +36,7 @@ pub(crate) mod main_job;
 mod metrics;
 mod migration;
 mod migration_race;
+mod minutes;
 mod misconduct;
 mod mixed;
 mod model;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use queue_core::internals::backend::{Schema, Sql, Statement};
+use queue_core::internals::backend::{OwnTable, Schema, Sql, Statement};
 use queue_core::internals::statement::{
     And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, Recall, SetPause, Settle, StateCondition, Take,
     UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_pause,
@@ -237,9 +237,12 @@ fn the_sql_of_pauses() {
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
     listing.add("unpause", &end_pause("payments.status", ""));
-    let step = Conn::control_step();
+    let step = Conn::own_step(OwnTable::Control);
     listing.text("add the control table", &step.up.join(";\n"));
     listing.text("remove the control table", &step.down.join(";\n"));
+    let step = Conn::own_step(OwnTable::Minutes);
+    listing.text("add the table of minutes", &step.up.join(";\n"));
+    listing.text("remove the table of minutes", &step.down.join(";\n"));
     listing.matches("control");
 }
 

@@ -80,6 +80,11 @@ struct Office {
     steps: Arc<Mutex<Vec<Step>>>,
 }
 
+/// A database with one invoice that is due.
+pub(crate) fn one_invoice() -> Database {
+    Office::with_invoices([1]).database
+}
+
 impl Office {
     fn new() -> Self {
         let database = Database::new();

@@ -68,7 +68,7 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     let tries = tries_before(fence) + 1;
     let mut row = UnsettledRow::new(key, fence, due, details);
     let in_hand = take_in_hand(session, plan, &row)?;
-    row.watch = plan.served.rules.teller.watch(&row.key, tries, due);
+    row.watch = plan.served.rules.teller.watch(&row.key, tries, due, &row.details);
     let _span = row.watch.enter_span();
     leave_returned(session, plan, &row, claimed_as)?;
     let recorder = plan.slot.recorder();

@@ -70,7 +70,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             stall: Stall::default(),
             log: RateLimitedLog::new(texts.redact.clone()),
             rules: SettleRules {
-                teller: Teller::new(Q::ENTITY, &key_prefix, events, texts.redact.clone()),
+                teller: Teller::new((Q::ENTITY, &key_prefix), queue.sql.options.stages, events, texts.redact.clone()),
                 settings: Q::SETTINGS,
                 options: *queue.sql.options,
                 retry: Q::retry_policy(),

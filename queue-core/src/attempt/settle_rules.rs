@@ -12,7 +12,7 @@ use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jitter
 use crate::event::{AttemptEvent, EndEvent, Event, Events, Watch};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
 use crate::log::{RateLimitedLog, Redact};
-use crate::row::{Details, ErrorText, FailureTexts, Fence, Instant, Options, RowKey, Settlement, Status};
+use crate::row::{Details, ErrorText, FailureTexts, Fence, Instant, Options, RowKey, Settlement, Stages, Status};
 use crate::statement::{Change, Next};
 
 /// The rules by which an entity's rows are settled.
@@ -210,6 +210,7 @@ pub(crate) struct Teller {
     entity: &'static str,
     /// The queue's name in spans.
     queue: String,
+    stages: &'static [&'static str],
     pub(crate) events: Events,
     /// Failures that are not the last ones. A log of its own, so that their many texts crowd out no warning.
     failures: RateLimitedLog,
@@ -217,14 +218,22 @@ pub(crate) struct Teller {
 
 impl Teller {
     /// `queue`: the queue's name, as the control table has it.
-    pub(crate) fn new(entity: &'static str, queue: &str, events: Events, redact: Option<Redact>) -> Self {
+    pub(crate) fn new(
+        (entity, queue): (&'static str, &str),
+        stages: Option<Stages>,
+        events: Events,
+        redact: Option<Redact>,
+    ) -> Self {
         let queue = queue.strip_suffix(".status").unwrap_or(queue).to_owned();
-        Teller { entity, queue, events, failures: RateLimitedLog::new(redact) }
+        let stages = stages.map_or_else(Default::default, |stages| stages.names);
+        Teller { entity, queue, stages, events, failures: RateLimitedLog::new(redact) }
     }
 
     /// Watches an attempt on this row, which was due at this time, if that is known.
-    pub(crate) fn watch<K>(&self, key: &RowKey<K>, try_number: u32, due: Option<Instant>) -> Watch {
-        Watch::new(&self.events, (self.entity, &self.queue), key.text(), try_number, due.map(Into::into))
+    pub(crate) fn watch<K>(&self, key: &RowKey<K>, try_number: u32, due: Option<Instant>, details: &Details) -> Watch {
+        let stage = details.stage.as_deref().and_then(|stage| self.stages.iter().find(|known| **known == stage));
+        let about = (self.entity, &*self.queue, stage.copied());
+        Watch::new(&self.events, about, key.text(), try_number, due.map(Into::into))
     }
 
     /// Tells that a row's new state is committed.
@@ -264,7 +273,7 @@ impl Teller {
     /// Tells the same of a row whose handler was not called.
     pub(crate) fn tell_settled_unhandled<K>(&self, key: &RowKey<K>, new: &NewState) {
         let tries = new.change.try_count.and_then(|tries| u32::try_from(tries).ok()).unwrap_or_default();
-        self.tell_settled(key, new, &self.watch(key, tries.max(1), None));
+        self.tell_settled(key, new, &self.watch(key, tries.max(1), None, &Details::default()));
     }
 
     /// Tells that a row has failed whose key cannot be used.
@@ -273,6 +282,7 @@ impl Teller {
         self.events.tell(|| {
             Event::GaveUp(AttemptEvent {
                 entity: self.entity,
+                stage: None,
                 key: key.into(),
                 try_number: 1,
                 waited: None,

@@ -16,13 +16,13 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
-use super::schema::{Schema, Step, Target};
+use super::schema::{OwnTable, Schema, Step, Target};
 use super::setup::{Exclusion, SessionSettings, SessionSetup};
 use super::statement::Loads;
 use super::transactions::{OneRoundTrip, Transactions};
 use crate::row::{
-    CountRow, CountRowType, DetailsRow, DetailsType, Instant, PauseRow, PauseType, PendingRow, PendingRowType, SumRow,
-    SumRowType, TimestampUtc,
+    CountRow, CountRowType, DetailsRow, DetailsType, Instant, MinutesRow, MinutesType, PauseRow, PauseType, PendingRow,
+    PendingRowType, SumRow, SumRowType, TimestampUtc,
 };
 
 /// A database that can hold a queue.
@@ -63,9 +63,9 @@ pub trait QueueBackend:
         Self::First::steps(target)
     }
 
-    /// Returns the step that creates the control table.
-    fn control_step() -> Step {
-        Self::First::control_step()
+    /// Returns the step that creates a table of the library's own.
+    fn own_step(table: OwnTable) -> Step {
+        Self::First::own_step(table)
     }
 
     /// Returns the queue's connection behind the one on which a migration runs; `None` if it is another's.
@@ -92,6 +92,7 @@ pub trait QueueConnection:
     + Loads<Text, String>
     + Loads<BigInt, i64>
     + Loads<Nullable<Text>, Option<String>>
+    + Loads<Nullable<BigInt>, Option<i64>>
     + Loads<Nullable<TimestampUtc>, Option<Instant>>
     + Loads<(Text, Integer), (String, i32)>
     + Loads<(Integer, Text, Integer), (i32, String, i32)>
@@ -100,6 +101,7 @@ pub trait QueueConnection:
     + Loads<CountRowType, CountRow>
     + Loads<PendingRowType, PendingRow>
     + Loads<SumRowType, SumRow>
+    + Loads<MinutesType, MinutesRow>
     + Loads<PauseType, PauseRow>
     + R2D2Connection
     + SessionSetup

@@ -40,7 +40,7 @@ pub(crate) use self::now::Waking;
 pub use self::now::{Now, NowPlus};
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::AsyncPgSession;
-pub use self::schema::{DeclaredColumn, DeclaredTypes, Schema, Step, TableName, Target, TriggerMigration};
+pub use self::schema::{DeclaredColumn, DeclaredTypes, OwnTable, Schema, Step, TableName, Target, TriggerMigration};
 pub use self::setup::{Exclusion, Place, SessionLimits, SessionSettings, SessionSetup};
 pub use self::statement::{Loads, Sql, Statement};
 pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished};
@@ -51,8 +51,8 @@ pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
 pub(crate) use self::schema::{
-    CONTROL_COLUMNS, CONTROL_TABLE, check_rights, column_names, fingerprint, index_of, lane_index_of, ordered_index_of,
-    pending_flag_of, report_index_of, reported_of, stage_index_of, strict_index_of,
+    check_rights, column_names, fingerprint, index_of, lane_index_of, ordered_index_of, pending_flag_of,
+    report_index_of, reported_of, stage_index_of, strict_index_of,
 };
 pub(crate) use self::session::Session;
 pub(crate) use self::session_holder::SessionHolder;

@@ -1,26 +1,24 @@
 //! What one process knows about the due rows of one entity: which of them the next claim is for, and where it begins; in
 //! which stages it claims rows; and which rows its workers have in hand.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use diesel::result::QueryResult;
-
 use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::overview::{Overview, Seen, SortedKeys};
 use super::passed_rows::{RefusedRows, RowBackoff};
 use super::places::Places;
 use super::refused_state::{Lookout, Refusal};
-use super::turn_holder::TurnHolder;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::row::{Instant, Lane, RowKey};
 use crate::statement::{ErasedQueue, Scope};
 use crate::sync::Mutex;
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant as LocalTime};
 
 /// What one process knows about the due rows of one entity.
 pub(crate) struct DueRows<K: Key, C: QueueConnection> {
@@ -284,6 +282,72 @@ impl Drop for RowInHand<'_> {
         if rows.get(&self.key) == Some(&self.attempt) {
             rows.remove(&self.key);
         }
+    }
+}
+
+/// The time between two looks: a worker holds the lock for a moment without a row of its own.
+const TURN_HOLDER_LOOK: Duration = Duration::from_secs(5);
+
+/// The time between two lines in the log.
+const TURN_HOLDER_WARNING: Duration = Duration::from_secs(60);
+
+/// The session that holds the lock of one queue, as far as it is known.
+pub(crate) struct TurnHolder<K: Key, C: QueueConnection> {
+    queue: &'static ErasedQueue<K, C>,
+    state: Mutex<State>,
+}
+
+struct State {
+    next_look: LocalTime,
+    /// The session that held the lock at the last look, and the row that was first in line.
+    seen: Option<(String, String)>,
+}
+
+impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
+    pub(crate) fn new(queue: &'static ErasedQueue<K, C>) -> Self {
+        TurnHolder { queue, state: Mutex::new(State { next_look: LocalTime::now() + TURN_HOLDER_LOOK, seen: None }) }
+    }
+
+    /// Looks up the session that holds the lock of a queue whose first row is due, and logs a warning if that session
+    /// does not process the row.
+    pub(crate) fn look(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<()> {
+        let now = LocalTime::now();
+        {
+            let mut state = self.state.lock();
+            if !self.queue.sql.options.exclusive || now < state.next_look {
+                return Ok(());
+            }
+            state.next_look = now + TURN_HOLDER_LOOK;
+        }
+        let found = self.idle_holder(connection, stages)?;
+        let mut state = self.state.lock();
+        if let (Some((session, _)), true) = (&found, found == state.seen) {
+            tracing::warn!(
+                entity = self.queue.sql.entity,
+                "no message is processed: the lock of this exclusive queue is held by {session}, which processes none \
+                 of its rows"
+            );
+            state.next_look = now + TURN_HOLDER_WARNING;
+        }
+        state.seen = found;
+        Ok(())
+    }
+
+    /// Returns the session that holds the lock while no worker processes the first row, and that row.
+    fn idle_holder(
+        &self,
+        connection: &mut C,
+        stages: Option<&[&'static str]>,
+    ) -> QueryResult<Option<(String, String)>> {
+        let Some(session) = self.queue.exclusion_holder(connection)? else { return Ok(None) };
+        let Some(head) = self.queue.head(connection, stages)? else { return Ok(None) };
+        if self.queue.another_is_leased(connection, None)? {
+            return Ok(None);
+        }
+        connection.begin()?;
+        let free = self.queue.recall_unless_locked(connection, &head);
+        C::TransactionManager::rollback_transaction(connection)?;
+        Ok(free?.map(|_| (session, head.text().to_string())))
     }
 }
 

@@ -15,7 +15,6 @@ mod places;
 mod prefetch_keys;
 mod prefetch_rows;
 mod refused_state;
-mod turn_holder;
 mod way;
 
 pub use self::claim::{claim_one, claim_some};

@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 
 use super::queue_sql::StoredIn;
 use super::release::Release;
-use crate::backend::{CONTROL_COLUMNS, CONTROL_TABLE, QueueBackend, Schema, Step, Target, fingerprint};
+use crate::backend::{OwnTable, QueueBackend, Schema, Step, Target, fingerprint};
 use crate::row::Options;
 
 /// Diesel's own table stores versions in 50 characters.
@@ -48,7 +48,7 @@ const MAX_VERSION: usize = 50;
 pub struct Migrations<DB: Backend> {
     queues: Vec<fn() -> QueryResult<Target>>,
     others: Vec<Box<dyn MigrationSource<DB> + Send>>,
-    control: bool,
+    own_tables: Vec<OwnTable>,
     blocks_writers: bool,
 }
 
@@ -57,7 +57,7 @@ impl<DB: Backend> Migrations<DB> {
     /// Makes a source without migrations.
     #[expect(clippy::new_without_default, reason = "the backend is inferred from where the source is used")]
     pub fn new() -> Self {
-        Migrations { queues: Vec::new(), others: Vec::new(), control: false, blocks_writers: false }
+        Migrations { queues: Vec::new(), others: Vec::new(), own_tables: Vec::new(), blocks_writers: false }
     }
 }
 
@@ -126,8 +126,36 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// # Errors
     ///
     /// The migration is refused if another table has this name.
-    pub fn control(mut self) -> Self {
-        self.control = true;
+    pub fn control(self) -> Self {
+        self.own_table(OwnTable::Control)
+    }
+
+    /// Adds the table of minutes, `queueable_minutes`, in which pollers with [`minutes`](crate::Poller::minutes) count what
+    /// they have done, and from which [`statistics`](crate::QueueRows::statistics) read it.
+    ///
+    /// Of the place of the table, and of its migration, what [`control`](Migrations::control) says is true.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_migrations::MigrationHarness;
+    /// use queueable::Migrations;
+    ///
+    /// let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.run_pending_migrations(Migrations::new().minutes())?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The migration is refused if another table has this name.
+    pub fn minutes(self) -> Self {
+        self.own_table(OwnTable::Minutes)
+    }
+
+    fn own_table(mut self, table: OwnTable) -> Self {
+        if !self.own_tables.contains(&table) {
+            self.own_tables.push(table);
+        }
         self
     }
 
@@ -212,9 +240,9 @@ impl<DB: QueueBackend> Migrations<DB> {
                 release.add(&target.table.name, mark_of(&queue, step), as_written);
             }
         }
-        if self.control {
-            let step = DB::control_step();
-            release.add(CONTROL_TABLE, mark_of(CONTROL_TABLE, &step), step);
+        for table in &self.own_tables {
+            let step = DB::own_step(*table);
+            release.add(table.name(), mark_of(table.name(), &step), step);
         }
         release.write()
     }
@@ -233,7 +261,7 @@ impl<DB: Backend> fmt::Debug for Migrations<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Migrations")
             .field("queues", &self.queues.len())
-            .field("control", &self.control)
+            .field("own_tables", &self.own_tables)
             .field("others", &self.others.len())
             .finish()
     }
@@ -247,12 +275,13 @@ impl<DB: QueueBackend + 'static> MigrationSource<DB> for Migrations<DB> {
         }
         for queue in &self.queues {
             let target = queue()?;
-            migrations.push(Box::new(OwnMigration { version: version_of(&target), queue: Some(target) }));
+            migrations
+                .push(Box::new(OwnMigration { version: version_of(&target), adds: Adds::Queue(Box::new(target)) }));
         }
-        if self.control {
+        for table in &self.own_tables {
             // Further columns make a further migration.
-            let version = format!("{CONTROL_TABLE}_{:016x}", fingerprint(&CONTROL_COLUMNS.join("\n")));
-            migrations.push(Box::new(OwnMigration { version, queue: None }));
+            let version = format!("{}_{:016x}", table.name(), fingerprint(&table.columns().join("\n")));
+            migrations.push(Box::new(OwnMigration { version, adds: Adds::Table(*table) }));
         }
         Ok(migrations)
     }
@@ -276,12 +305,17 @@ fn version_of(target: &Target) -> String {
     version + &hash
 }
 
-/// Adds a queue or the control table.
+/// What a migration adds.
+pub(crate) enum Adds {
+    Queue(Box<Target>),
+    Table(OwnTable),
+}
+
+/// Adds a queue or a table of the library's own.
 pub(crate) struct OwnMigration {
     /// Its version, which is also its name.
     pub(crate) version: String,
-    /// The queue. `None`: the control table.
-    pub(crate) queue: Option<Target>,
+    pub(crate) adds: Adds,
 }
 
 impl OwnMigration {
@@ -291,9 +325,9 @@ impl OwnMigration {
         connection: &'a mut dyn BoxableConnection<DB>,
     ) -> Result<&'a mut dyn Schema> {
         DB::own_connection(connection).ok_or_else(|| {
-            let what = match &self.queue {
-                Some(target) => format!("the queue of {}", target.table),
-                None => "the control table".to_owned(),
+            let what = match &self.adds {
+                Adds::Queue(target) => format!("the queue of {}", target.table),
+                Adds::Table(table) => format!("the table {}", table.name()),
             };
             format!("{what} can only be added on a connection that a queue can use, pooled or not").into()
         })
@@ -303,17 +337,17 @@ impl OwnMigration {
 impl<DB: QueueBackend + 'static> Migration<DB> for OwnMigration {
     fn run(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
         let connection = self.connection(connection)?;
-        Ok(match &self.queue {
-            Some(target) => connection.add_queue(target),
-            None => connection.add_control(),
+        Ok(match &self.adds {
+            Adds::Queue(target) => connection.add_queue(target),
+            Adds::Table(table) => connection.add_own(*table),
         }?)
     }
 
     fn revert(&self, connection: &mut dyn BoxableConnection<DB>) -> Result<()> {
         let connection = self.connection(connection)?;
-        Ok(match &self.queue {
-            Some(target) => connection.remove_queue(target),
-            None => connection.remove_control(),
+        Ok(match &self.adds {
+            Adds::Queue(target) => connection.remove_queue(target),
+            Adds::Table(table) => connection.remove_own(*table),
         }?)
     }
 

@@ -185,6 +185,9 @@ pub struct AttemptEvent {
     /// columns.
     #[serde(serialize_with = "as_text")]
     pub key: Arc<str>,
+    /// The text of the stage in which the attempt has begun, if the entity has stages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<&'static str>,
     /// The number of the attempt, from 1.
     pub try_number: u32,
     /// How long the row waited from its due time to the call of its handler, by the database's clock. The poller reads that

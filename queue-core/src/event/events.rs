@@ -12,6 +12,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
 
+use super::counts::Collector;
 use super::event::{AttemptEvent, Event, Measure, Meter};
 use super::event_queue::{EventQueue, Listener, ListenerThread, call_safely, pass_on};
 use crate::error::Error;
@@ -27,6 +28,8 @@ pub(crate) struct Listeners {
     listeners: Vec<Listener>,
     /// Records for the facade `metrics`, if the application wants that.
     pub(crate) meter: Option<Meter>,
+    /// Counts what attempts come to, if the poller writes that.
+    pub(crate) collector: Option<Arc<Collector>>,
 }
 
 impl Listeners {
@@ -36,8 +39,8 @@ impl Listeners {
 
     /// Starts the thread of the listeners, if there are any.
     pub(crate) fn start(self, redact: Option<Redact>) -> Result<(Events, ListenerThread), Error> {
-        let Listeners { listeners, meter } = self;
-        if listeners.is_empty() && meter.is_none() {
+        let Listeners { listeners, meter, collector } = self;
+        if listeners.is_empty() && meter.is_none() && collector.is_none() {
             return Ok((Events::default(), ListenerThread(None)));
         }
         let queue = (!listeners.is_empty()).then(Arc::<EventQueue>::default);
@@ -46,7 +49,7 @@ impl Listeners {
             thread.spawn(move || pass_on(&queue, listeners, meter)).map_err(Error::Thread)?;
         }
         let (has_panicked, clock) = (AtomicBool::new(false), DatabaseClock::default());
-        let heard = Heard { meter, has_panicked, queue: queue.clone(), clock, redact };
+        let heard = Heard { meter, collector, has_panicked, queue: queue.clone(), clock, redact };
         Ok((Events(Some(Arc::new(heard))), ListenerThread(queue)))
     }
 }
@@ -58,6 +61,7 @@ pub(crate) struct Events(Option<Arc<Heard>>);
 struct Heard {
     /// Called by the thread in which something has happened, so that it misses nothing.
     meter: Option<Meter>,
+    collector: Option<Arc<Collector>>,
     /// Whether the meter's recorder has panicked.
     has_panicked: AtomicBool,
     queue: Option<Arc<EventQueue>>,
@@ -90,6 +94,9 @@ impl Events {
         let Some(heard) = &self.0 else { return };
         let event = event();
         self.measure(|| Measure::Event(&event));
+        if let Some(collector) = &heard.collector {
+            collector.count(&event);
+        }
         if let Some(queue) = &heard.queue {
             push(queue, event);
         }
@@ -119,6 +126,7 @@ struct Watched {
     events: Events,
     span: Span,
     entity: &'static str,
+    stage: Option<&'static str>,
     key: Arc<str>,
     try_number: u32,
     /// When the row was due, if that is known.
@@ -140,10 +148,10 @@ struct Begun {
 }
 
 impl Watch {
-    /// Watches an attempt, if somebody wants to know. `queue`: the queue's name in spans.
+    /// Watches an attempt in a stage, if somebody wants to know. `queue`: the queue's name in spans.
     pub(crate) fn new(
         events: &Events,
-        (entity, queue): (&'static str, &str),
+        (entity, queue, stage): (&'static str, &str, Option<&'static str>),
         key: &Arc<str>,
         try_number: u32,
         due: Option<DateTime<Utc>>,
@@ -173,6 +181,7 @@ impl Watch {
                 events: events.clone(),
                 span,
                 entity,
+                stage,
                 key: key.clone(),
                 try_number,
                 due,
@@ -252,6 +261,7 @@ impl Watched {
         AttemptEvent {
             entity: self.entity,
             key: self.key.clone(),
+            stage: self.stage,
             try_number: self.try_number,
             waited: begun.and_then(|begun| begun.waited),
             duration: begun.map(|begun| begun.at.elapsed()),

@@ -3,6 +3,7 @@
 //! A listener runs in a thread of its own behind a bounded queue, so that it can neither slow nor stop a worker.
 
 mod connectivity;
+mod counts;
 mod event;
 mod event_queue;
 mod events;
@@ -12,6 +13,7 @@ mod meter;
 pub use self::event::{AttemptEvent, Event};
 
 pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
+pub(crate) use self::counts::{Collected, Collector, Counts, Times};
 pub(crate) use self::event::{Gauge, Measure};
 pub(crate) use self::event_queue::ListenerThread;
 pub(crate) use self::events::{EndEvent, Events, Listeners, Watch};

@@ -51,7 +51,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
             match message {
                 Ok((entity, state)) => {
                     let due = state.next_attempt_time;
-                    let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into));
+                    let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into), &details);
                     if let Some(new) = self.plan.served.rules.instead_of_handling(fence, tries, due, &details) {
                         drop_safely(entity);
                         unhandled.push(DecidedRow { key, fence, new, written: false, watch });
@@ -62,7 +62,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 }
                 Err(error) => {
                     let failure = Failure::retry(AttemptError::Undecodable(error));
-                    let watch = self.plan.served.rules.teller.watch(&key, tries, None);
+                    let watch = self.plan.served.rules.teller.watch(&key, tries, None, &details);
                     let rules = &self.plan.served.rules;
                     let judged = self.judge(tries, failure, &details);
                     let new =

@@ -113,7 +113,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Watches the attempt on a leased row.
     pub(crate) fn watch(&self, held: Arc<LeasedRow<K>>) -> WatchedRow<K> {
-        let watch = self.served.rules.teller.watch(&held.key, held.tries, held.due);
+        let watch = self.served.rules.teller.watch(&held.key, held.tries, held.due, &held.details);
         WatchedRow { held, watch }
     }
 

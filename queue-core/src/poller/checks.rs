@@ -20,6 +20,7 @@ use crate::backend::{
 use crate::control::check_control;
 use crate::entity::jittered;
 use crate::error::{ConnectFailure, Error, Finding};
+use crate::minutes::check_minutes;
 use crate::sync::{Mutex, is_in_runtime};
 
 type Runners<C> = Vec<Box<dyn Runner<C>>>;
@@ -128,6 +129,9 @@ fn check_tables_once<C: QueueConnection>(
     }
     if settings.control {
         findings.extend(check_control(&mut *session)?);
+    }
+    if settings.minutes {
+        findings.extend(check_minutes(&mut *session)?);
     }
     if !findings.is_empty() {
         return Err(Error::Unsafe(findings));

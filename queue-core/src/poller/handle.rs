@@ -124,6 +124,7 @@ impl PollerHandle {
                 let _ = thread.join();
             }
         }
+        self.control.write_last_minutes();
         if all_left {
             self.control.await_replacements();
         }
@@ -177,6 +178,9 @@ pub(super) trait Controls: Send + Sync {
 
     /// Waits until the pool has replaced the connections that the threads have closed.
     fn await_replacements(&self);
+
+    /// Writes the minutes that the threads have counted last.
+    fn write_last_minutes(&self);
 }
 
 /// How long a shutdown waits before it checks whether the async calls for which it waits can end.
@@ -261,6 +265,10 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
 
     fn default_grace(&self) -> Duration {
         self.settings.shutdown_grace
+    }
+
+    fn write_last_minutes(&self) {
+        PollerShared::write_last_minutes(self);
     }
 
     fn await_replacements(&self) {

@@ -336,6 +336,34 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Counts what the poller does, minute by minute, in the table that
+    /// [`Migrations::minutes`](crate::Migrations::minutes) adds: attempts by outcome, how long rows waited, and how long attempts
+    /// took, for each entity and stage. [`QueueRows::statistics`](crate::QueueRows::statistics) reads them in milliseconds,
+    /// however many rows there are.
+    ///
+    /// The poller writes the current minute every ten seconds, and when it stops, on the connection of a thread of its own, so a
+    /// pool needs one more. A process that is killed loses the numbers of at most ten seconds. While the table cannot be
+    /// written, the numbers wait for up to two days. Minutes become hours after 25 hours, and hours are removed after 800 days.
+    ///
+    /// [`start`](Poller::start) refuses a table that is missing, or that cannot be read and written, with
+    /// [`Error::Unsafe`](crate::Error::Unsafe).
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn serve(pool: Pool<ConnectionManager<SqliteConnection>>) -> Result<(), queueable::Error> {
+    /// let handle = Payment::poller(pool, charge).minutes().start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn minutes(mut self) -> Self {
+        self.settings.minutes = true;
+        self
+    }
+
     /// Sets for how many stuck handlers the poller replaces the worker, see [`PollerSettings::max_stuck_workers`].
     pub fn max_stuck_workers(mut self, most: usize) -> Self {
         self.settings.max_stuck_workers = Some(most);

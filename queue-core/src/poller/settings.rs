@@ -72,6 +72,9 @@ pub struct PollerSettings {
     pub window: Option<Window>,
     /// Whether the poller reads the control table, see [`Poller::control`](crate::Poller::control). Default no.
     pub control: bool,
+    /// Whether the poller counts what it does in the table of minutes, see [`Poller::minutes`](crate::Poller::minutes). Default
+    /// no.
+    pub minutes: bool,
     /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer
     /// replaced. Default as many as there are workers, so that stuck handlers keep at most as many threads and connections
     /// again. While more handlers are stuck, the poller works with fewer threads.
@@ -119,6 +122,7 @@ impl Default for PollerSettings {
             claim_style: ClaimStyle::Auto,
             window: None,
             control: false,
+            minutes: false,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
             crash_directory: None,
@@ -146,7 +150,7 @@ impl PollerSettings {
 
     /// Returns the connections that a poller takes while it runs.
     pub(crate) fn connections(&self, has_leases: bool, has_gauges: bool) -> ConnectionsNeeded {
-        ConnectionsNeeded { workers: self.workers, has_leases, has_gauges }
+        ConnectionsNeeded { workers: self.workers, has_leases, has_reporter: has_gauges || self.minutes }
     }
 
     /// Returns how long the database may take to answer a statement of the poller's own.
@@ -192,28 +196,28 @@ impl PollerSettings {
 pub(crate) struct ConnectionsNeeded {
     workers: usize,
     has_leases: bool,
-    has_gauges: bool,
+    has_reporter: bool,
 }
 
 impl ConnectionsNeeded {
     fn number(&self) -> usize {
-        self.workers.saturating_add(1 + usize::from(self.has_leases) + usize::from(self.has_gauges))
+        self.workers.saturating_add(1 + usize::from(self.has_leases) + usize::from(self.has_reporter))
     }
 
     /// Refuses a pool that has too few. `None`: the poller makes its connections itself.
     pub(crate) fn check(&self, pool_size: Option<u32>) -> Result<(), Error> {
         let Some(pool_size) = pool_size else { return Ok(()) };
         if usize::try_from(pool_size).is_ok_and(|size| size < self.number()) {
-            let expected = match (self.has_leases, self.has_gauges) {
+            let expected = match (self.has_leases, self.has_reporter) {
                 (true, true) => {
                     "at least the number of workers and 3: each keeps a connection, the poller keeps one, and so do its leases \
-                     and its gauges"
+                     and its reports"
                 }
                 (true, false) => {
                     "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its leases"
                 }
                 (false, true) => {
-                    "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its gauges"
+                    "at least the number of workers and 2: each keeps a connection, the poller keeps one, and so do its reports"
                 }
                 (false, false) => "more than the number of workers: each keeps a connection, and the poller one more",
             };
@@ -226,7 +230,7 @@ impl ConnectionsNeeded {
 impl fmt::Display for ConnectionsNeeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leases = if self.has_leases { ", 1 extends the leases" } else { "" };
-        let gauges = if self.has_gauges { ", 1 reads the gauges" } else { "" };
-        write!(f, "{}: 1 for each worker, 1 looks for due rows{leases}{gauges}", self.number())
+        let reports = if self.has_reporter { ", 1 reports" } else { "" };
+        write!(f, "{}: 1 for each worker, 1 looks for due rows{leases}{reports}", self.number())
     }
 }

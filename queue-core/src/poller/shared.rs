@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::event::{Connectivity, Events, ThreadConnection};
 use crate::gauges::{Gauges, Shown};
 use crate::log::RateLimitedLog;
+use crate::minutes::Minutes;
 use crate::row::failure_text;
 use crate::sync::{Mutex, TasksOf, fail_point};
 
@@ -51,6 +52,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(super) writer: Arc<Mutex<()>>,
     pub(super) gauges: Gauges<C::Backend>,
     pub(super) shown: Mutex<Shown>,
+    pub(super) minutes: Option<Minutes>,
 }
 
 impl<C: QueueConnection> PollerShared<C> {

@@ -28,6 +28,7 @@ use crate::crash::Crashes;
 use crate::error::Error;
 use crate::event::{Connectivity, Event, Events};
 use crate::log::RateLimitedLog;
+use crate::minutes::Minutes;
 use crate::sync::{Mutex, TasksOf};
 
 /// The shortest statement timeout. A claim and a probe may have to walk over all that an old snapshot keeps, however
@@ -77,9 +78,11 @@ impl<C: QueueConnection> Poller<C> {
 
 /// Starts the poller. `until_idle`: it ends when nothing is due.
 pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool) -> Result<PollerHandle, Error> {
-    let listeners = std::mem::take(&mut poller.listeners);
+    let mut listeners = std::mem::take(&mut poller.listeners);
+    let minutes = poller.settings.minutes.then(Minutes::default);
+    listeners.collector = minutes.as_ref().map(|minutes| minutes.collector.clone());
     let (events, listeners) = listeners.start(poller.settings.redact.clone())?;
-    let (shared, columns) = prepare(poller, until_idle, events)?;
+    let (shared, columns) = prepare(poller, until_idle, events, minutes)?;
     let handle = PollerHandle {
         has_ended: false,
         control: shared.clone(),
@@ -101,6 +104,7 @@ fn prepare<C: QueueConnection>(
     poller: Poller<C>,
     until_idle: bool,
     events: Events,
+    minutes: Option<Minutes>,
 ) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
     let Poller { connections, settings, served, shares, tasks, stop, gauges, .. } = poller;
     let for_runners = settings.for_runner(events.clone(), Arc::default());
@@ -148,6 +152,7 @@ fn prepare<C: QueueConnection>(
         settings,
         gauges,
         shown: Mutex::default(),
+        minutes,
         runners,
         gates,
     };

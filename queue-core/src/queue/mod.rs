@@ -20,6 +20,6 @@ pub use self::page::{Cursor, Page};
 pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, QueueRows, Selection};
 pub use self::read::{ChangesRows, LoadsRows, MovesRows, ReadsRows, StatusCounts};
 pub use self::report::{
-    Backlog, By, ErrorGroup, ErrorReport, ExplainedRows, Explains, Explanation, Explanations, Interval, OddTimes, Part,
-    PeriodCounts, Statistics, Tabular,
+    AttemptCounts, Backlog, By, Counted, ErrorGroup, ErrorReport, ExplainedRows, Explains, Explanation, Explanations,
+    Interval, OddTimes, Part, PeriodCounts, Statistics, Tabular,
 };

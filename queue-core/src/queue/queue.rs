@@ -173,6 +173,14 @@ impl<Q: Entity, F> QueueRows<Q, F> {
         self
     }
 
+    /// Tells whether a filter picks the rows.
+    pub(crate) fn has_filter(&self) -> bool
+    where
+        F: Selection,
+    {
+        self.selection.filter().is_some()
+    }
+
     /// Returns the conditions on the rows' state, together with more of them.
     pub(crate) fn states_and(&self, states: &[StateCondition]) -> Vec<StateCondition> {
         self.terms.states.iter().chain(states).copied().collect()

@@ -114,6 +114,24 @@ pub fn stage_named<S: Stage>(name: &str) -> diesel::deserialize::Result<S> {
     S::named(name).ok_or_else(|| format!("`{name}` is not a stage, expected {}", S::NAMES.join(", ")).into())
 }
 
+/// A row of the table of minutes as it is loaded: when its period began, in microseconds since 1970, null if that is odd; its part
+/// and its stage; the attempts by outcome, and the times of waits and of durations.
+pub(crate) type MinutesRow = ((Option<i64>, i64, String), Nine, Eleven, Eleven);
+
+/// The SQL type of a [`MinutesRow`].
+pub(crate) type MinutesType = (
+    (Nullable<BigInt>, BigInt, Text),
+    (BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt),
+    ElevenType,
+    ElevenType,
+);
+
+type Nine = (i64, i64, i64, i64, i64, i64, i64, i64, i64);
+
+type Eleven = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+
+type ElevenType = (BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt);
+
 /// One value's numbers as they are loaded: the value; the pending rows; those whose time has come; of these, those
 /// whose condition holds; those that a worker holds under a lease; the microseconds for which the oldest has been due;
 /// and the number of values.

@@ -14,7 +14,6 @@ mod inspect;
 mod key_text;
 mod lane;
 mod lease;
-mod newer;
 mod operation;
 mod prefetch;
 mod probe;
@@ -39,10 +38,9 @@ pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
 pub use self::lane::{due_lanes, lane_of, leased_in, next_lanes};
 pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
-pub use self::newer::enqueue_if_newer;
 pub use self::operation::{
-    PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, load_rows, lock_keys, read_keys, read_page,
-    remove_all, sample, set_priority,
+    PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, enqueue_if_newer, load_rows, lock_keys,
+    read_keys, read_page, remove_all, sample, set_priority,
 };
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
 pub use self::probe::{due_among_first, oldest_due, probe_due, unknown_stages};
@@ -59,5 +57,9 @@ pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
 pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
+pub(crate) use self::control::{
+    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minute,
+    remove_minutes_before, update_minute,
+};
 pub(crate) use self::key_text::{key_of, literal, time_literal};
 pub(crate) use self::queue::{ErrorExampleRowType, KeyRowType, LoadedRowType, SampleRowType};

@@ -5,33 +5,38 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::Condition;
 use super::writer::{Split, Writer, statement};
-use crate::backend::{DatabaseText, QueueBackend, Statement};
+use crate::backend::{DatabaseText, QueueBackend, Statement, column_names};
 
 /// A period as it is loaded: its start in microseconds since 1970 and the value of the split; the rows with `SUCCESS`
-/// and with `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; and the number
-/// of periods. A period without a start holds the rows that ended at odd times, and the text of one of those times.
-pub type FinishedRow =
-    ((Option<i64>, Option<String>), (i64, i64), (Option<i64>, Option<i64>, Option<i64>), (i64, Option<DatabaseText>));
+/// and with `FAILED`; the mean of their durations, the median and the 95th percentile in microseconds; the number
+/// of periods, and of rows. A period without a start holds the rows that ended at odd times, and the text of one of those times.
+pub type FinishedRow = (
+    (Option<i64>, Option<String>),
+    (i64, i64),
+    (Option<i64>, Option<i64>, Option<i64>),
+    (i64, i64, Option<DatabaseText>),
+);
 
 /// The SQL type of a [`FinishedRow`].
 pub type FinishedRowType = (
     (Nullable<BigInt>, Nullable<Text>),
     (BigInt, BigInt),
     (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
-    (BigInt, Nullable<Text>),
+    (BigInt, BigInt, Nullable<Text>),
 );
 
 /// Counts the rows of each period of so many seconds: how many succeeded and failed, and the durations of their last attempts
-/// by nearest rank. The condition must pick finished rows. If there are more than `limit` periods, it counts the latest.
+/// by nearest rank. The condition must pick finished rows. If there are more than `limit` periods, it counts the latest; of more than `most_rows` rows,
+/// the newest by key.
 ///
 /// It needs window functions, which MySQL has from version 8.
 pub fn count_finished<'a, DB: QueueBackend>(
     condition: Condition<'a, DB>,
     split: Split<'a, DB>,
     seconds: u32,
-    limit: u32,
+    (limit, most_rows): (u32, u32),
 ) -> impl Statement<DB> {
-    statement(condition.queue, Finished { condition, split, seconds, limit }, |finished, sql| {
+    statement(condition.queue, Finished { condition, split, seconds, limit, most_rows }, |finished, sql| {
         let has_durations = finished.times().is_some();
         sql.push("SELECT ")?;
         finished.push_start(sql)?;
@@ -53,7 +58,9 @@ pub fn count_finished<'a, DB: QueueBackend>(
                 sql.push_within(DB::AS_INTEGER, "NULL")?;
             }
         }
-        sql.push(", COUNT(*) OVER (), MIN(queueable_odd_end) FROM (")?;
+        sql.push(", COUNT(*) OVER (), ")?;
+        sql.push_within(DB::AS_INTEGER, "SUM(COUNT(*)) OVER ()")?;
+        sql.push(", MIN(queueable_odd_end) FROM (")?;
         if has_durations {
             sql.push("SELECT queueable_end, queueable_odd_end, queueable_value, queueable_status, queueable_duration")?;
             sql.push(", COUNT(queueable_duration) OVER (PARTITION BY ")?;
@@ -68,8 +75,7 @@ pub fn count_finished<'a, DB: QueueBackend>(
         } else {
             finished.push_rows(sql)?;
         }
-        // A row that was never attempted belongs to no period.
-        sql.push(") AS queueable_finished WHERE queueable_end IS NOT NULL OR queueable_odd_end IS NOT NULL GROUP BY ")?;
+        sql.push(") AS queueable_finished GROUP BY ")?;
         finished.push_group(sql)?;
         // The odd ones first, so that the limit cuts none of them.
         sql.push(" ORDER BY MIN(CASE WHEN queueable_end IS NULL THEN 0 ELSE 1 END), ")?;
@@ -83,6 +89,7 @@ struct Finished<'a, DB: QueueBackend> {
     split: Split<'a, DB>,
     seconds: u32,
     limit: u32,
+    most_rows: u32,
 }
 
 impl<DB: QueueBackend> Finished<'_, DB> {
@@ -104,7 +111,11 @@ impl<DB: QueueBackend> Finished<'_, DB> {
             sql.push(" AS queueable_duration")?;
         }
         sql.push(" FROM {table}")?;
-        self.condition.push(sql)
+        self.condition.push(sql)?;
+        sql.push(" ORDER BY ")?;
+        let key = column_names(sql.queue.key_columns, &DB::default())?;
+        sql.each(&key, ", ", |sql, column| sql.push_with("{.} DESC", &[column]))?;
+        sql.push_with(&format!(" LIMIT {}", self.most_rows), &[])
     }
 
     /// Returns the columns of the times when the last attempt began and ended, if the entity stores them.

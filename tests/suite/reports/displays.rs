@@ -51,10 +51,10 @@ fn statistics() {
     };
     let none = || [Value::Null, Value::Null, Value::Null];
     let timed = || [seconds(1, 500_000_000), seconds(0, 80_000_000), seconds(61, 0)];
-    let hours = json!({ "interval": "hour", "left_out": 0, "periods": [
+    let hours = json!({ "interval": "hour", "counted": "rows", "left_out": 0, "periods": [
         period("2026-03-01T09:00:00Z", 3, timed()), period("2026-03-01T10:00:00Z", 0, none()),
     ] });
-    let days = json!({ "interval": "day", "left_out": 3, "periods": [period("2026-03-01T00:00:00Z", 3, none())] });
+    let days = json!({ "interval": "day", "counted": "newest_rows", "left_out": 3, "periods": [period("2026-03-01T00:00:00Z", 3, none())] });
     let by = json!({ "column": "region", "left_out": 0, "parts": [
         { "value": "north", "report": days }, { "value": "south", "report": days },
     ] });

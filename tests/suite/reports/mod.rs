@@ -11,6 +11,8 @@ mod report_index;
 mod sql;
 mod statistics;
 
+pub(crate) use self::odd_times::odd as odd_times;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;

@@ -9,7 +9,7 @@ use super::{Order, Parcel, Shop, orders};
 use crate::db::NAME;
 
 /// Values that the queue never writes as a time, as SQL, and how reports show each.
-pub(super) fn odd() -> Vec<(&'static str, &'static str)> {
+pub(crate) fn odd() -> Vec<(&'static str, &'static str)> {
     match NAME {
         "postgres" => vec![
             ("'infinity'", "infinity"),

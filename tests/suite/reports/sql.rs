@@ -41,9 +41,9 @@ fn the_sql_of_reports() {
     let condition = Condition::new(queue::<Order>(), Some(&texts), &[]);
     add("a filter and texts", &count_by_value(condition, None, 1));
     let condition = plain(queue::<Parcel>(), &failed);
-    add("statistics without durations", &count_finished(condition, None, 3_600, 10));
+    add("statistics without durations", &count_finished(condition, None, 3_600, (10, 1_000)));
     let condition = plain(queue::<Order>(), &failed);
-    add("statistics by company", &count_finished(condition, company, 86_400, 10));
+    add("statistics by company", &count_finished(condition, company, 86_400, (10, 1_000)));
     add("pending", &count_pending(plain(queue::<Order>(), &pending), None, 10));
     add("pending, with a condition, by company", &count_pending(plain(queue::<Invoice>(), &pending), company, 10));
     add("failed", &count_by_value(condition, None, 10));

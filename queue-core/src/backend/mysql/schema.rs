@@ -139,6 +139,10 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
   CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 
+    const NAME_TYPE: &'static str = "VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+
+    const END_OF_TABLE: &'static str = " ENGINE = InnoDB";
+
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         vec![add_together(target, columns, &comment())]
     }

@@ -36,6 +36,12 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
     /// The statement that creates the control table, unless it exists. Its checks refuse what no pause can be.
     const CREATE_CONTROL: &'static str;
 
+    /// The SQL type of a queue's name, in a key.
+    const NAME_TYPE: &'static str = "TEXT";
+
+    /// What follows the columns of a table.
+    const END_OF_TABLE: &'static str = "";
+
     /// Writes the statements that add the columns.
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String>;
 

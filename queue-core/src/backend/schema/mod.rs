@@ -16,9 +16,8 @@ mod target;
 mod trigger;
 
 pub use self::table_name::TableName;
-pub use self::target::{DeclaredColumn, DeclaredTypes, Schema, Step, Target, TriggerMigration};
+pub use self::target::{DeclaredColumn, DeclaredTypes, OwnTable, Schema, Step, Target, TriggerMigration};
 
-pub(crate) use self::part::{CONTROL_COLUMNS, CONTROL_TABLE};
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{

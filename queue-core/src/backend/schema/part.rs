@@ -11,16 +11,34 @@ use super::columns::{Ddl, NeededColumn, OWN, compare, missing, needed_columns, p
 use super::index::indexes;
 use super::live_table::{LiveTable, until_done};
 use super::table_name::TableName;
-use super::target::{DeclaredColumn, Schema, Step, Target, TriggerMigration, finding};
+use super::target::{DeclaredColumn, OwnTable, Schema, Step, Target, TriggerMigration, finding};
 use super::{archive, bystanders, differences, trigger};
 use crate::error::{Finding, refused};
+use crate::event::Counts;
 
-/// The name of the control table. It has no schema: a session finds it where it finds a new table of its own.
-pub(crate) const CONTROL_TABLE: &str = "queueable_control";
+fn create<D: Ddl>(table: OwnTable) -> String {
+    match table {
+        OwnTable::Control => D::CREATE_CONTROL.to_owned(),
+        OwnTable::Minutes => create_minutes::<D>(),
+    }
+}
 
-/// The columns of the control table.
-pub(crate) const CONTROL_COLUMNS: [&str; 6] =
-    ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason"];
+/// Writes the statement that creates the table of minutes, unless it exists.
+fn create_minutes<D: Ddl>() -> String {
+    let (table, types) = (own_table::<D>(OwnTable::Minutes), D::TYPES);
+    let name = |column: &str| table.quoted(column);
+    let key =
+        [("queue", D::NAME_TYPE), ("period_start", types.time.0), ("part", types.count.0), ("stage", types.word.0)];
+    let key_columns = key.map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", name(column))).concat();
+    let counts = Counts::columns().map(|column| format!("  {} {} NOT NULL DEFAULT 0,\n", name(&column), types.count.0));
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (\n{key_columns}  {} INTEGER NOT NULL,\n{}  PRIMARY KEY ({})\n){}",
+        name("seconds"),
+        counts.collect::<String>(),
+        table.quoted_all(key.map(|(column, _)| column)),
+        D::END_OF_TABLE
+    )
+}
 
 impl<D: Ddl> Schema for D {
     fn steps(target: &Target) -> Vec<Step> {
@@ -97,48 +115,50 @@ impl<D: Ddl> Schema for D {
         bystanders::trigger_migration(self, target)
     }
 
-    fn control_step() -> Step {
-        D::step("control", vec![D::CREATE_CONTROL.to_owned()], vec![drop_control::<D>()])
+    fn own_step(table: OwnTable) -> Step {
+        let name = table.name().trim_start_matches("queueable_");
+        D::step(name, vec![create::<D>(table)], vec![drop_own::<D>(table)])
     }
 
-    fn add_control(&mut self) -> QueryResult<()> {
-        let left_to_do = |connection: &mut D| match control_lacks(connection)? {
-            None => Ok(vec![D::CREATE_CONTROL.to_owned()]),
+    fn add_own(&mut self, table: OwnTable) -> QueryResult<()> {
+        let left_to_do = |connection: &mut D| match lacking(connection, table)? {
+            None => Ok(vec![create::<D>(table)]),
             Some(_) => Ok(Vec::new()),
         };
         until_done(self, left_to_do, D::run_ddl)?;
-        match control_lacks(self)?.unwrap_or_default().as_slice() {
+        match lacking(self, table)?.unwrap_or_default().as_slice() {
             [] => Ok(()),
             lacking => Err(refused(format!(
-                "there is a table {CONTROL_TABLE} that is not the queue's: it has no column {}; rename it",
+                "there is a table {} that is not the queue's: it has no column {}; rename it",
+                table.name(),
                 lacking.join(", ")
             ))),
         }
     }
 
-    fn remove_control(&mut self) -> QueryResult<()> {
+    fn remove_own(&mut self, table: OwnTable) -> QueryResult<()> {
         // Otherwise it is not the queue's.
-        if self.has_control()? { self.run_ddl(&drop_control::<D>()) } else { Ok(()) }
+        if self.has_own(table)? { self.run_ddl(&drop_own::<D>(table)) } else { Ok(()) }
     }
 
-    fn has_control(&mut self) -> QueryResult<bool> {
-        Ok(control_lacks(self)?.is_some_and(|lacking| lacking.is_empty()))
+    fn has_own(&mut self, table: OwnTable) -> QueryResult<bool> {
+        Ok(lacking(self, table)?.is_some_and(|lacking| lacking.is_empty()))
     }
 }
 
-/// Returns the names of the columns that the control table lacks; `None` if there is no such table.
-fn control_lacks<D: Ddl>(connection: &mut D) -> QueryResult<Option<Vec<&'static str>>> {
-    let live = connection.columns(&control_table::<D>())?;
-    let is_there = |name: &&str| live.iter().any(|column| column.name.eq_ignore_ascii_case(name));
-    Ok((!live.is_empty()).then(|| CONTROL_COLUMNS.into_iter().filter(|name| !is_there(name)).collect()))
+/// Returns the names of the columns that a table of the library's own lacks; `None` if there is no such table.
+fn lacking<D: Ddl>(connection: &mut D, table: OwnTable) -> QueryResult<Option<Vec<String>>> {
+    let live = connection.columns(&own_table::<D>(table))?;
+    let is_there = |name: &String| live.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+    Ok((!live.is_empty()).then(|| table.columns().into_iter().filter(|name| !is_there(name)).collect()))
 }
 
-fn control_table<D: Ddl>() -> TableName {
-    TableName::of(&Named(CONTROL_TABLE), &D::Backend::default()).expect("an identifier can be written")
+fn own_table<D: Ddl>(table: OwnTable) -> TableName {
+    TableName::of(&Named(table.name()), &D::Backend::default()).expect("an identifier can be written")
 }
 
-fn drop_control<D: Ddl>() -> String {
-    format!("DROP TABLE IF EXISTS {}", control_table::<D>())
+fn drop_own<D: Ddl>(table: OwnTable) -> String {
+    format!("DROP TABLE IF EXISTS {}", own_table::<D>(table))
 }
 
 struct Named(&'static str);

@@ -9,6 +9,7 @@ use diesel::sql_types::is_nullable::IsNullable;
 use super::table_name;
 use super::table_name::TableName;
 use crate::error::Finding;
+use crate::event::Counts;
 use crate::row::{ColumnNames, Options, OrderColumn};
 
 /// Where a queue's columns and index are, in the terms of the catalogue and of the DDL.
@@ -175,23 +176,52 @@ pub trait Schema {
     /// Makes the SQL that restricts the application's triggers to updates of the application's columns.
     fn trigger_migration(&mut self, target: &Target) -> QueryResult<TriggerMigration>;
 
-    /// Returns the step of a migration that creates the control table.
-    fn control_step() -> Step
+    /// Returns the step of a migration that creates a table of the library's own.
+    fn own_step(table: OwnTable) -> Step
     where
         Self: Sized;
 
-    /// Creates the control table, unless it exists.
+    /// Creates such a table, unless it exists.
     ///
     /// # Errors
     ///
     /// If another table has its name.
-    fn add_control(&mut self) -> QueryResult<()>;
+    fn add_own(&mut self, table: OwnTable) -> QueryResult<()>;
 
-    /// Drops the control table, if it exists.
-    fn remove_control(&mut self) -> QueryResult<()>;
+    /// Drops such a table, if it exists.
+    fn remove_own(&mut self, table: OwnTable) -> QueryResult<()>;
 
-    /// Tells whether there is a control table that this session can see, without a read of it.
-    fn has_control(&mut self) -> QueryResult<bool>;
+    /// Tells whether there is such a table that this session can see, without a read of it.
+    fn has_own(&mut self, table: OwnTable) -> QueryResult<bool>;
+}
+
+/// A table of the library's own. It has no schema: a session finds it where it finds a new table of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnTable {
+    /// The pauses of the queues.
+    Control,
+    /// What the queues have done, minute by minute.
+    Minutes,
+}
+
+impl OwnTable {
+    /// Returns its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OwnTable::Control => "queueable_control",
+            OwnTable::Minutes => "queueable_minutes",
+        }
+    }
+
+    /// Returns its columns.
+    pub(crate) fn columns(self) -> Vec<String> {
+        let control = ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason"];
+        let minutes = ["queue", "period_start", "part", "stage", "seconds"].map(str::to_owned);
+        match self {
+            OwnTable::Control => control.map(str::to_owned).into(),
+            OwnTable::Minutes => minutes.into_iter().chain(Counts::columns()).collect(),
+        }
+    }
 }
 
 /// A column as the application's `table!` declares it.

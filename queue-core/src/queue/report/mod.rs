@@ -4,11 +4,12 @@ mod counts;
 mod errors;
 mod explain;
 mod explanation;
-mod fold;
+mod statistics;
 mod table;
 
-pub use self::counts::{Backlog, Interval, PeriodCounts, Statistics};
+pub use self::counts::Backlog;
 pub use self::errors::{ErrorGroup, ErrorReport};
 pub use self::explain::Explains;
 pub use self::explanation::{ExplainedRows, Explanation, Explanations};
+pub use self::statistics::{AttemptCounts, Counted, Interval, PeriodCounts, Statistics};
 pub use self::table::{By, OddTimes, Part, Tabular};
