@@ -212,6 +212,7 @@ fn as_text<S: Serializer>(key: &Arc<str>, serializer: S) -> Result<S::Ok, S::Err
 pub(crate) type Meter = fn(&Measure<'_>);
 
 /// What a meter records.
+#[allow(dead_code, reason = "only the feature `metrics` reads it")]
 pub(crate) enum Measure<'a> {
     /// Something has happened.
     Event(&'a Event),
