@@ -74,6 +74,7 @@
 //! | know the backlog, the finished work, and the errors | [`QueueRows::backlog`], [`QueueRows::statistics`], [`QueueRows::errors`] |
 //! | pause a queue while it runs | [`Queueable::pause`], [`Pause`], [`Migrations::control`], [`Poller::control`] |
 //! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
+//! | link an attempt's span to the trace that enqueued its row | [`Queueable::traced`], [`set_trace_context`] |
 //! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
@@ -93,7 +94,7 @@ pub use queue_core::{
     Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
     LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
     PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Stage, Status, Tally,
-    TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses,
+    TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses, set_trace_context,
 };
 pub use queue_derive::{Queueable, Stage};
 
@@ -123,7 +124,7 @@ pub mod columns {
     pub use queue_core::{
         BeginTime, ChangeCount, CreatedTime, Cron, Due, EndTime, Instant, LastAttemptErrorMessage, LastAttemptTime,
         MAX_DELAY, NextAttemptTime, Now, NowPlus, Occasion, Period, Priority, QueueColumn, QueueStateColumns,
-        ScheduledTime, StageText, StatusText, TimeZone, TimestampUtc, TryCount, UpdatedTime,
+        ScheduledTime, StageText, StatusText, TimeZone, TimestampUtc, TraceParent, TryCount, UpdatedTime,
     };
     #[doc(hidden)]
     pub use queue_core::{ColumnKind, TimeOperand};
@@ -149,10 +150,11 @@ pub mod bounds {
 #[doc(hidden)]
 pub mod __derive {
     pub use queue_core::{
-        ClaimCondition, ColumnNames, HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, KeyColumn, LaneType,
-        LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn, OrderType, OtherOrderType, Periodic,
-        QueueTable, RerunOnChange, Settings, StageOf, Stages, Timestamps, ValueKind, assert_condition, assert_embedded,
-        assert_selectable, assert_selected_from, claim_condition, field_check, selection_of, stage_named,
+        ClaimCondition, ColumnNames, HasArchive, HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion,
+        KeyColumn, LaneType, LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn, OrderType,
+        OtherOrderType, Periodic, QueueTable, RerunOnChange, Settings, StageOf, Stages, Timestamps, ValueKind,
+        assert_condition, assert_embedded, assert_selectable, assert_selected_from, claim_condition, field_check,
+        selection_of, stage_named,
     };
 }
 

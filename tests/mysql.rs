@@ -93,6 +93,7 @@ mod suite {
     mod states;
     pub(crate) mod thorough;
     mod timestamps;
+    mod traced;
     mod triggers;
     mod undecodable_key;
     pub(crate) mod upsert;

@@ -127,6 +127,7 @@ mod suite {
     mod takeover;
     pub(crate) mod thorough;
     mod timestamps;
+    mod traced;
     mod triggers;
     mod undecodable_key;
     pub(crate) mod upsert;

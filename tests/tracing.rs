@@ -1,5 +1,6 @@
 //! What the poller tells `tracing`. A process has one global subscriber, so this is a program of its own.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
@@ -7,10 +8,13 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use opentelemetry::trace::TracerProvider;
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{SpanId, TraceContextExt, TracerProvider};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use queueable::{Failure, Lease, Message, Migrations, Outcome, Queueable};
-use tracing::Level;
+use tracing::{Level, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -27,6 +31,7 @@ mod schema {
 }
 
 #[derive(Queryable, Selectable, Queueable)]
+#[queue(traceparent)]
 struct Payment {
     id: i64,
 }
@@ -34,7 +39,7 @@ struct Payment {
 /// The same rows, in groups and in other columns.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(prefix = "invoice_", module = invoice_queue, group = 10)]
+#[queue(prefix = "invoice_", module = invoice_queue, group = 10, traceparent = "trace_context")]
 struct Invoice {
     id: i64,
 }
@@ -42,10 +47,25 @@ struct Invoice {
 /// And under leases.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(prefix = "parcel_", module = parcel_queue, lease = "60s")]
+#[queue(prefix = "parcel_", module = parcel_queue, lease = "60s", traceparent)]
 struct Parcel {
     #[allow(dead_code, reason = "a queue has a key")]
     id: i64,
+}
+
+/// What an application calls so that attempts have links, as docs/observing.md shows it.
+fn set_trace_context() -> bool {
+    queueable::set_trace_context(
+        || {
+            let mut headers = HashMap::new();
+            TraceContextPropagator::new().inject_context(&Span::current().context(), &mut headers);
+            headers.remove("traceparent")
+        },
+        |span, traceparent| {
+            let headers = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
+            span.add_link(TraceContextPropagator::new().extract(&headers).span().span_context().clone());
+        },
+    )
 }
 
 /// Returns the fields of the exported spans with this name, each in the order of their names, and their kind and status.
@@ -95,8 +115,19 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     connection
         .run_pending_migrations(Migrations::new().entity::<Payment>().entity::<Invoice>().entity::<Parcel>())
         .unwrap();
-    let due: Vec<_> = [7, 8, 9].map(|id| (payments::id.eq(id), Payment::due_now())).into();
-    diesel::insert_into(payments::table).values(&due).execute(&mut connection).unwrap();
+    // Before the application has said how, there is no context.
+    tracing::info_span!("early").in_scope(|| {
+        let row = (payments::id.eq(7), Payment::due_now(), Payment::traced());
+        diesel::insert_into(payments::table).values(row).execute(&mut connection).unwrap();
+    });
+    assert!(set_trace_context());
+    assert!(!set_trace_context(), "the first call counts");
+    tracing::info_span!("request").in_scope(|| {
+        let due = [8, 9].map(|id| (payments::id.eq(id), Payment::due_now(), Payment::traced()));
+        diesel::insert_into(payments::table).values(due.to_vec()).execute(&mut connection).unwrap();
+    });
+    let row = (payments::id.eq(10), payment_queue::traceparent.eq("<script>"));
+    diesel::insert_into(payments::table).values(row).execute(&mut connection).unwrap();
     Payment::poller(pool.clone(), |payment: &Payment, _: &mut Message<'_, SqliteConnection>| match payment.id {
         7 => Ok(Outcome::Done),
         8 => Err(Failure::fatal("no route")),
@@ -164,8 +195,28 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     expected.sort();
     assert_eq!(found, expected);
 
+    // The attempts on the rows that the request has enqueued have a link to its span, and nothing else has one.
+    let links = |spans: &[SpanData], name: &str| -> Vec<SpanId> {
+        let of = spans.iter().filter(|span| span.name == name);
+        of.flat_map(|span| span.links.iter().map(|link| link.span_context.span_id())).collect()
+    };
+    let request =
+        |spans: &[SpanData], name: &str| spans.iter().find(|span| span.name == name).unwrap().span_context.span_id();
+    assert_eq!(links(&spans, "process payments"), [request(&spans, "request"); 2]);
+    assert!(
+        spans.iter().filter(|span| span.name == "process payments").all(|span| span.parent_span_id == SpanId::INVALID)
+    );
+
     // The other modes, on which no listener looks.
-    diesel::update(payments::table).set((Invoice::due_now(), Parcel::due_now())).execute(&mut connection).unwrap();
+    tracing::info_span!("nightly").in_scope(|| {
+        let due = (Invoice::due_now(), Invoice::traced(), Parcel::due_now(), Parcel::traced());
+        diesel::update(payments::table.filter(payments::id.lt(10))).set(due).execute(&mut connection).unwrap();
+    });
+    // What somebody has written by hand is no context, and the row runs all the same.
+    diesel::update(payments::table.find(10)).set(Payment::due_now()).execute(&mut connection).unwrap();
+    let done = |_: &Payment, _: &mut Message<'_, SqliteConnection>| Ok(Outcome::Done);
+    let tally = Payment::poller(pool.clone(), done).workers(1).run_until_idle().unwrap();
+    assert_eq!(tally.succeeded, 1);
     let handler = |invoice: &Invoice, _: &mut Message<'_, SqliteConnection>| {
         if invoice.id == 8 { Ok(Outcome::Skip) } else { Ok(Outcome::Done) }
     };
@@ -178,6 +229,10 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found.iter().filter(|span| span.contains("outcome=skipped")).count(), 1, "{found:?}");
     assert_eq!(exported(&spans, "process payments.parcel_status").len(), 3);
+    for name in ["process payments.invoice_status", "process payments.parcel_status"] {
+        assert_eq!(links(&spans, name), [request(&spans, "nightly"); 3], "{name}");
+    }
+    assert_eq!(links(&spans, "process payments").len(), 2);
     // What a handler does is inside the attempt's span.
     let parents: Vec<_> = spans
         .iter()

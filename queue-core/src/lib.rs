@@ -47,11 +47,11 @@ pub use self::crash::CrashAccounting;
 pub use self::entity::field_check;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
-    HasPriority, HasSchedule, HasStages, HasVersion, InvalidSchedule, InvalidWindow, LastAttemptErrorMessage,
-    LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority, QueueColumn,
-    QueueStateColumns, QueueTable, Retry, RetryPolicy, RowCondition, Schedule, ScheduledTime, SelectedIn, Settings,
-    StageOf, StageText, StatusText, StoredIn, TableIn, TimeOperand, TimeZone, TransactionMode, TryCount, UpdatedTime,
-    Window,
+    HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion, InvalidSchedule, InvalidWindow,
+    LastAttemptErrorMessage, LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority,
+    QueueColumn, QueueStateColumns, QueueTable, Retry, RetryPolicy, RowCondition, Schedule, ScheduledTime, SelectedIn,
+    Settings, StageOf, StageText, StatusText, StoredIn, TableIn, TimeOperand, TimeZone, TraceParent, TransactionMode,
+    TryCount, UpdatedTime, Window,
 };
 #[doc(hidden)]
 pub use self::entity::{
@@ -60,7 +60,7 @@ pub use self::entity::{
     unwritable_condition,
 };
 pub use self::error::{ConnectFailure, Error, Finding};
-pub use self::event::{AttemptEvent, Event};
+pub use self::event::{AttemptEvent, Event, set_trace_context};
 #[cfg(feature = "_async")]
 pub use self::handler::{Async, AsyncHandler};
 #[cfg(feature = "tokio")]

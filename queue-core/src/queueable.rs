@@ -12,10 +12,11 @@ use crate::attempt::ComparesSchema;
 use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
 use crate::control::{self, Pause};
 use crate::entity::{
-    Entity, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn, TryCount,
-    queue_state,
+    Entity, HasTraceParent, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn,
+    TraceParent, TryCount, queue_state,
 };
 use crate::error::{Error, Finding};
+use crate::event::current_context;
 use crate::handler::{HandlerResult, Message};
 use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, Explains, Explanation, QueueRows};
@@ -61,6 +62,35 @@ pub trait Queueable: Entity {
     /// Makes a row due after a delay, by the database's clock. At most [`MAX_DELAY`](crate::MAX_DELAY) is added.
     fn due_in(delay: Duration) -> Due<Self::Queue, NowPlus> {
         due(NowPlus(delay))
+    }
+
+    /// Stores the trace context in which a row is enqueued, beside what makes it due. The spans of its attempts then have a
+    /// link to it. It needs `#[queue(traceparent)]`, and [`set_trace_context`](crate::set_trace_context); without a context
+    /// the value is null.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(traceparent)]
+    /// struct Payment { id: i64 }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::company_id.eq(3345), Payment::due_now(), Payment::traced()))
+    ///     .execute(&mut connection)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    fn traced() -> diesel::dsl::Eq<QueueColumn<Self::Queue, TraceParent>, Option<String>>
+    where
+        Self::Queue: HasTraceParent,
+    {
+        QueueColumn::<Self::Queue, TraceParent>::new().eq(current_context())
     }
 
     /// Makes a row due for a version of its content, if the version in the column that `#[queue(version = ..)]` names

@@ -75,6 +75,7 @@ mod states;
 mod takeover;
 pub(crate) mod thorough;
 mod timestamps;
+mod traced;
 mod triggers;
 mod undecodable_key;
 pub(crate) mod upsert;

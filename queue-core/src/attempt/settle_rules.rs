@@ -233,7 +233,7 @@ impl Teller {
     pub(crate) fn watch<K>(&self, key: &RowKey<K>, try_number: u32, due: Option<Instant>, details: &Details) -> Watch {
         let stage = details.stage.as_deref().and_then(|stage| self.stages.iter().find(|known| **known == stage));
         let about = (self.entity, &*self.queue, stage.copied());
-        Watch::new(&self.events, about, key.text(), try_number, due.map(Into::into))
+        Watch::new(&self.events, about, key.text(), try_number, (due.map(Into::into), details.traceparent.as_deref()))
     }
 
     /// Tells that a row's new state is committed.

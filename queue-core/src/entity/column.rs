@@ -159,6 +159,8 @@ column_kinds! {
     ChangeCount: BigInt = of!(T::OPTIONS.rerun_on_change, change_count),
     /// Names the column `occasion`.
     Occasion: BigInt = T::OPTIONS.occasion,
+    /// Names the column `traceparent`.
+    TraceParent: Nullable<Text> = T::OPTIONS.traceparent,
     /// Names the column `created_time`.
     CreatedTime: Nullable<TimestampUtc> = T::OPTIONS.timestamps.created,
     /// Names the column `updated_time`.

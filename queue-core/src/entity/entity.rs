@@ -188,6 +188,13 @@ impl Settings {
 #[diagnostic::on_unimplemented(message = "this queue has no priority", note = "add `#[queue(priority)]` to the entity")]
 pub trait HasPriority: QueueTable {}
 
+/// A queue whose rows know the trace context in which they were enqueued: `#[queue(traceparent)]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "this queue has no column for the trace context",
+    note = "add `#[queue(traceparent)]` to the entity"
+)]
+pub trait HasTraceParent: QueueTable {}
+
 /// A queue whose rows pass through the stages of the enum `S`: `#[queue(stage = ..)]`. The derive implements it. The enum
 /// is a parameter, so that it may be more private than the entity.
 #[diagnostic::on_unimplemented(

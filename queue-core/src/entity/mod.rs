@@ -23,10 +23,10 @@ pub use self::claim_condition::{
 pub use self::column::{
     BeginTime, ChangeCount, ColumnKind, CreatedTime, Cron, EndTime, KeyColumn, LaneType, LastAttemptErrorMessage,
     LastAttemptTime, NextAttemptTime, Occasion, OrderType, OtherOrderType, Period, Priority, QueueColumn,
-    QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone, TryCount, UpdatedTime,
+    QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone, TraceParent, TryCount, UpdatedTime,
 };
 pub use self::entity::{Entity, GroupMode, Key, LeaseMode, QueueTable, Settings, TransactionMode};
-pub use self::entity::{HasArchive, HasPriority, HasSchedule, HasStages, HasVersion, StageOf};
+pub use self::entity::{HasArchive, HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion, StageOf};
 pub use self::migration::Migrations;
 pub use self::queue_sql::{IsKey, KeyedRow, QueueSql, SelectedIn, StoredIn, TableIn};
 pub use self::retry::{Retry, RetryPolicy};

@@ -11,11 +11,12 @@ mod events;
 mod meter;
 
 pub use self::event::{AttemptEvent, Event};
+pub use self::events::set_trace_context;
 
 pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
 pub(crate) use self::counts::{Collected, Collector, Counts, Times};
 pub(crate) use self::event::{Gauge, Measure};
 pub(crate) use self::event_queue::ListenerThread;
-pub(crate) use self::events::{EndEvent, Events, Listeners, Watch};
+pub(crate) use self::events::{EndEvent, Events, Listeners, Watch, current_context, makes_spans};
 #[cfg(feature = "metrics")]
 pub(crate) use self::meter::record_for_metrics;

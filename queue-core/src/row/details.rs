@@ -27,6 +27,8 @@ pub struct Details {
     pub change_count: Option<i64>,
     /// The text of the version column, where the entity names one and the row has one.
     pub version: Option<String>,
+    /// The trace context in which the row was enqueued.
+    pub traceparent: Option<String>,
     /// How many occasions of the row have ended.
     pub occasion: Option<i64>,
     /// The lane from which the row was claimed, if the rows are scheduled by lanes.
@@ -52,10 +54,18 @@ impl Details {
     }
 }
 
-/// The current time, the stage, the period, the cron expression, its time zone, the scheduled time and the change
-/// count, as they are loaded.
-pub(crate) type DetailsRow =
-    (Option<Instant>, Option<String>, Option<i64>, Option<String>, Option<String>, Option<Instant>, Option<i64>);
+/// The current time, the stage, the period, the cron expression, its time zone, the scheduled time, the change
+/// count and the trace context, as they are loaded.
+pub(crate) type DetailsRow = (
+    Option<Instant>,
+    Option<String>,
+    Option<i64>,
+    Option<String>,
+    Option<String>,
+    Option<Instant>,
+    Option<i64>,
+    Option<String>,
+);
 
 /// The SQL type of a [`DetailsRow`].
 pub(crate) type DetailsType = (
@@ -66,10 +76,11 @@ pub(crate) type DetailsType = (
     Nullable<Text>,
     Nullable<TimestampUtc>,
     Nullable<BigInt>,
+    Nullable<Text>,
 );
 
 impl From<DetailsRow> for Details {
-    fn from((now, stage, period, cron, time_zone, scheduled_time, change_count): DetailsRow) -> Self {
+    fn from((now, stage, period, cron, time_zone, scheduled_time, change_count, traceparent): DetailsRow) -> Self {
         Details {
             now: now.map(Into::into),
             stage,
@@ -78,6 +89,7 @@ impl From<DetailsRow> for Details {
             time_zone,
             scheduled_time: scheduled_time.map(Into::into),
             change_count,
+            traceparent,
             ..Details::default()
         }
     }

@@ -32,6 +32,8 @@ pub struct Options {
     pub on_failure: OnFinish,
     /// The name of the queue's own column `occasion`, which counts the finished occasions of a row.
     pub occasion: Option<&'static str>,
+    /// The name of the queue's own column `traceparent`: the trace context in which a row was enqueued.
+    pub traceparent: Option<&'static str>,
     /// When messages may be processed: days, hours and a time zone, as [`Window`](crate::Window) reads them.
     pub window: Option<&'static str>,
     /// Whether at most one message is processed at a time, on all machines together: the first pending one, by `order`
@@ -178,6 +180,7 @@ impl Options {
         rerun_on_change: None,
         timestamps: Timestamps { created: None, updated: None, begin: None, end: None },
         occasion: None,
+        traceparent: None,
         on_success: OnFinish::Keep,
         on_failure: OnFinish::Keep,
         window: None,
@@ -218,6 +221,7 @@ impl Options {
         say("begin", begin);
         say("end", end);
         say("occasion", self.occasion);
+        say("traceparent", self.traceparent);
         say("successes", archive(self.on_success));
         say("failures", archive(self.on_failure));
         say("exclusive", self.exclusive.then_some("yes"));
@@ -250,7 +254,7 @@ impl Options {
 
     /// Tells whether a success writes only the five columns and does nothing else to its row.
     pub(crate) const fn ends_plainly(&self) -> bool {
-        !self.needs_details()
+        !self.changes_details()
             && matches!(self.on_success, OnFinish::Keep)
             && self.timestamps.updated.is_none()
             && self.timestamps.end.is_none()
@@ -259,6 +263,11 @@ impl Options {
 
     /// Tells whether an attempt needs more of its row than a claim reads.
     pub(crate) const fn needs_details(&self) -> bool {
+        self.changes_details() || self.traceparent.is_some()
+    }
+
+    /// Tells whether what it needs decides what it writes.
+    pub(crate) const fn changes_details(&self) -> bool {
         self.stages.is_some()
             || self.periodic.is_some()
             || self.rerun_on_change.is_some()

@@ -10,6 +10,7 @@ use super::walk::{Claimable, Scope};
 use super::writer::statement;
 use crate::backend::{Captured, QueueBackend, QueueConnection, Statement, execute, load};
 use crate::entity::{Key, KeyedRow, QueueSql};
+use crate::event::makes_spans;
 use crate::row::{Details, DetailsRow, DetailsType, Fence, Instant, Options, QueueState, RowKey};
 use crate::sync::ErasedEntity;
 
@@ -54,7 +55,7 @@ impl<K: Key> Claimed<K> {
 /// Reads the optional columns of the row with one key; null for those that the entity does not ask for.
 pub fn read_details<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
     statement(row.queue, row, |row, sql| {
-        let Options { stages, periodic, rerun_on_change, .. } = *sql.queue.options;
+        let Options { stages, periodic, rerun_on_change, traceparent, .. } = *sql.queue.options;
         let columns = [
             stages.map(|stages| ("{}", stages.column)),
             periodic.map(|periodic| ("{}", periodic.period)),
@@ -63,6 +64,7 @@ pub fn read_details<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
             // A row that has not yet run on its schedule begins it with the time at which it was due.
             periodic.map(|periodic| ("COALESCE({}, {next_attempt_time})", periodic.scheduled_time)),
             rerun_on_change.map(|rerun| ("{}", rerun.change_count)),
+            traceparent.map(|name| ("{}", name)),
         ];
         sql.push("SELECT {now}")?;
         for column in columns {
@@ -154,7 +156,8 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the columns that attempts need beyond the five, if the entity asks for more.
     pub(crate) fn with_details(&self, connection: &mut C, rows: Vec<ClaimedRow<K>>) -> QueryResult<Vec<Claimed<K>>> {
         let mut claimed: Vec<_> = rows.into_iter().map(|row| Claimed::read(self.sql, row)).collect();
-        if self.sql.options.needs_details() {
+        let options = self.sql.options;
+        if options.changes_details() || (options.traceparent.is_some() && makes_spans()) {
             for row in &mut claimed {
                 match load::<DetailsType, DetailsRow, _>(connection, &read_details(self.row(&row.key))) {
                     Ok(details) => {

@@ -110,6 +110,9 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     if let Some(name) = column("occasion").map(some) {
         fields.push(quote!(occasion: #name));
     }
+    if let Some(name) = column("traceparent").map(some) {
+        fields.push(quote!(traceparent: #name));
+    }
     if kinds.timestamps.is_some() {
         let times = ["created", "updated", "begin", "end"].map(|time| {
             let (field, name) = (format_ident!("{time}"), option(column(&format!("{time}_time"))));
@@ -226,6 +229,7 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
     };
     markers.extend(kinds.priority.as_ref().map(|_| mark("HasPriority")));
     markers.extend(kinds.periodic.as_ref().map(|_| mark("HasSchedule")));
+    markers.extend(kinds.traceparent.as_ref().map(|_| mark("HasTraceParent")));
     markers.extend(kinds.archive.as_ref().map(|_| mark("HasArchive")));
     markers.extend(kinds.stage.as_ref().map(|stage| {
         quote! {

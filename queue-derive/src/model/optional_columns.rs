@@ -49,6 +49,11 @@ impl Model<'_> {
             let doc = "how many occasions of the row have ended, by which one idempotency key is told from the next.";
             columns.push(OptionalColumn { constant: "occasion", kind: "Occasion", name, span, doc });
         }
+        if let Some(traceparent) = &kinds.traceparent {
+            let (name, span) = self.optional_name("traceparent", traceparent.name.as_ref());
+            let doc = "the trace context in which the row was enqueued; null without one.";
+            columns.push(OptionalColumn { constant: "traceparent", kind: "TraceParent", name, span, doc });
+        }
         for (place, (_, constant, _)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
             if !self.asks_for(place) {
                 continue;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use syn::{Data, DeriveInput, Error, Ident, Path, Result};
 
 use super::item::{Form, Item};
-use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, Occasion, Periodic, Priority};
+use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, OwnColumn, Periodic, Priority};
 use super::lanes;
 use super::retry::{self, Retry};
 use super::suggest;
@@ -16,7 +16,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 27] = [
+const SETTINGS: [&str; 28] = [
     "crate",
     "prefix",
     "module",
@@ -44,6 +44,7 @@ const SETTINGS: [&str; 27] = [
     "fair_by",
     "wake",
     "report_index",
+    "traceparent",
 ];
 
 /// Other words for keys: former names of theirs, and the words of other job frameworks.
@@ -98,7 +99,7 @@ const INNER_WORDS: [(&str, &[&str], &str); 19] = [
 ];
 
 /// The keys that may stand alone.
-const FLAGS: [&str; 6] = ["exclusive", "occasion", "periodic", "priority", "report_index", "timestamps"];
+const FLAGS: [&str; 7] = ["exclusive", "occasion", "periodic", "priority", "report_index", "timestamps", "traceparent"];
 
 /// The keys whose list names several columns.
 const LISTS: [&str; 2] = ["order_by", "rerun_on_change"];
@@ -204,18 +205,8 @@ impl Attributes {
             }
             "version" => kinds.version = Some(item.value(kinds::column)?),
             "rerun_on_change" => kinds.rerun_on_change = Some((span, item.list(kinds::columns)?)),
-            "occasion" => {
-                let name = match item.form() {
-                    Form::Flag => None,
-                    Form::Value => Some(item.value(value::column_name)?),
-                    Form::List => {
-                        let message = "`occasion` stands alone, or with the name of its column\n\
-                                       help: write `occasion`, or `occasion = \"charge_number\"`";
-                        return Err(Error::new(span, message));
-                    }
-                };
-                kinds.occasion = Some(Occasion { name });
-            }
+            "occasion" => kinds.occasion = Some(own_column(item, "charge_number")?),
+            "traceparent" => kinds.traceparent = Some(own_column(item, "trace_context")?),
             "timestamps" => {
                 let kept = match item.form() {
                     Form::Flag => [true; 4],
@@ -242,6 +233,22 @@ impl Attributes {
         }
         Ok(())
     }
+}
+
+/// Reads a key of a column of the queue's own, which stands alone, or with another name for the column.
+fn own_column(item: &Item, example: &str) -> Result<OwnColumn> {
+    let name = match item.form() {
+        Form::Flag => None,
+        Form::Value => Some(item.value(value::column_name)?),
+        Form::List => {
+            let key = &item.key;
+            let message = format!(
+                "`{key}` stands alone, or with the name of its column\nhelp: write `{key}`, or `{key} = \"{example}\"`"
+            );
+            return Err(Error::new(key.span(), message));
+        }
+    };
+    Ok(OwnColumn { name })
 }
 
 /// Makes the error at an item whose key is none, with what was probably meant.

@@ -35,7 +35,8 @@ pub(crate) struct Kinds {
     pub(crate) periodic: Option<Periodic>,
     pub(crate) version: Option<Ident>,
     pub(crate) rerun_on_change: Option<(Span, Vec<Ident>)>,
-    pub(crate) occasion: Option<Occasion>,
+    pub(crate) occasion: Option<OwnColumn>,
+    pub(crate) traceparent: Option<OwnColumn>,
     pub(crate) timestamps: Option<[bool; 4]>,
     pub(crate) on_success_delete: Option<Span>,
     pub(crate) archive: Option<Archive>,
@@ -68,8 +69,8 @@ pub(crate) struct Priority {
     pub(crate) age: Option<Duration>,
 }
 
-/// The queue's own column that counts occasions.
-pub(crate) struct Occasion {
+/// A column of the queue's own that counts occasions, or that has the trace context.
+pub(crate) struct OwnColumn {
     pub(crate) name: Option<Written<String>>,
 }
 

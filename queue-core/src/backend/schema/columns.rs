@@ -163,7 +163,7 @@ pub(crate) fn needed_columns<D: Ddl>(target: &Target) -> Vec<NeededColumn> {
         time(names.last_attempt_time),
         at_least(MESSAGE_LENGTH, nullable(names.last_attempt_error_message, &types.message)),
     ];
-    let Options { priority, stages, periodic, rerun_on_change, timestamps, occasion, .. } = target.options;
+    let Options { priority, stages, periodic, rerun_on_change, timestamps, occasion, traceparent, .. } = target.options;
     columns.extend(priority.map(|name| required(name, &types.try_count, "0")));
     columns.extend(stages.map(|stages| {
         let first = stages.names.first().copied().unwrap_or_default().replace('\'', "''");
@@ -175,6 +175,7 @@ pub(crate) fn needed_columns<D: Ddl>(target: &Target) -> Vec<NeededColumn> {
     }
     columns.extend(rerun_on_change.map(|rerun| required(rerun.change_count, &types.count, "0")));
     columns.extend(occasion.map(|name| required(name, &types.count, "0")));
+    columns.extend(traceparent.map(word));
     columns.extend(
         [timestamps.created, timestamps.updated, timestamps.begin, timestamps.end].into_iter().flatten().map(time),
     );
