@@ -49,6 +49,15 @@ pub fn count_pending<DB: QueueBackend>(
     })
 }
 
+/// A column of a queue's table by its name.
+pub(crate) struct OwnColumn<DB: QueueBackend>(pub(crate) &'static QueueSql<DB>, pub(crate) &'static str);
+
+impl<DB: QueueBackend> QueryFragment<DB> for OwnColumn<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        Writer::new(self.0, out).push_with("{.}", &[self.1])
+    }
+}
+
 /// Writes the condition that the row's time has come, its own condition holds, and its stage is one of the entity's.
 fn push_is_due<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, claimable: &'b Claimable<DB>) -> QueryResult<()> {
     StateCondition::Due.push(sql)?;

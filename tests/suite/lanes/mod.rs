@@ -3,6 +3,7 @@
 //! The handlers count, in this process, what runs at the same time. Two pollers stand for two processes: they share
 //! nothing but the database.
 
+mod backlog;
 mod explain;
 mod fairness;
 mod interleavings;

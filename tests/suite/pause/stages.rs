@@ -130,7 +130,12 @@ fn a_paused_stage_waits_and_the_others_go_on() {
             matches!(&explained, Explanation::Paused { pause } if pause.stage.as_deref() == Some("SEND")),
             "{explained}"
         );
-        assert_eq!(Letter::queue().backlog(&mut connection).unwrap().paused.len(), 1);
+        let backlog = Letter::queue().backlog(&mut connection).unwrap();
+        assert_eq!(
+            (backlog.paused.len(), backlog.due, backlog.paused_due),
+            (1, 6, Some(6)),
+            "all have come to the stage"
+        );
         assert!(!Letter::unpause(&mut connection).unwrap(), "the whole queue is not paused");
         assert!(!Letter::unpause_stage(&mut connection, LetterStage::Write).unwrap());
         assert!(Letter::unpause_stage(&mut connection, LetterStage::Send).unwrap());

@@ -17,8 +17,8 @@ use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
-use crate::row::{CountRow, CountRowType, PendingRow, PendingRowType};
-use crate::statement::{FAILED, PENDING, count_by_value, count_pending};
+use crate::row::{CountRow, CountRowType, Options, PendingRow, PendingRowType};
+use crate::statement::{FAILED, OwnColumn, PENDING, count_by_value, count_pending};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -50,6 +50,17 @@ pub struct Backlog {
     pub failed: i64,
     /// How long the oldest due row has been due, by the database's clock; `None` if none is due.
     pub oldest_due: Option<Duration>,
+    /// Of the due rows, those behind so many others of their value as may be attempted at the same time (`serial_by`,
+    /// `at_most(2, by = company_id)`). `None`: the entity has no such limit, or the report is split by another column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind_others: Option<i64>,
+    /// Of the other due rows, those beyond what may be attempted at the same time in the whole queue (`at_most(10)`,
+    /// `exclusive`). `None`: the entity has no such limit, or the report is split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_limit: Option<i64>,
+    /// Of the due rows, those that a pause keeps from being attempted. `None`: nothing is paused, or the report is split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_due: Option<i64>,
     /// The pauses of the queue and of its stages, if there is a control table. A split report has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<Paused>,
@@ -61,16 +72,23 @@ impl Tabular for Backlog {
         number("scheduled"),
         number("running"),
         number("held back"),
+        number("behind others"),
+        number("over limit"),
+        number("paused"),
         number("failed"),
         number("oldest due"),
     ];
 
     fn lines(&self) -> Vec<Vec<String>> {
+        let some = |rows: Option<i64>| rows.filter(|rows| *rows > 0).map_or_else(String::new, |rows| rows.to_string());
         vec![vec![
             self.due.to_string(),
             self.scheduled.to_string(),
             self.running.map_or_else(String::new, |running| running.to_string()),
-            Some(self.held_back).filter(|rows| *rows > 0).map_or_else(String::new, |rows| rows.to_string()),
+            some(Some(self.held_back)),
+            some(self.behind_others),
+            some(self.over_limit),
+            some(self.paused_due),
             self.failed.to_string(),
             self.oldest_due.map_or_else(String::new, table::duration),
         ]]
@@ -118,8 +136,29 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// ```
     pub fn backlog<C: ReadsRows<Q, F>>(&self, connection: &mut C) -> Result<Backlog, Error> {
         let (pending, failed) = self.read_backlog(connection, None)?;
-        let paused = pauses_of(connection.as_queue_connection(), &name_of(C::condition(self, &[]).queue)?)?;
-        Ok(Backlog { paused, ..backlogs::<Q>(pending, failed).into_values().next().unwrap_or_default() })
+        let sql = C::condition(self, &[]).queue;
+        let paused = pauses_of(connection.as_queue_connection(), &name_of(sql)?)?;
+        let mut backlog = backlogs::<Q>(pending, failed).into_values().next().unwrap_or_default();
+        let Options { lanes, at_most, exclusive, stages, .. } = *sql.options;
+        if let Some((lanes, places)) = lanes.and_then(|lanes| Some((lanes, lanes.at_most?))) {
+            let of_lanes = self.read_pending(connection, Some(&OwnColumn(sql, lanes.column)))?;
+            // Rows without a value are in no lane.
+            let lanes = backlogs::<Q>(of_lanes, Vec::new()).into_iter().filter(|(value, _)| value.is_some());
+            backlog.behind_others = Some(lanes.map(|(_, lane)| lane.beyond(places)).sum());
+        }
+        if let Some(places) = at_most.or(exclusive.then_some(1)) {
+            let others = Backlog { due: backlog.due - backlog.behind_others.unwrap_or(0), ..backlog.clone() };
+            backlog.over_limit = Some(others.beyond(places));
+        }
+        if paused.iter().any(|paused| paused.stage.is_none()) {
+            backlog.paused_due = Some(backlog.due);
+        } else if let Some(stages) = stages.filter(|_| !paused.is_empty()) {
+            let of_stages = self.read_pending(connection, Some(&OwnColumn(sql, stages.column)))?;
+            let is_paused = |stage: &Option<String>| paused.iter().any(|paused| paused.stage == *stage);
+            let stages = backlogs::<Q>(of_stages, Vec::new()).into_iter().filter(|(stage, _)| is_paused(stage));
+            backlog.paused_due = Some(stages.map(|(_, backlog)| backlog.due).sum());
+        }
+        Ok(Backlog { paused, ..backlog })
     }
 
     /// Reports the same for each value of a domain column, for at most the 10,000 values with most rows. If there are
@@ -135,7 +174,14 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     {
         let (pending, failed) = self.read_backlog(connection, Some(&column))?;
         let (pending, failed, left_out) = of_known(pending, failed);
-        Ok(By::new(S::NAME, backlogs::<Q>(pending, failed), left_out))
+        let mut backlogs = backlogs::<Q>(pending, failed);
+        let lanes = C::condition(self, &[]).queue.options.lanes.filter(|lanes| lanes.column == S::NAME);
+        if let Some(places) = lanes.and_then(|lanes| lanes.at_most) {
+            for (value, backlog) in &mut backlogs {
+                backlog.behind_others = Some(if value.is_some() { backlog.beyond(places) } else { 0 });
+            }
+        }
+        Ok(By::new(S::NAME, backlogs, left_out))
     }
 
     fn read_backlog<C: ReadsRows<Q, F>>(
@@ -143,11 +189,29 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         connection: &mut C,
         split: Option<&dyn QueryFragment<BackendOf<C>>>,
     ) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
-        let connection = connection.as_queue_connection();
-        let (pending, failed) = (self.states_and(&PENDING), self.states_and(&FAILED));
-        let pending = count_pending(C::condition(self, &pending), split, MOST_VALUES);
+        let pending = self.read_pending(connection, split)?;
+        let failed = self.states_and(&FAILED);
         let failed = count_by_value(C::condition(self, &failed), split, MOST_VALUES);
-        Ok((load::<PendingRowType, _, _>(connection, &pending)?, load::<CountRowType, _, _>(connection, &failed)?))
+        Ok((pending, load::<CountRowType, _, _>(connection.as_queue_connection(), &failed)?))
+    }
+
+    fn read_pending<C: ReadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+    ) -> QueryResult<Vec<PendingRow>> {
+        let pending = self.states_and(&PENDING);
+        let pending = count_pending(C::condition(self, &pending), split, MOST_VALUES);
+        load::<PendingRowType, _, _>(connection.as_queue_connection(), &pending)
+    }
+}
+
+impl Backlog {
+    /// Returns how many of the due rows are beyond so many places, of which rows under a lease have taken some. Outside lease
+    /// mode the rows that are being processed are due themselves.
+    fn beyond(&self, places: u32) -> i64 {
+        let free = (i64::from(places) - self.running.unwrap_or(0)).max(0);
+        (self.due - free).max(0)
     }
 }
 
@@ -183,7 +247,7 @@ fn backlogs<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashM
             held_back: come - due,
             failed: 0,
             oldest_due: oldest,
-            paused: Vec::new(),
+            ..Backlog::default()
         };
         parts.insert(value, backlog);
     }
