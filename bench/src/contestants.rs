@@ -38,6 +38,7 @@ fn built_in(backend: Backend) -> Vec<Box<dyn Contestant>> {
         Mode::Fair,
         Mode::Ordered,
         Mode::Reported,
+        Mode::Counted,
     ];
     for mode in modes {
         all.push(Box::new(InMode { mode, backend }));

@@ -42,6 +42,7 @@ pub(crate) enum Mode {
     Fair,
     Ordered,
     Reported,
+    Counted,
 }
 
 /// Queueable in one of its modes on one of its databases.
@@ -73,6 +74,7 @@ impl Contestant for InMode {
             }
             Mode::Ordered => ("queueable-ordered", Pace::Single, "transaction mode, order_by = amount_cents"),
             Mode::Reported => ("queueable-reports", Pace::Single, "transaction mode, report_index"),
+            Mode::Counted => ("queueable-minutes", Pace::Single, "transaction mode, with minutes"),
             Mode::Notify => {
                 let settings = "transaction mode, wake = notify: a trigger tells of each row, and nothing else does";
                 ("queueable-notify", Pace::Single, settings)
@@ -85,7 +87,7 @@ impl Contestant for InMode {
         if self.mode == Mode::Notify {
             skills = vec![Skill::Enqueue, Skill::Waits];
         }
-        if matches!(self.mode, Mode::Serial | Mode::Fair | Mode::Async) {
+        if matches!(self.mode, Mode::Serial | Mode::Fair | Mode::Async | Mode::Counted) {
             skills = vec![Skill::Drain, Skill::Nothing];
         }
         if self.mode == Mode::Ordered {
@@ -128,6 +130,9 @@ impl Contestant for InMode {
         if self.mode == Mode::Reported {
             table::add_reports(self.backend, url)?;
         }
+        if self.mode == Mode::Counted {
+            table::add_minutes(self.backend, url)?;
+        }
         Ok(())
     }
 
@@ -140,7 +145,7 @@ impl Contestant for InMode {
     }
 
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
-        // For the workers, the scout, and the heartbeat of leases.
+        // For the workers, the scout, and the heartbeat of leases or the thread that writes minutes.
         let size = u32::try_from(work.workers + 2)?;
         let runtime = runtime()?;
         let inside = runtime.enter();
@@ -201,9 +206,13 @@ macro_rules! handlers {
             pub(super) fn start(mode: Mode, pool: Pooled, work: &Work, meter: &Arc<Meter>) -> Result<PollerHandle> {
                 let (meter, does) = (meter.clone(), work.handler);
                 let poller = Poller::new(pool).workers(work.workers);
-                let poller = if mode == Mode::LeaseBatch { poller.claim_batch(32) } else { poller };
+                let poller = match mode {
+                    Mode::LeaseBatch => poller.claim_batch(32),
+                    Mode::Counted => poller.minutes(),
+                    _ => poller,
+                };
                 let mut poller = match mode {
-                    Mode::Transaction | Mode::Async => {
+                    Mode::Transaction | Mode::Async | Mode::Counted => {
                         poller.serve::<Single>(move |payment: &Single, message: &mut Message<'_, $Connection>| {
                             meter.handled(payment.number);
                             book(does, payment.id, payment.amount_cents, message.connection())

@@ -8,7 +8,7 @@ use contestant::{Backend, Enqueue, Fill, RowState};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use queueable::report::Cursor;
+use queueable::report::{Cursor, Interval};
 use queueable::{Migrations, Queueable};
 
 diesel::table! {
@@ -213,6 +213,45 @@ pub(crate) fn add_reports(backend: Backend, url: &str) -> Result<()> {
     Ok(())
 }
 
+/// Adds the table of minutes.
+pub(crate) fn add_minutes(backend: Backend, url: &str) -> Result<()> {
+    on!(backend, url, |connection| {
+        connection.run_pending_migrations(Migrations::new().minutes()).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Fills the table of minutes with what four pollers have done in the last 25 hours, and with the hours of a month before.
+pub(crate) fn fill_minutes(backend: Backend, url: &str) -> Result<()> {
+    add_minutes(backend, url)?;
+    for (rows, seconds, step, times) in [(6_000, 60, 60, 4), (745, 3_600, 3_600, 1)] {
+        let (numbers, start) = match backend {
+            Backend::Postgres => (
+                format!("generate_series(0, {rows} - 1) AS numbers (n)"),
+                format!("statement_timestamp() - (n / {times}) * interval '{step} seconds'"),
+            ),
+            Backend::Mariadb => (
+                format!("(SELECT seq AS n FROM seq_0_to_{rows}) AS numbers WHERE n < {rows}"),
+                format!("UTC_TIMESTAMP(6) - INTERVAL (n DIV {times}) * {step} SECOND"),
+            ),
+            Backend::SqliteFull | Backend::SqliteNormal => (
+                format!(
+                    "(WITH RECURSIVE count (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM count WHERE n < {rows} - 1) \
+                     SELECT n FROM count)"
+                ),
+                format!("strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || ((n / {times}) * {step}) || ' seconds')"),
+            ),
+        };
+        let insert = format!(
+            "INSERT INTO queueable_minutes \
+             (queue, stage, period_start, part, seconds, succeeded, will_retry, waited_25ms, waited_us, took_5ms, took_us) \
+             SELECT 'payments.status', '', {start}, n + {seconds} * 10000, {seconds}, 900, 7, 907, 9070000, 907, 2721000 FROM {numbers}"
+        );
+        on!(backend, url, |connection| connection.batch_execute(&insert)?);
+    }
+    Ok(())
+}
+
 /// Lets the finished payments with the first numbers have failed for good, each for one of some reasons.
 pub(crate) fn fail(backend: Backend, url: &str, rows: i64, reasons: i64) -> Result<()> {
     let mut text = String::new();
@@ -259,6 +298,9 @@ pub(crate) fn time_reports(backend: Backend, url: &str, times: usize) -> Result<
             "page of due": queue.clone().due().page(connection, &Cursor::next_attempt(), 50);
             "page of all": queue.page(connection, &Cursor::key_descending(), 50);
             "explain": queue.explain(connection);
+            "statistics of an hour": queue.clone().attempted_within(day / 24).statistics(connection, Interval::Minute);
+            "statistics of a day": queue.clone().attempted_within(day).statistics(connection, Interval::Hour);
+            "statistics of 30 days": queue.clone().attempted_within(day * 30).statistics(connection, Interval::Day);
         }
     })
 }

@@ -12,8 +12,8 @@ use crate::control::{name_of, pauses_of};
 use crate::entity::QueueSql;
 use crate::error::Error;
 use crate::event::Gauge;
-use crate::row::{CountRowType, PendingRowType, Status, SumRow, SumRowType};
-use crate::statement::{Condition, FAILED, PENDING, StateCondition, count_by_value, count_pending, sum_by_value};
+use crate::row::{CountRowType, PendingRowType, SumRow, SumRowType};
+use crate::statement::{Claimable, Condition, FAILED, PENDING, count_by_value, count_pending, sum_by_value};
 
 /// The gauges by name, with what they mean.
 pub(crate) const DESCRIPTIONS: &[(&str, &str)] = &[
@@ -42,8 +42,6 @@ const MOST_VALUES: u32 = 1_000;
 /// How many characters of a value become a label.
 const LONGEST_LABEL: usize = 128;
 
-const DUE: &[StateCondition] = &[StateCondition::Pending, StateCondition::In(&Status::ALL), StateCondition::Due];
-
 /// A column, with its name.
 type AnyColumn<DB> = (&'static str, Box<dyn QueryFragment<DB> + Send + Sync>);
 
@@ -71,6 +69,10 @@ impl<DB> Gauges<DB> {
         let mut asked = asked.chain(self.sums.iter().map(|(queue, entity, _)| (queue, entity)));
         if let Some((_, entity)) = asked.find(|(queue, _)| !queues.contains(queue)) {
             return wrong("the gauges of one entity", format!("those of {entity}"), "an entity that the poller serves");
+        }
+        let is_repeated = |queue| self.by.iter().filter(|(other, ..)| other == queue).count() > 1;
+        if let Some((_, entity, ..)) = self.by.iter().find(|(queue, ..)| is_repeated(queue)) {
+            return wrong("`gauges_by`", format!("two columns for {entity}"), "one column for each entity");
         }
         if let Some((.., most)) = self.by.iter().find(|(.., most)| !(1..=MOST_VALUES).contains(most)) {
             return wrong("the values of `gauges_by`", most.to_string(), "1 to 1,000");
@@ -131,6 +133,15 @@ impl<DB: QueueBackend> Measured<DB> {
         Ok(read)
     }
 
+    /// Returns the gauges of all entities as they are where this process does not read them.
+    pub(crate) fn unknown(&self) -> Reading {
+        let states = ["due", "scheduled", "held_back"].into_iter().chain(self.is_leased.then_some("running"));
+        let states = states.chain(self.sql.options.report_index.then_some("failed"));
+        let rows = states.map(|state| self.gauge(ROWS, labels::<DB>(None, None, state), f64::NAN));
+        let others = [OLDEST, PAUSES].map(|name| self.gauge(name, Vec::new(), f64::NAN));
+        Reading { gauges: rows.chain(others).collect(), is_cut: true }
+    }
+
     fn read_rows<C>(&self, connection: &mut C, by: By<'_, DB>, read: &mut Reading) -> QueryResult<()>
     where
         C: QueueConnection<Backend = DB>,
@@ -170,10 +181,11 @@ impl<DB: QueueBackend> Measured<DB> {
         C: QueueConnection<Backend = DB>,
     {
         let name = if by.is_some() { SUM_BY_VALUE } else { SUM };
-        let failed = self.sql.options.report_index.then_some(("failed", &FAILED[..]));
-        for (state, states) in [("due", DUE)].into_iter().chain(failed) {
-            let condition = Condition::new(self.sql, None, states);
-            let sums = sum_by_value(condition, by.map(|by| by.1), summed, limit_of(by));
+        let failed = self.sql.options.report_index.then_some(("failed", FAILED));
+        for (state, states) in [("due", PENDING)].into_iter().chain(failed) {
+            let (condition, split) = (Condition::new(self.sql, None, &states), by.map(|by| by.1));
+            let due = (state == "due").then(|| Claimable::new(self.sql, None));
+            let sums = sum_by_value(condition, split, (summed, due), limit_of(by));
             for (value, sum) in load::<SumRowType, SumRow, _>(connection, &sums)? {
                 // A sum of no rows is null.
                 let sum = sum.map_or(Some(0.0), |sum| sum.parse().ok()).unwrap_or(f64::NAN);

@@ -19,7 +19,7 @@ use crate::error::Finding;
 use crate::event::{Collected, Collector, Counts, Event, Times};
 use crate::row::{Instant, MinutesRow, MinutesType};
 use crate::statement::{
-    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minute,
+    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minute, remove_minutes,
     remove_minutes_before, update_minute,
 };
 use crate::sync::Mutex;
@@ -35,9 +35,6 @@ const HOURS_KEPT: TimeDelta = TimeDelta::days(800);
 
 /// How many minutes wait for a database that cannot be written, at most: two days.
 const MOST_WAITING: usize = 2 * 24 * 60;
-
-/// How many hours one call merges at most, so that a table that nobody has merged for long holds up nobody.
-const MOST_MERGED: usize = 24;
 
 /// What one poller counts in a minute.
 #[derive(Clone)]
@@ -61,15 +58,8 @@ impl Part {
 #[derive(Default)]
 pub struct Minutes {
     pub(crate) collector: Arc<Collector>,
-    parts: Mutex<Parts>,
-}
-
-#[derive(Clone, Default)]
-struct Parts {
-    /// Those that are not written yet, the current one last.
-    parts: VecDeque<Part>,
-    /// When the collector was emptied last.
-    emptied: Option<DateTime<Utc>>,
+    /// Those that are not written yet, and the current one.
+    parts: Mutex<VecDeque<Part>>,
 }
 
 impl Minutes {
@@ -83,77 +73,84 @@ impl Minutes {
         Minutes { parts: Mutex::new(self.parts.lock().clone()), ..Minutes::default() }
     }
 
-    /// Writes what was counted until now, by the database's clock. `queues`: the names of the entities' queues.
-    pub fn write<C: QueueConnection>(
+    /// Writes what was counted until now, by the database's clock. `turn` waits for the turn to write each minute.
+    ///
+    /// Nothing is locked meanwhile: the database may never answer. Another thread then goes on with other rows.
+    pub fn write<C: QueueConnection, T>(
         &self,
         connection: &mut C,
         now: DateTime<Utc>,
-        queues: &HashMap<&'static str, String>,
+        turn: impl Fn() -> T,
     ) -> QueryResult<()> {
-        let mut parts = self.parts.lock();
-        parts.take_up(&self.collector, now);
-        for _ in 0..parts.parts.len() {
-            let Some(part) = parts.parts.front_mut() else { break };
-            let gone = part.write(connection, queues)?;
-            let part = parts.parts.pop_front().filter(|part| minute_of(part.start) == minute_of(now));
+        let (mut left, mut kept) = (std::mem::take(&mut *self.parts.lock()), VecDeque::new());
+        take_up(&mut left, &self.collector, now);
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(mut part) = left.pop_front()
+        {
+            let turn = turn();
+            let mut gone = Part::new(part.start);
+            result = part.write(connection, &mut gone);
+            drop(turn);
             // The current minute goes on, and so do the numbers of rows that another process has merged into an hour.
-            parts.parts.extend(part.into_iter().chain(gone));
+            let goes_on = result.is_err() || part.start == minute_of(now);
+            kept.extend(
+                [(part, goes_on), (gone, true)].into_iter().filter(|(part, goes_on)| *goes_on && !part.is_empty()),
+            );
         }
-        Ok(())
+        let mut parts = self.parts.lock();
+        *parts = kept.into_iter().map(|(part, _)| part).chain(left).chain(std::mem::take(&mut *parts)).collect();
+        result
     }
 }
 
-impl Parts {
-    /// Adds what was collected to the minute in which it was.
-    fn take_up(&mut self, collector: &Collector, now: DateTime<Utc>) {
-        // Since the last call, which was ten seconds ago, or at the end of the minute.
-        let start = minute_of(self.emptied.replace(now).unwrap_or(now));
-        let collected = collector.take();
-        if collected.is_empty() {
-            return;
-        }
-        if self.parts.back().is_none_or(|part| part.start != start) {
-            if self.parts.len() >= MOST_WAITING {
-                self.parts.pop_front();
+/// Adds what was collected to the minutes in which it was.
+fn take_up(parts: &mut VecDeque<Part>, collector: &Collector, now: DateTime<Utc>) {
+    for (began, collected) in collector.take() {
+        let ago = TimeDelta::from_std(began.elapsed()).unwrap_or(TimeDelta::zero());
+        let start = minute_of(now - ago);
+        let place = parts.iter().rposition(|part| part.start == start).unwrap_or_else(|| {
+            if parts.len() >= MOST_WAITING {
+                parts.pop_front();
             }
-            self.parts.push_back(Part::new(start));
-        }
-        if let Some(part) = self.parts.back_mut() {
-            collected.into_iter().for_each(|(of, counts)| part.counts.entry(of).or_default().add(&counts));
-        }
+            parts.push_back(Part::new(start));
+            parts.len() - 1
+        });
+        collected.into_iter().for_each(|(of, counts)| parts[place].counts.entry(of).or_default().add(&counts));
     }
 }
 
 impl Part {
-    /// Writes the numbers that have changed. Returns the part that takes up the rest of rows which are gone.
-    fn write<C: QueueConnection>(
-        &mut self,
-        connection: &mut C,
-        queues: &HashMap<&'static str, String>,
-    ) -> QueryResult<Option<Part>> {
-        let mut gone = Part::new(self.start);
-        for ((entity, stage), counts) in &self.counts {
-            let (of, Some(queue)) = ((*entity, *stage), queues.get(entity)) else { continue };
-            let written = self.written.get(&of);
+    fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Writes the numbers that have changed. `gone` takes up what comes after those that another process has merged.
+    fn write<C: QueueConnection>(&mut self, connection: &mut C, gone: &mut Part) -> QueryResult<()> {
+        for of in self.counts.keys().cloned().collect::<Vec<_>>() {
+            let (mut counts, written) = (self.counts[&of], self.written.get(&of).copied());
             if written == Some(counts) {
                 continue;
             }
-            let stage = stage.unwrap_or_default().to_owned();
-            let key = MinuteKey { queue: queue.clone(), start: self.start.into(), part: self.part, stage };
-            if execute(connection, &update_minute(&key, counts))? == 0 {
-                match written {
-                    None => _ = execute(connection, &insert_minute(&key, 60, counts))?,
-                    Some(written) => {
-                        let mut rest = *counts;
-                        rest.subtract(written);
-                        gone.counts.insert(of, rest);
+            let (queue, stage) = (of.0.as_ref().to_owned(), of.1.unwrap_or_default().to_owned());
+            let key = MinuteKey { queue, start: self.start.into(), part: self.part, stage };
+            let is_there = execute(connection, &update_minute(&key, &counts))? > 0;
+            match written {
+                Some(written) if !is_there => {
+                    counts.subtract(&written);
+                    self.counts.remove(&of);
+                    self.written.remove(&of);
+                    gone.counts.insert(of, counts);
+                }
+                _ => {
+                    if !is_there {
+                        execute(connection, &insert_minute(&key, 60, &counts))?;
                     }
+                    self.written.insert(of, counts);
                 }
             }
-            self.written.insert(of, *counts);
         }
-        self.counts.retain(|of, _| !gone.counts.contains_key(of));
-        Ok(Some(gone).filter(|gone| !gone.counts.is_empty()))
+        Ok(())
     }
 }
 
@@ -161,29 +158,40 @@ fn minute_of(time: DateTime<Utc>) -> DateTime<Utc> {
     time.duration_trunc(TimeDelta::minutes(1)).unwrap_or(time)
 }
 
-/// Merges a queue's minutes that are old into hours, and removes hours that are very old. Only one process at a time merges the
-/// same minutes, because it locks them.
-pub fn merge_minutes<C: QueueConnection>(connection: &mut C, queue: &str, now: DateTime<Utc>) -> QueryResult<()> {
+/// Merges a queue's minutes that are old into hours, and removes hours that are very old, as long as `goes_on` says so. `turn` waits
+/// for the turn to write each hour. Two processes merge no minute twice, because they lock them.
+pub fn merge_minutes<C: QueueConnection, T>(
+    connection: &mut C,
+    queue: &str,
+    now: DateTime<Utc>,
+    (goes_on, turn): (impl Fn() -> bool, impl Fn() -> T),
+) -> QueryResult<()> {
     let before = (now - MINUTES_KEPT).duration_trunc(TimeDelta::hours(1)).unwrap_or(now).into();
-    for _ in 0..MOST_MERGED {
+    while goes_on() {
         let first = load_first::<Nullable<BigInt>, Option<i64>, _>(connection, &first_minute(queue, before))?.flatten();
         let Some(first) = first.and_then(DateTime::from_timestamp_micros) else { break };
         let from = first.duration_trunc(TimeDelta::hours(1)).unwrap_or(first);
+        let _turn = turn();
         in_transaction(connection, |connection| merge_hour(connection, queue, from))?;
     }
+    let _turn = turn();
     execute(connection, &remove_minutes_before(queue, (now - HOURS_KEPT).into())).map(drop)
 }
 
 fn merge_hour<C: QueueConnection>(connection: &mut C, queue: &str, hour: DateTime<Utc>) -> QueryResult<()> {
     let period = (Instant::from(hour), Instant::from(hour + TimeDelta::hours(1)));
-    let mut stages = HashMap::<String, Counts>::new();
+    let (mut stages, mut parts) = (HashMap::<String, Counts>::new(), Vec::new());
     for row in load::<MinutesType, MinutesRow, _>(connection, &lock_minutes(queue, period))? {
         let ((start, part, stage), counts) = (row.0.clone(), counts_of(row));
-        let Some(start) = start.and_then(DateTime::from_timestamp_micros) else { continue };
-        stages.entry(stage.clone()).or_default().add(&counts);
-        let key = MinuteKey { queue: queue.to_owned(), start: start.into(), part, stage };
-        execute(connection, &remove_minute(&key))?;
+        if start.is_some() {
+            parts.push(part);
+            stages.entry(stage).or_default().add(&counts);
+        }
     }
+    if parts.is_empty() {
+        return Ok(());
+    }
+    execute(connection, &remove_minutes(queue, period, &parts))?;
     let part = fastrand::i64(0..i64::MAX);
     stages.into_iter().try_for_each(|(stage, counts)| {
         let key = MinuteKey { queue: queue.to_owned(), start: period.0, part, stage };

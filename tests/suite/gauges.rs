@@ -278,6 +278,8 @@ fn settings_of_gauges_that_make_no_sense_are_refused() {
     assert_eq!(refused(&|poller| by(poller, 10)), "gauges: never");
     let of_another = |poller: Poller<Conn>| poller.gauges_sum::<Payment, _>(payments::amount_cents);
     assert_eq!(refused(&|poller| of_another(poller.gauges(every))), "the gauges of one entity: those of Payment");
+    let twice = |poller: Poller<Conn>| by(by(poller.gauges(every), 5), 7);
+    assert_eq!(refused(&twice), "`gauges_by`: two columns for Gauged");
     let poller = Gauged::poller(bank.database.pool(2), fail::<Gauged>).workers(1).gauges(every);
     let error = poller.start().unwrap_err().to_string();
     assert!(error.contains("and so do its reports"), "{error}");

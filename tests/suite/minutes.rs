@@ -1,6 +1,5 @@
 //! What pollers have done, minute by minute, in a table of the library's own.
 
-use std::collections::HashMap;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,10 +80,6 @@ fn events() -> Vec<Event> {
     events.iter().collect()
 }
 
-fn queues() -> HashMap<&'static str, String> {
-    HashMap::from([("Payment", "payments.status".to_owned())])
-}
-
 fn time(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
 }
@@ -154,77 +149,79 @@ fn attempts_in_groups_and_in_stages_are_counted() {
 
 #[test]
 fn nothing_is_counted_twice_when_a_write_is_repeated_or_the_clock_jumps() {
-    let (bank, events, queues) = (bank(), events(), queues());
+    let (bank, events) = (bank(), events());
     let connection = &mut bank.connect();
     let minutes = Minutes::default();
     let count = |minutes: &Minutes| events.iter().for_each(|event| minutes.count(event));
-    minutes.write(connection, time("2026-03-01T12:00:00Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T12:00:00Z"), || ()).unwrap();
     count(&minutes);
-    // No queue is known at first, so the numbers wait under their key; then the answer to the insert is lost.
-    minutes.write(connection, time("2026-03-01T12:00:10Z"), &HashMap::new()).unwrap();
+    // The table is away at first, so the numbers wait under their key; then the answer to the insert is lost.
+    connection.batch_execute("ALTER TABLE queueable_minutes RENAME TO elsewhere").unwrap();
+    minutes.write(connection, time("2026-03-01T12:00:10Z"), || ()).unwrap_err();
+    connection.batch_execute("ALTER TABLE elsewhere RENAME TO queueable_minutes").unwrap();
     let unanswered = minutes.as_known();
-    minutes.write(connection, time("2026-03-01T12:00:11Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T12:00:11Z"), || ()).unwrap();
     assert_eq!(rows(connection), [(60, 2)]);
-    unanswered.write(connection, time("2026-03-01T12:00:12Z"), &queues).unwrap();
+    unanswered.write(connection, time("2026-03-01T12:00:12Z"), || ()).unwrap();
     assert_eq!(rows(connection), [(60, 2)], "the insert is repeated");
     // The next ten seconds are in the same minute, and so in the same row.
     count(&minutes);
-    minutes.write(connection, time("2026-03-01T12:00:20Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T12:00:20Z"), || ()).unwrap();
     assert_eq!(rows(connection), [(60, 4)]);
     for now in ["2026-03-01T11:59:00Z", "2026-03-01T12:00:30Z", "2026-03-03T00:00:00Z", "1970-01-01T00:00:00Z"] {
         count(&minutes);
-        minutes.write(connection, time(now), &queues).unwrap();
+        minutes.write(connection, time(now), || ()).unwrap();
     }
     count(&minutes);
-    minutes.write(connection, time("2026-03-01T12:01:00Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T12:01:00Z"), || ()).unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [14, 7, 7, 7]);
     // Another process in the same minute has rows of its own.
     let other = Minutes::default();
     count(&other);
-    other.write(connection, time("2026-03-01T12:00:00Z"), &queues).unwrap();
+    other.write(connection, time("2026-03-01T12:00:00Z"), || ()).unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [16, 8, 8, 8]);
 }
 
 #[test]
 fn numbers_that_cannot_be_written_wait_and_none_is_lost() {
-    let (bank, events, queues) = (bank(), events(), queues());
+    let (bank, events) = (bank(), events());
     let connection = &mut bank.connect();
     let minutes = Minutes::default();
     connection.batch_execute("ALTER TABLE queueable_minutes RENAME TO elsewhere").unwrap();
     for minute in 0..3 {
         events.iter().for_each(|event| minutes.count(event));
         let now = time("2026-03-01T12:00:00Z") + TimeDelta::minutes(minute);
-        minutes.write(connection, now, &queues).unwrap_err();
+        minutes.write(connection, now, || ()).unwrap_err();
     }
     connection.batch_execute("ALTER TABLE elsewhere RENAME TO queueable_minutes").unwrap();
-    minutes.write(connection, time("2026-03-01T13:00:00Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T13:00:00Z"), || ()).unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [6, 3, 3, 3]);
-    assert_eq!(statistics(&bank, Interval::Minute).periods.len(), 2, "the first two calls are of one minute");
+    assert_eq!(statistics(&bank, Interval::Minute).periods.len(), 3);
     // A row that is gone takes what it had with it, and what comes later is written all the same.
     events.iter().for_each(|event| minutes.count(event));
-    minutes.write(connection, time("2026-03-01T13:00:10Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T13:00:10Z"), || ()).unwrap();
     connection.batch_execute("DELETE FROM queueable_minutes").unwrap();
     events.iter().for_each(|event| minutes.count(event));
-    minutes.write(connection, time("2026-03-01T13:00:20Z"), &queues).unwrap();
-    minutes.write(connection, time("2026-03-01T13:00:30Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T13:00:20Z"), || ()).unwrap();
+    minutes.write(connection, time("2026-03-01T13:00:30Z"), || ()).unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [2, 1, 1, 1]);
 }
 
 #[test]
 fn old_minutes_become_hours_once_whoever_merges_them() {
-    let (bank, events, queues) = (bank(), events(), queues());
+    let (bank, events) = (bank(), events());
     let connection = &mut bank.connect();
     let start = time("2026-03-01T12:58:00Z");
     let pollers = [Minutes::default(), Minutes::default()];
     for minute in 0..4 {
         for minutes in &pollers {
-            minutes.write(connection, start + TimeDelta::minutes(minute), &queues).unwrap();
+            minutes.write(connection, start + TimeDelta::minutes(minute), || ()).unwrap();
             events.iter().for_each(|event| minutes.count(event));
-            minutes.write(connection, start + TimeDelta::minutes(minute) + TimeDelta::seconds(1), &queues).unwrap();
+            minutes.write(connection, start + TimeDelta::minutes(minute) + TimeDelta::seconds(1), || ()).unwrap();
         }
     }
     assert_eq!(rows(connection), [(60, 2); 8]);
-    merge_minutes(connection, "payments.status", start + TimeDelta::hours(25)).unwrap();
+    merge_minutes(connection, "payments.status", start + TimeDelta::hours(25), (|| true, || ())).unwrap();
     assert_eq!(rows(connection), [(60, 2); 8], "the hour has not ended 25 hours ago");
     let later = start + TimeDelta::hours(28);
     let merging = [(); 4].map(|()| {
@@ -235,7 +232,7 @@ fn old_minutes_become_hours_once_whoever_merges_them() {
         thread::spawn(move || {
             // A deadlock or a busy file is an error, and the next hour brings the next try.
             let begun = Instant::now();
-            while let Err(error) = merge_minutes(&mut connection, "payments.status", later) {
+            while let Err(error) = merge_minutes(&mut connection, "payments.status", later, (|| true, || ())) {
                 assert!(begun.elapsed() < PATIENCE, "{error}");
             }
         })
@@ -246,10 +243,10 @@ fn old_minutes_become_hours_once_whoever_merges_them() {
     assert_eq!(statistics(&bank, Interval::Minute).periods.len(), 2);
     // A poller whose clock was wrong goes on in a minute that is merged already.
     events.iter().for_each(|event| pollers[0].count(event));
-    pollers[0].write(connection, start + TimeDelta::minutes(3) + TimeDelta::seconds(2), &queues).unwrap();
-    pollers[0].write(connection, start + TimeDelta::minutes(3) + TimeDelta::seconds(3), &queues).unwrap();
+    pollers[0].write(connection, start + TimeDelta::minutes(3) + TimeDelta::seconds(2), || ()).unwrap();
+    pollers[0].write(connection, start + TimeDelta::minutes(3) + TimeDelta::seconds(3), || ()).unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [18, 9, 9, 9]);
-    merge_minutes(connection, "payments.status", start + TimeDelta::days(900)).unwrap();
+    merge_minutes(connection, "payments.status", start + TimeDelta::days(900), (|| true, || ())).unwrap();
     assert_eq!(rows(connection), [], "hours are kept for 800 days");
 }
 
@@ -297,11 +294,11 @@ fn without_the_table_a_poller_that_counts_does_not_start_and_statistics_count_ro
 
 #[test]
 fn rows_that_somebody_has_written_by_hand_spoil_nothing() {
-    let (bank, events, queues) = (bank(), events(), queues());
+    let (bank, events) = (bank(), events());
     let connection = &mut bank.connect();
     let minutes = Minutes::default();
     events.iter().for_each(|event| minutes.count(event));
-    minutes.write(connection, time("2026-03-01T12:00:00Z"), &queues).unwrap();
+    minutes.write(connection, time("2026-03-01T12:00:00Z"), || ()).unwrap();
     for (number, (odd, _)) in odd_times().into_iter().enumerate() {
         let mode = if NAME == "mysql" { "SET SESSION sql_mode = ''; " } else { "" };
         let insert = format!(
@@ -320,7 +317,7 @@ fn rows_that_somebody_has_written_by_hand_spoil_nothing() {
         )
         .unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [2, 1, 1, 1]);
-    merge_minutes(connection, "payments.status", time("2026-03-09T12:00:00Z")).unwrap();
+    merge_minutes(connection, "payments.status", time("2026-03-09T12:00:00Z"), (|| true, || ())).unwrap();
     assert_eq!(sums(&statistics(&bank, Interval::Day)), [2, 1, 1, 1]);
     assert!(rows(connection).contains(&(3600, 2)));
 }

@@ -33,6 +33,7 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         }
         table::fail(site.place.backend, site.place.url(), FAILED, TEXTS)?;
         fill(finished + 1, DUE, RowState::Due)?;
+        table::fill_minutes(site.place.backend, site.place.url())?;
         site.place.settle_down()?;
         let reports = table::time_reports(site.place.backend, site.place.url(), TIMES)?;
         let value = |(name, mut taken): (&str, Vec<f64>)| {

@@ -208,8 +208,8 @@ fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
 /// Tells what has become of the rows of one entity.
 pub(crate) struct Teller {
     entity: &'static str,
-    /// The queue's name in spans.
-    queue: String,
+    /// The queue's name in spans, and in tables.
+    queue: (String, Arc<str>),
     stages: &'static [&'static str],
     pub(crate) events: Events,
     /// Failures that are not the last ones. A log of its own, so that their many texts crowd out no warning.
@@ -224,7 +224,7 @@ impl Teller {
         events: Events,
         redact: Option<Redact>,
     ) -> Self {
-        let queue = queue.strip_suffix(".status").unwrap_or(queue).to_owned();
+        let queue = (queue.strip_suffix(".status").unwrap_or(queue).to_owned(), queue.into());
         let stages = stages.map_or_else(Default::default, |stages| stages.names);
         Teller { entity, queue, stages, events, failures: RateLimitedLog::new(redact) }
     }
@@ -232,7 +232,7 @@ impl Teller {
     /// Watches an attempt on this row, which was due at this time, if that is known.
     pub(crate) fn watch<K>(&self, key: &RowKey<K>, try_number: u32, due: Option<Instant>, details: &Details) -> Watch {
         let stage = details.stage.as_deref().and_then(|stage| self.stages.iter().find(|known| **known == stage));
-        let about = (self.entity, &*self.queue, stage.copied());
+        let about = (self.entity, (&*self.queue.0, &self.queue.1), stage.copied());
         Watch::new(&self.events, about, key.text(), try_number, (due.map(Into::into), details.traceparent.as_deref()))
     }
 
@@ -282,6 +282,7 @@ impl Teller {
         self.events.tell(|| {
             Event::GaveUp(AttemptEvent {
                 entity: self.entity,
+                queue: self.queue.1.clone(),
                 stage: None,
                 key: key.into(),
                 try_number: 1,

@@ -1,7 +1,8 @@
 //! What attempts have come to, counted: by outcome, by the wait before them and by their duration.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::event::Event;
 use crate::sync::Mutex;
@@ -39,12 +40,16 @@ pub(crate) struct Counts {
     pub(crate) took: Times,
 }
 
+/// The longest time that is added up. A row that somebody has made due at the year 1970 has waited for so long that a few thousand of
+/// them would have no sum.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
 impl Times {
     fn add(&mut self, time: Duration) {
         let bucket = BOUNDS.iter().position(|(_, bound)| time <= *bound).unwrap_or(BOUNDS.len());
         self.0[bucket] += 1;
         let sum = &mut self.0[BOUNDS.len() + 1];
-        *sum = sum.saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
+        *sum = sum.saturating_add(i64::try_from(time.min(LONGEST).as_micros()).unwrap_or(i64::MAX));
     }
 
     fn buckets(&self) -> &[i64] {
@@ -113,23 +118,35 @@ impl Counts {
     }
 }
 
-/// The counts of the entities, each with a stage if its rows have stages.
-pub(crate) type Collected = HashMap<(&'static str, Option<&'static str>), Counts>;
+/// The counts of the queues by their names, each with a stage if its rows have stages.
+pub(crate) type Collected = HashMap<(Arc<str>, Option<&'static str>), Counts>;
 
-/// Collects the counts of a poller, until they are written.
+/// For how long counts are collected together.
+const TOGETHER: Duration = Duration::from_secs(10);
+
+/// How many such times are kept apart: those of a day.
+const MOST_KEPT: usize = 24 * 360;
+
+/// Collects the counts of a poller until they are written, ten seconds by ten seconds.
 #[derive(Default)]
-pub(crate) struct Collector(Mutex<Collected>);
+pub(crate) struct Collector(Mutex<VecDeque<(Instant, Collected)>>);
 
 impl Collector {
     /// Counts an event, if it ends an attempt.
     pub(crate) fn count(&self, event: &Event) {
-        if let Some((_, attempt)) = event.end() {
-            self.0.lock().entry((attempt.entity, attempt.stage)).or_default().count(event);
+        let Some((_, attempt)) = event.end() else { return };
+        let (now, mut kept) = (Instant::now(), self.0.lock());
+        let is_over = kept.back().is_none_or(|(began, _)| now.duration_since(*began) >= TOGETHER);
+        if is_over && kept.len() < MOST_KEPT {
+            kept.push_back((now, Collected::new()));
+        }
+        if let Some((_, collected)) = kept.back_mut() {
+            collected.entry((attempt.queue.clone(), attempt.stage)).or_default().count(event);
         }
     }
 
-    /// Takes what was collected.
-    pub(crate) fn take(&self) -> Collected {
+    /// Takes what was collected, with when it began.
+    pub(crate) fn take(&self) -> VecDeque<(Instant, Collected)> {
         std::mem::take(&mut *self.0.lock())
     }
 }

@@ -181,6 +181,9 @@ impl Event {
 pub struct AttemptEvent {
     /// The entity's name.
     pub entity: &'static str,
+    /// The queue's name in the tables of the library.
+    #[serde(skip)]
+    pub(crate) queue: Arc<str>,
     /// The row's primary key as the logs write it: the database's text, with commas between the parts of a key of several
     /// columns.
     #[serde(serialize_with = "as_text")]

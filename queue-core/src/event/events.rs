@@ -24,9 +24,9 @@ use crate::sync::Mutex;
 /// The target of the attempts' spans, for filters.
 const SPAN_TARGET: &str = "queueable::attempt";
 
-/// Tells whether a subscriber wants the attempts' spans.
-pub(crate) fn makes_spans() -> bool {
-    tracing::span_enabled!(target: SPAN_TARGET, tracing::Level::INFO)
+/// Tells whether attempts have spans with links.
+pub(crate) fn makes_links() -> bool {
+    CONTEXT.get().is_some() && tracing::span_enabled!(target: SPAN_TARGET, tracing::Level::INFO)
 }
 
 /// The listeners of a poller that is not started yet.
@@ -133,6 +133,7 @@ struct Watched {
     events: Events,
     span: Span,
     entity: &'static str,
+    queue: Arc<str>,
     stage: Option<&'static str>,
     key: Arc<str>,
     try_number: u32,
@@ -155,15 +156,16 @@ struct Begun {
 }
 
 impl Watch {
-    /// Watches an attempt in a stage, if somebody wants to know. `queue`: the queue's name in spans. `traceparent`: the trace
+    /// Watches an attempt in a stage, if somebody wants to know. `queue`: the queue's name in spans, and in tables. `traceparent`: the trace
     /// context in which the row was enqueued.
     pub(crate) fn new(
         events: &Events,
-        (entity, queue, stage): (&'static str, &str, Option<&'static str>),
+        (entity, queue, stage): (&'static str, (&str, &Arc<str>), Option<&'static str>),
         key: &Arc<str>,
         try_number: u32,
         (due, traceparent): (Option<DateTime<Utc>>, Option<&str>),
     ) -> Self {
+        let (queue, name) = queue;
         // The names of OpenTelemetry's conventions for messaging, and of `tracing-opentelemetry` for a span's name, kind and
         // status. A span has at most 32 fields, all of them named here.
         let span = tracing::info_span!(
@@ -192,6 +194,7 @@ impl Watch {
                 events: events.clone(),
                 span,
                 entity,
+                queue: name.clone(),
                 stage,
                 key: key.clone(),
                 try_number,
@@ -271,6 +274,7 @@ impl Watched {
         let begun = self.progress.lock().begun;
         AttemptEvent {
             entity: self.entity,
+            queue: self.queue.clone(),
             key: self.key.clone(),
             stage: self.stage,
             try_number: self.try_number,

@@ -2,6 +2,7 @@
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
+use super::counts::OUTCOMES;
 use super::event::{AttemptEvent, Event, Gauge, Measure};
 
 const ATTEMPTS: &str = "queueable_attempts_total";
@@ -40,7 +41,10 @@ fn count(event: &Event) {
         Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
         Event::ConnectionLost { .. } => counter!(LOST).increment(1),
         Event::QueueStalled { entity, .. } => counter!(STALLED, "entity" => *entity).increment(1),
-        Event::PollerStarted { .. } => describe(),
+        Event::PollerStarted { entities, .. } => {
+            describe();
+            begin_at_zero(entities);
+        }
         event => {
             if let Some((outcome, attempt)) = event.end() {
                 ended(attempt, outcome);
@@ -60,6 +64,22 @@ fn describe() {
     describe_counter!(REPLACED, Unit::Count, "Connections that a thread of a poller has opened in place of another");
     describe_counter!(LATE, Unit::Count, "Leases that were extended after a quarter of their length or more");
     describe_counter!(DROPPED, Unit::Count, "Events that were dropped because the listeners were too slow");
+}
+
+/// Shows the counters of the entities before they have counted anything: a rule about an increase does not see a counter that begins
+/// at 1.
+fn begin_at_zero(entities: &[&'static str]) {
+    for entity in entities {
+        for outcome in OUTCOMES {
+            counter!(ATTEMPTS, "entity" => *entity, "outcome" => outcome).increment(0);
+        }
+        for name in [PAST_TIMEOUT, STUCK, STALLED, LATE] {
+            counter!(name, "entity" => *entity).increment(0);
+        }
+    }
+    for name in [LOST, REPLACED, DROPPED] {
+        counter!(name).increment(0);
+    }
 }
 
 fn ended(attempt: &AttemptEvent, outcome: &'static str) {

@@ -17,6 +17,6 @@ pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
 pub(crate) use self::counts::{Collected, Collector, Counts, Times};
 pub(crate) use self::event::{Gauge, Measure};
 pub(crate) use self::event_queue::ListenerThread;
-pub(crate) use self::events::{EndEvent, Events, Listeners, Watch, current_context, makes_spans};
+pub(crate) use self::events::{EndEvent, Events, Listeners, Watch, current_context, makes_links};
 #[cfg(feature = "metrics")]
 pub(crate) use self::meter::record_for_metrics;

@@ -218,9 +218,12 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
     /// row. Each is fenced, and every row must be changed.
     fn settle(&mut self) -> Result<(), GroupEnd<K>> {
         // Then the written values differ from row to row.
-        let changes_details = self.plan.served.queue.sql.options.changes_details();
-        let (alike, others): (Vec<_>, Vec<_>) =
-            self.decided.iter().filter(|row| !row.written).partition(|row| row.is_plain_success() && !changes_details);
+        let decides_by_details = self.plan.served.queue.sql.options.decides_by_details();
+        let (alike, others): (Vec<_>, Vec<_>) = self
+            .decided
+            .iter()
+            .filter(|row| !row.written)
+            .partition(|row| row.is_plain_success() && !decides_by_details);
         if let Some(first) = alike.first() {
             let success = Change { try_count: None, another_try: true, ..first.new.change.clone() };
             let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();

@@ -124,7 +124,7 @@ impl PollerHandle {
                 let _ = thread.join();
             }
         }
-        self.control.write_last_minutes();
+        self.control.clone().write_last_minutes();
         if all_left {
             self.control.await_replacements();
         }
@@ -180,7 +180,7 @@ pub(super) trait Controls: Send + Sync {
     fn await_replacements(&self);
 
     /// Writes the minutes that the threads have counted last.
-    fn write_last_minutes(&self);
+    fn write_last_minutes(self: Arc<Self>);
 }
 
 /// How long a shutdown waits before it checks whether the async calls for which it waits can end.
@@ -267,8 +267,8 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         self.settings.shutdown_grace
     }
 
-    fn write_last_minutes(&self) {
-        PollerShared::write_last_minutes(self);
+    fn write_last_minutes(self: Arc<Self>) {
+        PollerShared::write_last_minutes(&self);
     }
 
     fn await_replacements(&self) {

@@ -74,7 +74,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     ///
     /// The last two gauges are each process's own. Of the table, one process at a time reports for each entity: the one that
     /// holds a lock of the database, and loses it with its connection. On SQLite the lock is a file beside the database's, named
-    /// `<database>-gauges-<hash>`. In the other processes, and where a reading has failed, these gauges are `NaN`, which
+    /// `<database>-gauges-<hash>`. Where a process does not know them, or no longer, these gauges are `NaN`, which
     /// `max by (entity, state)` passes over in a query.
     ///
     /// A thread with a connection of its own reads them, so a pool needs one more.

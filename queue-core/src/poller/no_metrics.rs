@@ -26,6 +26,24 @@ impl<C: R2D2Connection + 'static> Poller<C> {
 
     /// Needs the feature `metrics`.
     #[doc(hidden)]
+    pub fn gauges_by<Q, S>(self, _column: S, _most: u32) -> Self
+    where
+        Self: CountsMetrics,
+    {
+        self
+    }
+
+    /// Needs the feature `metrics`.
+    #[doc(hidden)]
+    pub fn gauges_sum<Q, S>(self, _column: S) -> Self
+    where
+        Self: CountsMetrics,
+    {
+        self
+    }
+
+    /// Needs the feature `metrics`.
+    #[doc(hidden)]
     pub fn gauges(self, _every: Duration) -> Self
     where
         Self: CountsMetrics,

@@ -342,8 +342,10 @@ impl<C: QueueConnection> Poller<C> {
     /// however many rows there are.
     ///
     /// The poller writes the current minute every ten seconds, and when it stops, on the connection of a thread of its own, so a
-    /// pool needs one more. A process that is killed loses the numbers of at most ten seconds. While the table cannot be
-    /// written, the numbers wait for up to two days. Minutes become hours after 25 hours, and hours are removed after 800 days.
+    /// pool needs one more. A process that is killed loses the numbers of at most ten seconds; of more, if a reading of
+    /// [gauges](Poller::gauges) takes longer. While the table cannot be written, the numbers wait for up to two days. Minutes
+    /// become hours after 25 hours, and hours are removed after 800 days. Every poller of the queue has to count: what others
+    /// do is not in the statistics.
     ///
     /// [`start`](Poller::start) refuses a table that is missing, or that cannot be read and written, with
     /// [`Error::Unsafe`](crate::Error::Unsafe).

@@ -1,18 +1,18 @@
 //! The reporter: the thread of a poller that reports the gauges and writes the minutes, on a connection of its own.
 //!
-//! Many processes serve a queue, and one of them reports the gauges of its table, and merges its old minutes: the one that holds a
-//! lock of the database.
+//! Many processes serve a queue, and one of them reports the gauges of its table: the one that holds a lock of the database.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::post::{Duty, Post};
-use super::shared::{PollerShared, spawn};
-use crate::backend::{QueueConnection, SessionHolder};
+use super::shared::{ENDING, PollerShared, spawn};
+use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::error::Error;
 use crate::event::{Gauge, Measure, ThreadConnection};
 use crate::gauges::{AHEAD, DESCRIPTIONS, Measured, Reading, WORKERS};
@@ -22,6 +22,9 @@ use crate::row::failure_text;
 /// How many times as long as a reading has taken the next one waits at least.
 const REST: u32 = 20;
 
+/// How long the reporter rests after a panic of its own.
+const RESTART: Duration = Duration::from_secs(1);
+
 /// How often old minutes are looked for.
 const MERGED_EVERY: Duration = Duration::from_secs(3600);
 
@@ -29,14 +32,18 @@ const MERGED_EVERY: Duration = Duration::from_secs(3600);
 pub(crate) struct Reporter<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
     post: Arc<Post>,
+    next_gauges: Instant,
 }
 
 impl<C: QueueConnection> Reporter<C> {
-    /// Returns the reporter of a poller, if it reports anything.
-    pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection) -> Option<Self> {
+    /// Returns the reporter of a poller, if it reports anything. `rests`: it takes the place of one that the database has not
+    /// answered, and does not ask for the same at once.
+    pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection, rests: bool) -> Option<Self> {
         shared.gauges.every.map(drop).or(shared.minutes.as_ref().map(drop))?;
-        let post = shared.new_post(Duty::Reporter, connection, shared.settings.patience());
-        Some(Reporter { shared: shared.clone(), post })
+        let patience = shared.settings.patience();
+        let post = shared.new_post(Duty::Reporter, connection, patience);
+        let next_gauges = Instant::now() + if rests { patience } else { Duration::ZERO };
+        Some(Reporter { shared: shared.clone(), post, next_gauges })
     }
 
     /// Starts the thread.
@@ -48,86 +55,128 @@ impl<C: QueueConnection> Reporter<C> {
 
     /// Reports until the poller stops.
     fn run(self) {
-        let Reporter { shared, post } = self;
-        let mut holder = shared.sessions.of_scout(&post);
-        let mut leads: Vec<_> = shared.runners.iter().map(|_| None).collect();
+        let Reporter { shared, post, next_gauges } = self;
         let now = Instant::now();
-        let (mut next_gauges, mut next_minutes, mut next_merge) =
-            (shared.gauges.every.map(|_| now), shared.minutes.as_ref().map(|_| now), now);
-        shared.events.measure(|| Measure::Description(DESCRIPTIONS));
+        let mut reports = Reports {
+            holder: shared.sessions.of_reporter(&post),
+            leads: shared.runners.iter().map(|_| None).collect(),
+            next_gauges,
+            next_minutes: now,
+            next_merge: now,
+        };
+        if shared.gauges.every.is_some() {
+            shared.events.measure(|| Measure::Description(DESCRIPTIONS));
+            // So that an alert sees if they are never read.
+            (0..shared.runners.len()).for_each(|runner| shared.show(runner, Some(shared.measured(runner).unknown())));
+        }
         // At once, because later the application may have taken every other connection. A report tries again, and logs why it
         // cannot.
-        let _ = holder.session();
+        let _ = reports.holder.session();
         post.note_trial();
         while !shared.board.is_stopping() && !post.is_left_behind() {
-            holder.move_to_file(shared.sessions.files());
-            let begun = Instant::now();
-            if next_minutes.is_some_and(|next| next <= begun) {
-                let pause = shared.write_minutes(&mut holder);
-                next_minutes = Some(Instant::now() + pause);
-                if next_merge <= begun {
-                    leads
-                        .iter_mut()
-                        .enumerate()
-                        .for_each(|(runner, lead)| shared.merge_minutes(runner, &mut holder, lead));
-                    next_merge = begun + MERGED_EVERY;
-                }
+            reports.holder.move_to_file(shared.sessions.files());
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| reports.make(&shared, &post))) {
+                std::mem::forget(panic);
+                shared.log.warn("poller", "the reporter panicked, and goes on");
+                reports.holder.close();
+                shared.board.pause(RESTART);
             }
-            if let Some(every) = shared.gauges.every.filter(|_| next_gauges.is_some_and(|next| next <= begun)) {
-                let begun = Instant::now();
-                shared.show_workers();
-                for (runner, lead) in leads.iter_mut().enumerate() {
-                    let read = catch_unwind(AssertUnwindSafe(|| read_gauges(&shared, runner, &mut holder, lead)));
-                    if post.is_left_behind() {
-                        return;
-                    }
-                    let read = read.unwrap_or_else(|panic| {
-                        std::mem::forget(panic);
-                        shared.warn(runner, "reading the gauges panicked");
-                        holder.close();
-                        None
-                    });
-                    shared.show(runner, read);
-                }
-                next_gauges = Some(begun + every.max(begun.elapsed().saturating_mul(REST)));
-            }
-            holder.end_wait();
-            let next = next_gauges.into_iter().chain(next_minutes).min().unwrap_or(begun);
-            shared.board.pause(next.saturating_duration_since(Instant::now()));
+            reports.holder.end_wait();
+            shared.board.pause(reports.pause(&shared));
         }
-        if !post.is_left_behind() {
+        if !post.is_left_behind() && shared.gauges.every.is_some() {
+            shared.show_workers(false);
             (0..shared.runners.len()).for_each(|runner| shared.show(runner, None));
         }
     }
 }
 
-/// Reads the gauges of a runner's table. `None`: another process does so, or they cannot be read.
-fn read_gauges<C: QueueConnection>(
-    shared: &PollerShared<C>,
-    runner: usize,
-    holder: &mut SessionHolder<C>,
-    lead: &mut Option<File>,
-) -> Option<Reading> {
-    let (served, info) = (shared.runners[runner].served(), shared.runners[runner].info());
-    let measured = Measured {
-        entity: info.entity,
-        queue: info.queue,
-        sql: served.sql(),
-        is_leased: info.heartbeat_interval.is_some(),
-    };
-    let read = holder.session().and_then(|session| {
-        let leads = session.try_lead(&info.target, lead)?;
-        Ok(if leads { Some(measured.read(&mut **session, &shared.gauges)?) } else { None })
-    });
-    read.unwrap_or_else(|error| {
-        shared.warn(runner, &format!("the gauges cannot be read: {}", failure_text(&error, 500)));
-        // With the session the lock ends: another process may have a better connection.
-        (*lead, _) = (None, holder.close());
-        None
-    })
+/// What the reporter works with, and when it is time for each report.
+struct Reports<C: QueueConnection> {
+    holder: SessionHolder<C>,
+    /// On SQLite, the file that holds the lock of each runner's queue.
+    leads: Vec<Option<File>>,
+    next_gauges: Instant,
+    next_minutes: Instant,
+    next_merge: Instant,
+}
+
+impl<C: QueueConnection> Reports<C> {
+    /// Returns how long it is until the next report.
+    fn pause(&self, shared: &PollerShared<C>) -> Duration {
+        let gauges = shared.gauges.every.map(|_| self.next_gauges);
+        let minutes = shared.minutes.as_ref().map(|_| self.next_minutes);
+        let next = gauges.into_iter().chain(minutes).min();
+        next.map_or(WRITTEN_EVERY, |next| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Makes the reports whose time has come.
+    fn make(&mut self, shared: &PollerShared<C>, post: &Post) {
+        self.write_minutes(shared);
+        if shared.minutes.is_some() && self.next_merge <= Instant::now() {
+            self.next_merge = Instant::now() + MERGED_EVERY;
+            for runner in 0..shared.runners.len() {
+                shared.merge_minutes(runner, &mut self.holder);
+                self.write_minutes(shared);
+            }
+        }
+        let Some(every) = shared.gauges.every.filter(|_| self.next_gauges <= Instant::now()) else { return };
+        let begun = Instant::now();
+        shared.show_workers(true);
+        for runner in 0..shared.runners.len() {
+            // A reading may take long.
+            self.write_minutes(shared);
+            if shared.board.is_stopping() {
+                return;
+            }
+            let read = self.read_gauges(shared, runner);
+            if post.is_left_behind() {
+                return;
+            }
+            shared.show(runner, read);
+        }
+        self.next_gauges = begun + every.max(begun.elapsed().saturating_mul(REST));
+    }
+
+    fn write_minutes(&mut self, shared: &PollerShared<C>) {
+        if self.next_minutes <= Instant::now() {
+            self.next_minutes = Instant::now() + shared.write_minutes(&mut self.holder);
+        }
+    }
+
+    /// Reads the gauges of a runner's table. `None`: another process does so, or they cannot be read.
+    fn read_gauges(&mut self, shared: &PollerShared<C>, runner: usize) -> Option<Reading> {
+        let (info, lead) = (shared.runners[runner].info(), &mut self.leads[runner]);
+        let mut read = |holder: &mut SessionHolder<C>| -> Result<Option<Reading>, Error> {
+            let session = holder.session()?;
+            let leads = session.try_lead(&info.target, lead)?;
+            Ok(if leads { Some(shared.measured(runner).read(&mut **session, &shared.gauges)?) } else { None })
+        };
+        let is_lost = |error: &Error| match error {
+            Error::Database(error) => C::classify(error) == ErrorClass::ConnectionLost,
+            _ => false,
+        };
+        let mut found = read(&mut self.holder);
+        if found.as_ref().is_err_and(is_lost) {
+            // A connection that was idle for long may have been closed, and the next one works.
+            self.holder.close();
+            found = read(&mut self.holder);
+        }
+        found.unwrap_or_else(|error| {
+            shared.warn(runner, &format!("the gauges cannot be read: {}", failure_text(&error, 500)));
+            // With the session the lock ends: another process may have a better connection.
+            (*lead, _) = (None, self.holder.close());
+            None
+        })
+    }
 }
 
 impl<C: QueueConnection> PollerShared<C> {
+    fn measured(&self, runner: usize) -> Measured<C::Backend> {
+        let (info, sql) = (self.runners[runner].info(), self.runners[runner].served().sql());
+        Measured { entity: info.entity, queue: info.queue, sql, is_leased: info.heartbeat_interval.is_some() }
+    }
+
     /// Shows the gauges of a runner's table. `None`: this process does not know them.
     fn show(&self, runner: usize, read: Option<Reading>) {
         let mut shown = self.shown.lock();
@@ -148,12 +197,9 @@ impl<C: QueueConnection> PollerShared<C> {
     /// Writes what was counted. Returns how long until it is time to do so again, in step with the database's clock.
     fn write_minutes(&self, holder: &mut SessionHolder<C>) -> Duration {
         let Some(minutes) = &self.minutes else { return WRITTEN_EVERY };
-        let infos = self.runners.iter().map(|runner| runner.info());
-        let queues = infos.map(|info| (info.entity, info.key_prefix.clone())).collect();
         let written = holder.session().and_then(|session| {
             let now = self.runners[0].served().present(session)?;
-            let _writing = self.turn_to_write();
-            minutes.write(&mut **session, now, &queues)?;
+            minutes.write(&mut **session, now, || self.turn_to_write())?;
             let period = WRITTEN_EVERY.as_millis() as i64;
             Ok(Duration::from_millis((period - now.timestamp_millis().rem_euclid(period)).unsigned_abs()))
         });
@@ -164,36 +210,42 @@ impl<C: QueueConnection> PollerShared<C> {
         })
     }
 
-    /// Merges the old minutes of a runner's queue, if this process has its lock.
-    fn merge_minutes(&self, runner: usize, holder: &mut SessionHolder<C>, lead: &mut Option<File>) {
-        let (served, info) = (self.runners[runner].served(), self.runners[runner].info());
+    /// Merges the old minutes of a runner's queue.
+    fn merge_minutes(&self, runner: usize, holder: &mut SessionHolder<C>) {
+        let (served, queue) = (self.runners[runner].served(), &self.runners[runner].info().key_prefix);
         let merged = holder.session().and_then(|session| {
-            if session.try_lead(&info.target, lead)? {
-                let now = served.present(session)?;
-                let _writing = self.turn_to_write();
-                merge_minutes(&mut **session, &info.key_prefix, now)?;
-            }
-            Ok(())
+            let now = served.present(session)?;
+            let goes_on = || !self.board.is_stopping();
+            Ok(merge_minutes(&mut **session, queue, now, (goes_on, || self.turn_to_write()))?)
         });
         if let Err(error) = merged {
             self.warn(runner, &format!("old minutes cannot be merged: {}", failure_text(&error, 500)));
-            (*lead, _) = (None, holder.close());
+            holder.close();
         }
     }
 
-    /// Writes what was counted last, after the workers have left.
-    pub(super) fn write_last_minutes(&self) {
-        if self.minutes.is_some() {
-            let connection = self.sessions.unknown();
-            let post = Post::new(Duty::Reporter, connection, self.settings.patience(), self.settings.patience());
-            _ = self.write_minutes(&mut self.sessions.of_scout(&post));
+    /// Writes what was counted last, after the workers have left. The database may never answer, so this waits no longer than for
+    /// the end of sessions.
+    pub(super) fn write_last_minutes(self: &Arc<Self>) {
+        if self.minutes.is_none() {
+            return;
+        }
+        let (shared, (done, is_done)) = (self.clone(), mpsc::channel::<()>());
+        let write = move || {
+            let _done = done;
+            let patience = shared.settings.patience();
+            let post = Post::new(Duty::Reporter, shared.sessions.unknown(), patience, patience);
+            shared.write_minutes(&mut shared.sessions.of_reporter(&post));
+        };
+        if thread::Builder::new().name("queueable-last".to_owned()).spawn(write).is_ok() {
+            let _ = is_done.recv_timeout(ENDING);
         }
     }
 
-    /// Shows what the workers of this process do.
-    fn show_workers(&self) {
+    /// Shows what the workers of this process do; none is left after the end.
+    fn show_workers(&self, are_at_work: bool) {
         let entities: Vec<_> = self.runners.iter().map(|runner| runner.info().entity).collect();
-        let (slots, stuck) = (self.slots(), self.board.stuck());
+        let (slots, stuck) = if are_at_work { (self.slots(), self.board.stuck()) } else { (Vec::new(), 0) };
         let busy = slots.iter().filter(|slot| slot.runner().is_some()).count();
         let idle = slots.len().saturating_sub(busy + stuck);
         for (state, workers) in [("busy", busy), ("idle", idle), ("stuck", stuck)] {
@@ -201,7 +253,8 @@ impl<C: QueueConnection> PollerShared<C> {
             self.events.measure(|| Measure::Gauge(Gauge { name: WORKERS, labels, value: workers as f64 }));
         }
         for runner in self.runners.iter().filter(|runner| runner.info().heartbeat_interval.is_some()) {
-            let (labels, ahead) = (vec![("entity", runner.info().entity.to_owned())], runner.claimed_ahead());
+            let labels = vec![("entity", runner.info().entity.to_owned())];
+            let ahead = if are_at_work { runner.claimed_ahead() } else { 0 };
             self.events.measure(|| Measure::Gauge(Gauge { name: AHEAD, labels, value: ahead as f64 }));
         }
     }

@@ -24,7 +24,7 @@ use crate::row::failure_text;
 use crate::sync::{Mutex, TasksOf, fail_point};
 
 /// How long a shutdown waits until the sessions of handlers that do not return have ended.
-const ENDING: Duration = Duration::from_secs(5);
+pub(super) const ENDING: Duration = Duration::from_secs(5);
 
 /// The shared state of a poller. It has more than ten fields because every thread gets all that it needs from here.
 pub(crate) struct PollerShared<C: QueueConnection> {
@@ -293,6 +293,12 @@ impl<C: QueueConnection> PollerSessions<C> {
     pub(crate) fn of_scout(&self, post: &Post) -> SessionHolder<C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
         self.holder(post, self.pool_timeout, limits)
+    }
+
+    /// Returns the holder of the reporter's session, whose statements end before the database counts as silent.
+    pub(crate) fn of_reporter(&self, post: &Post) -> SessionHolder<C> {
+        let statement_timeout = self.limits.statement_timeout.min(post.patience() / 2);
+        self.holder(post, self.pool_timeout, SessionLimits { attempts: false, statement_timeout, ..self.limits })
     }
 
     /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.

@@ -215,7 +215,7 @@ fn start_threads<C: QueueConnection>(shared: &Arc<PollerShared<C>>) -> Result<()
     until_tried(|has_tried| {
         Scout::new(shared.clone(), unknown()).spawn(Some(has_tried.clone()))?;
         Heartbeat::new(shared, unknown()).map_or(Ok(()), |heartbeat| heartbeat.spawn(Some(has_tried.clone())))?;
-        Reporter::new(shared, unknown()).map_or(Ok(()), |reporter| reporter.spawn(Some(has_tried.clone())))?;
+        Reporter::new(shared, unknown(), false).map_or(Ok(()), |reporter| reporter.spawn(Some(has_tried.clone())))?;
         // A file does not fall silent.
         if C::Backend::ONE_WRITER { Ok(()) } else { Watchdog::start(shared) }
     })?;

@@ -132,7 +132,7 @@ impl<C: QueueConnection> Watchdog<C> {
                 Heartbeat::new(&shared, connection.clone()).map_or(Ok(()), |heartbeat| heartbeat.spawn(None))
             }
             Duty::Reporter => {
-                Reporter::new(&shared, connection.clone()).map_or(Ok(()), |reporter| reporter.spawn(None))
+                Reporter::new(&shared, connection.clone(), true).map_or(Ok(()), |reporter| reporter.spawn(None))
             }
             Duty::Worker(_) => Worker::new(shared, connection.clone()).spawn("queueable-substitute".to_owned(), None),
         };

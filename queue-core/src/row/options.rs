@@ -254,20 +254,15 @@ impl Options {
 
     /// Tells whether a success writes only the five columns and does nothing else to its row.
     pub(crate) const fn ends_plainly(&self) -> bool {
-        !self.changes_details()
+        !self.decides_by_details()
             && matches!(self.on_success, OnFinish::Keep)
             && self.timestamps.updated.is_none()
             && self.timestamps.end.is_none()
             && !self.exclusive
     }
 
-    /// Tells whether an attempt needs more of its row than a claim reads.
-    pub(crate) const fn needs_details(&self) -> bool {
-        self.changes_details() || self.traceparent.is_some()
-    }
-
-    /// Tells whether what it needs decides what it writes.
-    pub(crate) const fn changes_details(&self) -> bool {
+    /// Tells whether what an attempt writes depends on more of its row than a claim reads.
+    pub(crate) const fn decides_by_details(&self) -> bool {
         self.stages.is_some()
             || self.periodic.is_some()
             || self.rerun_on_change.is_some()

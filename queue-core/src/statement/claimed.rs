@@ -10,7 +10,7 @@ use super::walk::{Claimable, Scope};
 use super::writer::statement;
 use crate::backend::{Captured, QueueBackend, QueueConnection, Statement, execute, load};
 use crate::entity::{Key, KeyedRow, QueueSql};
-use crate::event::makes_spans;
+use crate::event::makes_links;
 use crate::row::{Details, DetailsRow, DetailsType, Fence, Instant, Options, QueueState, RowKey};
 use crate::sync::ErasedEntity;
 
@@ -156,8 +156,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the columns that attempts need beyond the five, if the entity asks for more.
     pub(crate) fn with_details(&self, connection: &mut C, rows: Vec<ClaimedRow<K>>) -> QueryResult<Vec<Claimed<K>>> {
         let mut claimed: Vec<_> = rows.into_iter().map(|row| Claimed::read(self.sql, row)).collect();
-        let options = self.sql.options;
-        if options.changes_details() || (options.traceparent.is_some() && makes_spans()) {
+        if self.needs_details() {
             for row in &mut claimed {
                 match load::<DetailsType, DetailsRow, _>(connection, &read_details(self.row(&row.key))) {
                     Ok(details) => {
@@ -176,6 +175,12 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
             }
         }
         Ok(claimed)
+    }
+
+    /// Tells whether an attempt needs more of its row than a claim reads.
+    pub(super) fn needs_details(&self) -> bool {
+        let options = self.sql.options;
+        options.decides_by_details() || (options.traceparent.is_some() && makes_links())
     }
 
     /// Takes the lock of an exclusive entity. `false`: another session holds it. Run it in a transaction; the lock ends

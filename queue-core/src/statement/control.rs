@@ -177,6 +177,31 @@ pub(crate) fn remove_minute<DB: QueueBackend>(key: &MinuteKey) -> impl Statement
     })
 }
 
+/// Removes a queue's minutes of these parts that began from one time until before another.
+pub(crate) fn remove_minutes<DB: QueueBackend>(
+    queue: &str,
+    (from, to): (Instant, Instant),
+    parts: &[i64],
+) -> impl Statement<DB> {
+    statement_on_no_queue((queue, from, to, parts), |(queue, from, to, parts), mut out| {
+        let out = &mut out;
+        push_named(out, "DELETE FROM {queueable_minutes} WHERE {queue} = ")?;
+        DB::bind_text(out, queue)?;
+        push_named(out, " AND {seconds} = 60 AND {period_start} >= ")?;
+        DB::bind_time(out, from)?;
+        push_named(out, " AND {period_start} < ")?;
+        DB::bind_time(out, to)?;
+        // Numbers of our own. Each list is a statement of its own, which is not worth keeping.
+        out.unsafe_to_cache_prepared();
+        push_named(out, " AND {part} IN (")?;
+        for (i, part) in parts.iter().enumerate() {
+            out.push_sql(&format!("{}{part}", if i > 0 { ", " } else { "" }));
+        }
+        out.push_sql(")");
+        Ok(())
+    })
+}
+
 /// Removes a queue's rows whose periods began before this time.
 pub(crate) fn remove_minutes_before<DB: QueueBackend>(queue: &str, before: Instant) -> impl Statement<DB> {
     statement_on_no_queue((queue, before), |(queue, before), mut out| {

@@ -219,7 +219,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Tells whether rows are leased by one statement: only if the due time alone decides which row is next, and an
     /// attempt needs no more of a row than a claim reads.
     pub fn leases_at_once(&self) -> bool {
-        C::Backend::LEASES_AT_ONCE && !self.sql.options.needs_details() && self.sql.options.due_time_alone_decides()
+        C::Backend::LEASES_AT_ONCE && !self.needs_details() && self.sql.options.due_time_alone_decides()
     }
 
     /// Reads the database's current time.

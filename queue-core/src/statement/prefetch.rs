@@ -84,7 +84,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     pub fn prefetches_rows(&self) -> bool {
         C::Backend::ROW_VERSION.is_some()
             && self.sql.options.stages.is_none()
-            && !self.sql.options.needs_details()
+            && !self.needs_details()
             && self.is_its_row
             && self.sql.options.due_time_alone_decides()
     }

@@ -81,17 +81,30 @@ pub fn count_by_value<DB: QueueBackend>(
     })
 }
 
-/// Sums a column over the rows that a condition picks, by the values of a split: at most `limit`, those with most rows.
+/// Sums a column over the rows that a condition picks, by the values of a split: at most `limit`, those with most rows. `due`: the
+/// condition picks pending rows, and only those of them are summed that may be claimed.
 pub fn sum_by_value<'a, DB: QueueBackend>(
     condition: Condition<'a, DB>,
     split: Split<'a, DB>,
-    summed: &'a dyn QueryFragment<DB>,
+    (summed, due): (&'a dyn QueryFragment<DB>, Option<Claimable<DB>>),
     limit: u32,
 ) -> impl Statement<DB> {
-    statement(condition.queue, (condition, split, summed, limit), |(condition, split, summed, limit), sql| {
+    let parts = (condition, split, summed, due, limit);
+    statement(condition.queue, parts, |(condition, split, summed, due, limit), sql| {
         sql.within(("SELECT MIN(", "), "), |sql| sql.push_split(*split))?;
-        sql.within(DB::AS_TEXT, |sql| sql.within(("SUM(", ")"), |sql| sql.push_fragment(*summed)))?;
-        condition.push_from(sql)?;
+        sql.within(DB::AS_TEXT, |sql| match due {
+            None => sql.within(("SUM(", ")"), |sql| sql.push_fragment(*summed)),
+            Some(due) => {
+                sql.within(("SUM(CASE WHEN ", " THEN "), |sql| push_is_due(sql, due))?;
+                sql.within(("", " END)"), |sql| sql.push_fragment(*summed))
+            }
+        })?;
+        if due.is_some() {
+            sql.push(" FROM {table}")?;
+            push_index_hint(sql, DB::INDEX_HINT)?;
+        } else {
+            condition.push_from(sql)?;
+        }
         condition.push(sql)?;
         push_by_value(*split, *limit, sql)
     })

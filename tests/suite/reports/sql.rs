@@ -5,8 +5,8 @@ use diesel::query_builder::QueryFragment;
 use queue_core::internals::QueueSql;
 use queue_core::internals::backend::{Sql, Statement};
 use queue_core::internals::statement::{
-    And, Condition, IfAny, StateCondition, WithTexts, count_by_value, count_finished, count_pending, error_texts,
-    inspect, is_archived, is_same, sum_by_value, texts_after,
+    And, Claimable, Condition, IfAny, StateCondition, WithTexts, count_by_value, count_finished, count_pending,
+    error_texts, inspect, is_archived, is_same, sum_by_value, texts_after,
 };
 use queueable::Status;
 
@@ -48,8 +48,13 @@ fn the_sql_of_reports() {
     add("pending, with a condition, by company", &count_pending(plain(queue::<Invoice>(), &pending), company, 10));
     add("failed", &count_by_value(condition, None, 10));
     add("failed by company", &count_by_value(condition, company, 10));
-    add("the sum of what has failed", &sum_by_value(condition, None, &orders::id, 1));
-    add("the same by company", &sum_by_value(condition, company, &orders::id, 10));
+    add("the sum of what has failed", &sum_by_value(condition, None, (&orders::id, None), 1));
+    add("the same by company", &sum_by_value(condition, company, (&orders::id, None), 10));
+    let due = Claimable::new(queue::<Invoice>(), None);
+    add(
+        "the sum of what is due",
+        &sum_by_value(plain(queue::<Invoice>(), &pending), None, (&orders::id, Some(due)), 1),
+    );
     add("inspect", &inspect(row::<Order>(&7)));
     add("inspect with a condition", &inspect(row::<Invoice>(&7)));
     add("is the same", &is_same(row::<Order>(&7), row::<Order>(&8).is_key));

@@ -323,7 +323,8 @@ impl<C: MysqlSession> Exclusion<Mysql> for C {
     }
 
     fn try_lead(&mut self, target: &Target, _lead: &mut Option<File>) -> QueryResult<bool> {
-        take(self, target, &format!("gauges{}", exclusion_of(target)), 1)
+        // MySQL takes names of 64 characters.
+        take(self, target, &format!("lead{}", exclusion_of(target)), 1)
     }
 
     fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {

@@ -51,11 +51,12 @@ pub struct Backlog {
     /// How long the oldest due row has been due, by the database's clock; `None` if none is due.
     pub oldest_due: Option<Duration>,
     /// Of the due rows, those behind so many others of their value as may be attempted at the same time (`serial_by`,
-    /// `at_most(2, by = company_id)`). `None`: the entity has no such limit, or the report is split by another column.
+    /// `at_most(2, by = company_id)`), for the 10,000 values with most rows. `None`: the entity has no such limit, or the report
+    /// is split by another column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind_others: Option<i64>,
-    /// Of the other due rows, those beyond what may be attempted at the same time in the whole queue (`at_most(10)`,
-    /// `exclusive`). `None`: the entity has no such limit, or the report is split.
+    /// Of the other due rows of the selection, those beyond what may be attempted at the same time in the whole queue
+    /// (`at_most(10)`, `exclusive`). `None`: the entity has no such limit, or the report is split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_limit: Option<i64>,
     /// Of the due rows, those that a pause keeps from being attempted. `None`: nothing is paused, or the report is split.
