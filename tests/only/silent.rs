@@ -168,6 +168,12 @@ fn poller(url: &str) -> Poller<Conn> {
     Poller::new(url).settings(settings)
 }
 
+/// A poller that also reports, on a connection of its own.
+fn reporting(bank: &Bank, poller: Poller<Conn>) -> Poller<Conn> {
+    bank.connect().run_pending_migrations(Migrations::new().minutes()).unwrap();
+    poller.minutes().gauges(Duration::from_secs(1))
+}
+
 /// Looks again and again until it is so.
 fn await_so(what: &str, mut is_so: impl FnMut() -> bool) {
     let (_nobody, pace) = mpsc::channel::<()>();
@@ -220,7 +226,7 @@ fn work_goes_on_after_all_connections_of_an_idle_poller_have_fallen_silent() {
         let bank = Bank::new();
         let proxy = Proxy::before(&bank);
         let (sender, heard) = mpsc::channel();
-        let poller = serve(poller(&proxy.url(&bank)), Arc::new(|| {}));
+        let poller = serve(reporting(&bank, poller(&proxy.url(&bank))), Arc::new(|| {}));
         let handle = poller.on_event(move |event| drop(sender.send(event.clone()))).start().unwrap();
         let mut ids = bank.enqueue(1..=3);
         await_booked(&bank, &handle, &ids);
@@ -378,7 +384,7 @@ fn a_shutdown_ends_although_no_connection_says_anything() {
     let bank = Bank::new();
     let proxy = Proxy::before(&bank);
     let (barrier, before) = Barrier::new();
-    let handle = MODES[0](poller(&proxy.url(&bank)), before).start().unwrap();
+    let handle = MODES[0](reporting(&bank, poller(&proxy.url(&bank))), before).start().unwrap();
     let ids = bank.enqueue(1..=2);
     barrier.await_handler();
     proxy.accept_only(true);
