@@ -159,7 +159,7 @@ mod tests {
     fn percentiles_are_estimated_within_their_buckets() {
         let mut times = Times::default();
         assert_eq!((times.mean(), times.percentile(50)), (None, None));
-        [1, 10, 10, 7_200_000].map(|milliseconds| times.add(Duration::from_millis(milliseconds)));
+        [1, 10, 10, 7_200_000].into_iter().for_each(|milliseconds| times.add(Duration::from_millis(milliseconds)));
         assert_eq!(times.mean(), Some(Duration::from_micros(1_800_005_250)));
         assert_eq!(times.percentile(25), Some(Duration::from_millis(5)));
         assert_eq!(times.percentile(50), Some(Duration::from_millis(15)));

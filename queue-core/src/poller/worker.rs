@@ -66,8 +66,9 @@ impl<C: QueueConnection> Worker<C> {
                 break;
             }
             let drained = shared.board.end_turn(permit, turn);
-            if drained {
-                // The scout probes when the next row is due.
+            // The scout probes when the next row is due. A poller that ends when nothing is due does so after the last turn, also if
+            // other workers have reported before that they found nothing.
+            if drained || (shared.until_idle && shared.board.is_quiet()) {
                 shared.wake_signal.note_drained(permit.runner);
             }
             if self.slot.is_replaced() {

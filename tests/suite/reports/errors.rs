@@ -191,6 +191,35 @@ fn of_very_many_texts_some_are_left_out_and_counted() {
 }
 
 #[test]
+fn the_rows_of_a_group_are_stopped_and_skipped_as_a_dry_run_says() {
+    let shop = Shop::new();
+    let soon = "'2100-01-01 00:00:00.000'";
+    shop.execute(&format!(
+        "INSERT INTO orders (company_id, status, next_attempt_time, last_attempt_error_message) VALUES
+         (7, 'ERROR', {soon}, 'no route to 1'), (7, 'ERROR', {soon}, 'no route to 2'), (8, 'ERROR', {soon}, 'no route to 3'),
+         (7, 'FAILED', NULL, 'no route to 4'), (7, 'ERROR', {soon}, 'no account 5')"
+    ));
+    let mut connection = shop.connect();
+    let company = Order::queue().filter(orders::company_id.eq(7));
+    let report = company.errors(&mut connection).unwrap();
+    let no_route = group(&report, "no route to <number>");
+    // A failed row has nothing to stop.
+    assert_eq!(company.dry_run().stop_error_group(&mut connection, no_route).unwrap().rows, 2);
+    assert_eq!(company.stop_error_group(&mut connection, no_route).unwrap(), 2);
+    let left = |connection: &mut Conn| Order::queue().scheduled().count(connection).unwrap();
+    assert_eq!(left(&mut connection), 2);
+    assert_eq!(company.dry_run().skip_error_group(&mut connection, no_route).unwrap().rows, 3);
+    assert_eq!(company.skip_error_group(&mut connection, no_route).unwrap(), 3);
+    assert_eq!(Order::queue().skipped().count(&mut connection).unwrap(), 3);
+    assert_eq!(
+        patterns(&Order::queue().errors(&mut connection).unwrap()).len(),
+        2,
+        "the other company's, and the other group"
+    );
+    assert_eq!(left(&mut connection), 2);
+}
+
+#[test]
 fn texts_that_differ_late_are_told_apart() {
     let shop = Shop::new();
     // The first 350 characters are more than a thousand bytes.

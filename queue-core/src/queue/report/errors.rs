@@ -7,13 +7,13 @@ use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
-use crate::queue::operation;
+use crate::queue::operation::{self, Operation};
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
 use crate::row::{Options, Status};
 use crate::statement::{
-    And, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, StateCondition, WithTexts, change_all,
-    error_examples, error_texts, texts_after,
+    And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, StateCondition, WithTexts,
+    change_all, error_examples, error_texts, texts_after,
 };
 use chrono::{DateTime, Utc};
 use diesel::Column;
@@ -243,10 +243,47 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         C: ChangesRows<Q, F>,
     {
-        let mut retried = 0;
+        self.change_group(connection, group, &operation::retry_now())
+    }
+
+    /// Stops the rows of one group, as [`stop`](QueueRows::stop) does with other rows: those whose text has the group's pattern
+    /// now, as in [`retry_error_group`](Self::retry_error_group).
+    ///
+    /// # Errors
+    ///
+    /// As [`stop`](QueueRows::stop), and as [`retry_error_group`](Self::retry_error_group).
+    pub fn stop_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
+    where
+        C: ChangesRows<Q, F>,
+    {
+        self.change_group(connection, group, &operation::stop(&Q::Queue::OPTIONS))
+    }
+
+    /// Skips the rows of one group, as [`skip`](QueueRows::skip) does with other rows: those whose text has the group's pattern
+    /// now, as in [`retry_error_group`](Self::retry_error_group).
+    ///
+    /// # Errors
+    ///
+    /// As [`skip`](QueueRows::skip), and as [`retry_error_group`](Self::retry_error_group).
+    pub fn skip_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
+    where
+        C: ChangesRows<Q, F>,
+    {
+        self.change_group(connection, group, &operation::skip(&Q::Queue::OPTIONS))
+    }
+
+    fn change_group<C, K>(
+        &self,
+        connection: &mut C,
+        group: &ErrorGroup<K>,
+        operation: &Operation<Change>,
+    ) -> Result<usize, Error>
+    where
+        C: ChangesRows<Q, F>,
+    {
+        let mut changed = 0;
         self.each_text_of(connection, group, |connection, texts| {
-            let retry = operation::retry_now();
-            retried += self.each_kind(connection, &retry, |connection, condition, change, alone| {
+            changed += self.each_kind(connection, operation, |connection, condition, change, alone| {
                 let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
                 let condition = Condition { filter: Some(&filter), ..condition };
                 execute(connection, &change_all(condition, change, alone))
@@ -254,7 +291,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             wake::announce::<Q::Queue>();
             Ok(())
         })?;
-        Ok(retried)
+        Ok(changed)
     }
 
     /// Reads the texts of one group in portions.
@@ -288,7 +325,43 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     where
         C: LoadsRows<Q, F>,
     {
-        let kinds = operation::retry_now().kinds();
+        self.preview_group(connection, group, &operation::retry_now())
+    }
+
+    /// Reads what [`QueueRows::stop_error_group`] would do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn stop_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
+    where
+        C: LoadsRows<Q, F>,
+    {
+        self.preview_group(connection, group, &operation::stop(&Q::Queue::OPTIONS))
+    }
+
+    /// Reads what [`QueueRows::skip_error_group`] would do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn skip_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<Preview<Q>, Error>
+    where
+        C: LoadsRows<Q, F>,
+    {
+        self.preview_group(connection, group, &operation::skip(&Q::Queue::OPTIONS))
+    }
+
+    fn preview_group<C, K>(
+        &self,
+        connection: &mut C,
+        group: &ErrorGroup<K>,
+        operation: &Operation<Change>,
+    ) -> Result<Preview<Q>, Error>
+    where
+        C: LoadsRows<Q, F>,
+    {
+        let kinds = operation.kinds();
         let mut preview = Preview::default();
         self.0.each_text_of(connection, group, |connection, texts| {
             let condition = C::condition(&self.0, &self.0.terms.states).of_kinds(&kinds);
