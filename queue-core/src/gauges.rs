@@ -12,7 +12,7 @@ use crate::control::{name_of, pauses_of};
 use crate::entity::QueueSql;
 use crate::error::Error;
 use crate::event::Gauge;
-use crate::row::{CountRowType, PendingRowType, SumRow, SumRowType};
+use crate::row::{CountRowType, Pending, PendingRow, PendingRowType, SumRow, SumRowType};
 use crate::statement::{Claimable, Condition, FAILED, PENDING, count_by_value, count_pending, sum_by_value};
 
 /// The gauges by name, with what they mean.
@@ -148,16 +148,15 @@ impl<DB: QueueBackend> Measured<DB> {
     {
         let (name, split, limit) = (if by.is_some() { ROWS_BY_VALUE } else { ROWS }, by.map(|by| by.1), limit_of(by));
         let pending = count_pending(Condition::new(self.sql, None, &PENDING), split, limit);
-        for (value, pending, come, due, leased, oldest, values) in load::<PendingRowType, _, _>(connection, &pending)? {
-            read.is_cut |= by.is_some() && values > i64::from(limit);
-            let running = if self.is_leased { leased } else { 0 };
-            let states = [("due", due), ("scheduled", pending - come - running), ("held_back", come - due)];
-            for (state, rows) in states.into_iter().chain(self.is_leased.then_some(("running", running))) {
+        for row in load::<PendingRowType, PendingRow, _>(connection, &pending)? {
+            read.is_cut |= by.is_some() && row.6 > i64::from(limit);
+            let Pending { value, due, scheduled, running, held_back, oldest_due } = Pending::of(row, self.is_leased);
+            let states = [("due", due), ("scheduled", scheduled), ("held_back", held_back)];
+            for (state, rows) in states.into_iter().chain(running.map(|running| ("running", running))) {
                 read.gauges.push(self.gauge(name, labels(by, value.as_deref(), state), rows as f64));
             }
             if by.is_none() {
-                let seconds = Duration::from_micros(oldest.unwrap_or(0).max(0).unsigned_abs()).as_secs_f64();
-                read.gauges.push(self.gauge(OLDEST, Vec::new(), seconds));
+                read.gauges.push(self.gauge(OLDEST, Vec::new(), oldest_due.unwrap_or_default().as_secs_f64()));
             }
         }
         if self.sql.options.report_index {

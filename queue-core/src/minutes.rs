@@ -19,7 +19,7 @@ use crate::error::Finding;
 use crate::event::{Collected, Collector, Counts, Event, Times};
 use crate::row::{Instant, MinutesRow, MinutesType};
 use crate::statement::{
-    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minute, remove_minutes,
+    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,
     remove_minutes_before, update_minute,
 };
 use crate::sync::Mutex;
@@ -93,13 +93,15 @@ impl Minutes {
             result = part.write(connection, &mut gone);
             drop(turn);
             // The current minute goes on, and so do the numbers of rows that another process has merged into an hour.
-            let goes_on = result.is_err() || part.start == minute_of(now);
-            kept.extend(
-                [(part, goes_on), (gone, true)].into_iter().filter(|(part, goes_on)| *goes_on && !part.is_empty()),
-            );
+            if result.is_err() || part.start == minute_of(now) {
+                kept.push_back(part);
+            }
+            if !gone.counts.is_empty() {
+                kept.push_back(gone);
+            }
         }
         let mut parts = self.parts.lock();
-        *parts = kept.into_iter().map(|(part, _)| part).chain(left).chain(std::mem::take(&mut *parts)).collect();
+        *parts = kept.into_iter().chain(left).chain(std::mem::take(&mut *parts)).collect();
         result
     }
 }
@@ -121,10 +123,6 @@ fn take_up(parts: &mut VecDeque<Part>, collector: &Collector, now: DateTime<Utc>
 }
 
 impl Part {
-    fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
-
     /// Writes the numbers that have changed. `gone` takes up what comes after those that another process has merged.
     fn write<C: QueueConnection>(&mut self, connection: &mut C, gone: &mut Part) -> QueryResult<()> {
         for of in self.counts.keys().cloned().collect::<Vec<_>>() {
@@ -232,7 +230,7 @@ pub(crate) fn check_minutes<C: QueueConnection>(connection: &mut C) -> QueryResu
         let tried = execute(connection, &insert_minute(&key, 60, &counts))
             .and_then(|_| execute(connection, &update_minute(&key, &counts)))
             .and_then(|_| load_first::<Nullable<BigInt>, Option<i64>, _>(connection, &first_minute(&key.queue, start)))
-            .and_then(|_| execute(connection, &remove_minute(&key)));
+            .and_then(|_| execute(connection, &remove_minutes(&key.queue, (start, start), &[key.part])));
         C::TransactionManager::rollback_transaction(connection)?;
         tried.map(drop)
     })

@@ -39,7 +39,9 @@ impl<C: QueueConnection> Reporter<C> {
     /// Returns the reporter of a poller, if it reports anything. `rests`: it takes the place of one that the database has not
     /// answered, and does not ask for the same at once.
     pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection, rests: bool) -> Option<Self> {
-        shared.gauges.every.map(drop).or(shared.minutes.as_ref().map(drop))?;
+        if shared.gauges.every.is_none() && shared.minutes.is_none() {
+            return None;
+        }
         let patience = shared.settings.patience();
         let post = shared.new_post(Duty::Reporter, connection, patience);
         let next_gauges = Instant::now() + if rests { patience } else { Duration::ZERO };

@@ -1,5 +1,7 @@
 //! The optional columns of a row as an attempt knows them, the stages of a pipeline, and a row of the control table.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
@@ -148,6 +150,27 @@ type ElevenType = (BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigIn
 /// whose condition holds; those that a worker holds under a lease; the microseconds for which the oldest has been due;
 /// and the number of values.
 pub type PendingRow = (Option<String>, i64, i64, i64, i64, Option<i64>, i64);
+
+/// What a [`PendingRow`] says.
+pub(crate) struct Pending {
+    pub(crate) value: Option<String>,
+    pub(crate) due: i64,
+    pub(crate) scheduled: i64,
+    /// `None`: the rows are not processed under leases.
+    pub(crate) running: Option<i64>,
+    pub(crate) held_back: i64,
+    pub(crate) oldest_due: Option<Duration>,
+}
+
+impl Pending {
+    /// Outside lease mode, the end of a lease that another mode left behind is a due time like any other.
+    pub(crate) fn of((value, pending, come, due, leased, oldest, _): PendingRow, is_leased: bool) -> Self {
+        let running = is_leased.then_some(leased);
+        let scheduled = pending - come - running.unwrap_or(0);
+        let oldest_due = oldest.map(|age| Duration::from_micros(age.max(0).unsigned_abs()));
+        Pending { value, due, scheduled, running, held_back: come - due, oldest_due }
+    }
+}
 
 /// The SQL type of a [`PendingRow`].
 pub type PendingRowType = (Nullable<Text>, BigInt, BigInt, BigInt, BigInt, Nullable<BigInt>, BigInt);

@@ -169,14 +169,6 @@ pub(crate) fn insert_minute<DB: QueueBackend>(key: &MinuteKey, seconds: i32, cou
     })
 }
 
-/// Removes a row.
-pub(crate) fn remove_minute<DB: QueueBackend>(key: &MinuteKey) -> impl Statement<DB> {
-    statement_on_no_queue(key, |key, mut out| {
-        push_named(&mut out, "DELETE FROM {queueable_minutes}")?;
-        key.push_where(&mut out)
-    })
-}
-
 /// Removes a queue's minutes of these parts that began from one time until before another.
 pub(crate) fn remove_minutes<DB: QueueBackend>(
     queue: &str,

@@ -59,7 +59,7 @@ pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::control::{
-    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minute, remove_minutes,
+    MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,
     remove_minutes_before, update_minute,
 };
 pub(crate) use self::key_text::{key_of, literal, time_literal};

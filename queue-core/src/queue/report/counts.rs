@@ -17,7 +17,7 @@ use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
-use crate::row::{CountRow, CountRowType, Options, PendingRow, PendingRowType};
+use crate::row::{CountRow, CountRowType, Options, Pending, PendingRow, PendingRowType};
 use crate::statement::{FAILED, OwnColumn, PENDING, count_by_value, count_pending};
 
 /// The largest number of values that a split report reads, those with most rows first.
@@ -238,19 +238,9 @@ fn of_known(mut pending: Vec<PendingRow>, mut failed: Vec<CountRow>) -> (Vec<Pen
 fn backlogs<Q: Entity>(pending: Vec<PendingRow>, failed: Vec<CountRow>) -> HashMap<Option<String>, Backlog> {
     let under_lease = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let mut parts = HashMap::<_, Backlog>::new();
-    for (value, pending, come, due, leased, microseconds, _) in pending {
-        let oldest = microseconds.map(|age| Duration::from_micros(age.max(0).unsigned_abs()));
-        let backlog = Backlog {
-            due,
-            // Outside lease mode, the end of a lease that another mode left behind is a due time like any other.
-            scheduled: pending - come - if under_lease { leased } else { 0 },
-            running: under_lease.then_some(leased),
-            held_back: come - due,
-            failed: 0,
-            oldest_due: oldest,
-            ..Backlog::default()
-        };
-        parts.insert(value, backlog);
+    for row in pending {
+        let Pending { value, due, scheduled, running, held_back, oldest_due } = Pending::of(row, under_lease);
+        parts.insert(value, Backlog { due, scheduled, running, held_back, oldest_due, ..Backlog::default() });
     }
     for (value, failed, _) in failed {
         let running = under_lease.then_some(0);
