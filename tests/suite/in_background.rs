@@ -2,6 +2,7 @@
 
 use std::future::{pending, ready};
 use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use diesel::prelude::*;
@@ -88,6 +89,34 @@ fn a_poller_runs_until_a_future_is_ready() {
         let shutdown = running.await.unwrap().unwrap();
         assert_eq!((shutdown.tally.succeeded, shutdown.rolled_back), (5, 0));
     });
+}
+
+#[test]
+fn a_poller_that_is_stopped_while_its_last_worker_connects_tells_what_the_others_have_done() {
+    let bank = Bank::new();
+    bank.enqueue(1..=3);
+    let (url, (_answer, answers)) = (bank.database.url().to_owned(), mpsc::channel::<()>());
+    let answers = Mutex::new(answers);
+    let connect = move || {
+        if thread::current().name() == Some("queueable-1") {
+            let _ = answers.lock().unwrap().recv();
+        }
+        Conn::establish(&url)
+    };
+    let (tell, mut told) = unbounded_channel();
+    let poller = Poller::with_own_connections(connect).workers(2).shutdown_grace(SOON).serve::<Payment>(book);
+    let poller = poller.on_event(move |event| {
+        if let Event::Succeeded(_) = event {
+            let _ = tell.send(());
+        }
+    });
+    let stop = async {
+        for _ in 0..3 {
+            told.recv().await.unwrap();
+        }
+    };
+    let shutdown = runtime().block_on(poller.run_until(stop)).unwrap();
+    assert_eq!((shutdown.tally.succeeded, shutdown.rolled_back), (3, 0));
 }
 
 #[test]

@@ -11,7 +11,6 @@ use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 
 use super::settings::PollerSettings;
-use super::work_board::{EarlyStop, stopped_early};
 use crate::attempt::{Runner, RunnerInfo};
 use crate::backend::{
     Connections, ErrorClass, LockSql, QueueConnection, ServerWait, Session, SessionLimits, TableName, is_of_a_pooler,
@@ -49,7 +48,7 @@ pub(super) fn check_in_time<C: QueueConnection>(
     settings: &PollerSettings,
     limits: SessionLimits,
     runners: Runners<C>,
-    stop: &EarlyStop,
+    is_stopped: impl Fn() -> bool,
 ) -> Result<(Runners<C>, Checked), Error> {
     let (wait, patience) = (Arc::<ServerWait>::default(), settings.patience().max(LEAST_PATIENCE));
     // A file does not fall silent. And on a thread of a runtime, the sessions of diesel-async say what to call instead.
@@ -71,13 +70,22 @@ pub(super) fn check_in_time<C: QueueConnection>(
         match answer.recv_timeout(LOOK) {
             Ok((Ok(checked), runners)) => return Ok((runners, checked?)),
             Ok((Err(panic), _)) => resume_unwind(panic),
-            Err(_) if stop.is_stopped() => return Err(stopped_early()),
+            Err(_) if is_stopped() => return Err(stopped_early()),
             Err(_) => {
                 if let Some(waited) = wait.elapsed().filter(|waited| *waited > patience) {
                     return Err(Error::Establish(ConnectFailure::new(&format!("it has not answered for {waited:?}"))));
                 }
             }
         }
+    }
+}
+
+/// Returns why a poller has not started that was stopped before.
+pub(super) fn stopped_early() -> Error {
+    Error::Setting {
+        setting: "the poller",
+        found: "stopped before it had started".to_owned(),
+        expected: "a stop that comes later, if it is to process messages",
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::checks::{ColumnsInUse, REPLACEMENT_WAIT};
+use super::checks::{ColumnsInUse, REPLACEMENT_WAIT, stopped_early};
 use super::health::Health;
 use super::shared::PollerShared;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
+use crate::error::Error;
 use crate::event::{Event, Events, ListenerThread};
-use crate::sync::is_in_runtime;
+use crate::sync::{Mutex, is_in_runtime};
 
 /// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,14 +117,7 @@ impl PollerHandle {
 
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
         self.has_ended = true;
-        let Stopped { rolled_back, all_left, threads } = self.control.clone().stop(grace);
-        for thread in threads {
-            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
-            // for a database that does not answer.
-            if all_left || thread.is_finished() {
-                let _ = thread.join();
-            }
-        }
+        let Stopped { rolled_back, all_left } = self.control.clone().stop(grace);
         self.control.clone().write_last_minutes();
         if all_left {
             self.control.await_replacements();
@@ -183,6 +177,39 @@ pub(super) trait Controls: Send + Sync {
     fn write_last_minutes(self: Arc<Self>);
 }
 
+/// What stops a poller before it has started.
+#[derive(Clone, Default)]
+pub(super) struct EarlyStop(Arc<Mutex<Stopping>>);
+
+#[derive(Default)]
+struct Stopping {
+    is_stopped: bool,
+    begun: Option<Begun>,
+}
+
+/// A poller whose threads begin.
+type Begun = (Arc<dyn Controls>, Arc<WorkBoard>);
+
+impl EarlyStop {
+    /// Stops the start: nothing else begins. Returns what has begun by then, which is to be shut down.
+    pub(super) fn stop(&self) -> Option<Begun> {
+        let mut stopping = self.0.lock();
+        stopping.is_stopped = true;
+        stopping.begun.take()
+    }
+
+    /// Has it stop this poller too.
+    pub(super) fn stops(&self, begun: Begun) -> Result<(), Error> {
+        let mut stopping = self.0.lock();
+        stopping.begun = Some(begun);
+        if stopping.is_stopped { Err(stopped_early()) } else { Ok(()) }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.0.lock().is_stopped
+    }
+}
+
 /// How long a shutdown waits before it checks whether the async calls for which it waits can end.
 const CALLS_BLOCKED: Duration = Duration::from_secs(5);
 
@@ -205,11 +232,9 @@ impl<C: QueueConnection> PollerShared<C> {
 
 /// The result of stopping.
 pub(super) struct Stopped {
-    rolled_back: usize,
+    pub(super) rolled_back: usize,
     /// Whether no thread runs any more.
     all_left: bool,
-    /// All threads that may not have ended.
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl<C: QueueConnection> Controls for PollerShared<C> {
@@ -260,7 +285,15 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
             // return.
             self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         }
-        Stopped { rolled_back, all_left: self.board.is_empty(), threads: self.take_threads() }
+        let all_left = self.board.is_empty();
+        for thread in self.take_threads() {
+            // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
+            // for a database that does not answer.
+            if all_left || thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        Stopped { rolled_back, all_left }
     }
 
     fn default_grace(&self) -> Duration {

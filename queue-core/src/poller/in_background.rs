@@ -57,8 +57,8 @@ impl<C: QueueConnection> Poller<C> {
     /// is any future: a signal, the receiver of a channel, `token.cancelled()` of a `CancellationToken`.
     ///
     /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
-    /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends, and it processes
-    /// nothing. If the poller does not start, the error is also logged, because nobody may await a spawned task.
+    /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends: what has begun by then
+    /// is shut down, and nothing else begins. If the poller does not start, the error is also logged, because nobody may await a spawned task.
     ///
     /// # Errors
     ///
@@ -90,8 +90,12 @@ impl<C: QueueConnection> Poller<C> {
             Poll::Pending => stop.as_mut().poll(context).map(|()| None),
         });
         let Some(started) = started.await else {
-            early.stop();
-            return Ok(Shutdown { tally: Tally::default(), rolled_back: 0 });
+            let Some((control, board)) = early.stop() else {
+                return Ok(Shutdown { tally: Tally::default(), rolled_back: 0 });
+            };
+            // Its first workers may have processed messages before the last has its connection.
+            let rolled_back = on_thread(move || control.clone().stop(control.default_grace()).rolled_back).await;
+            return Ok(Shutdown { tally: board.tally(), rolled_back });
         };
         let running = Running(Some(started?));
         stop.await;

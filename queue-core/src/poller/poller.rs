@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use diesel::r2d2::R2D2Connection;
 
+use super::handle::EarlyStop;
 use super::serve::{ConnectionFor, HandlerFor, ServeLater, Served};
 use super::settings::PollerSettings;
-use super::work_board::EarlyStop;
 use crate::backend::{ConnectionSource, Connections, ConnectionsFrom, QueueConnection};
 use crate::claim::ClaimStyle;
 use crate::crash::CrashAccounting;

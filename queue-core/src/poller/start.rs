@@ -82,7 +82,9 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
     let minutes = poller.settings.minutes.then(Minutes::default);
     listeners.collector = minutes.as_ref().map(|minutes| minutes.collector.clone());
     let (events, listeners) = listeners.start(poller.settings.redact.clone())?;
+    let early = poller.stop.clone();
     let (shared, columns) = prepare(poller, until_idle, events, minutes)?;
+    early.stops((shared.clone(), shared.board.clone()))?;
     let handle = PollerHandle {
         has_ended: false,
         control: shared.clone(),
@@ -118,7 +120,8 @@ fn prepare<C: QueueConnection>(
     }
     let gates = gates_of(&runners, &settings)?;
     let limits = session_limits(&runners, &settings);
-    let (runners, Checked { database, present }) = check_in_time(&connections, &settings, limits, runners, &stop)?;
+    let (runners, Checked { database, present }) =
+        check_in_time(&connections, &settings, limits, runners, || stop.is_stopped())?;
     let columns = ColumnsInUse::enter(&database, &runners)?;
     if until_idle {
         check_reentrance(&database, &runners)?;
@@ -133,10 +136,8 @@ fn prepare<C: QueueConnection>(
         files: AtomicU64::new(0),
         connectivity: Arc::new(Connectivity::new(events)),
     };
-    let board = board_for(&runners, shares);
-    stop.stops(&board)?;
     let shared = PollerShared {
-        board,
+        board: board_for(&runners, shares),
         wake_signal: WakeSignal::new(),
         until_idle,
         tasks: tasks.unwrap_or_else(TasksOf::blocked_caller),
