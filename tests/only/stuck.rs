@@ -133,9 +133,12 @@ fn a_substitute_that_gets_no_connection_asks_again() {
     let (endless, other) = enqueue(&bank);
     // One session for the worker, one for the poller.
     let Stage { poller, begun, release } = Stage::new(&bank, 2);
-    let handle = poller.start().unwrap();
+    let (listener, heard) = listener();
+    let handle = poller.on_event(listener).start().unwrap();
     begun.recv_timeout(PATIENCE).unwrap();
-    await_status(&bank, endless, Status::Error);
+    let mut events = std::iter::from_fn(|| heard.recv_timeout(PATIENCE).ok());
+    assert!(events.any(|event| matches!(event, Event::WorkerStuck { is_replaced: true, .. })));
+    assert_eq!(bank.state(endless).status, Status::Error);
     drop(release);
     assert_eq!(begun.recv_timeout(PATIENCE), Ok((other, "queueable-substitute".to_owned())));
     assert_eq!(handle.shutdown(PATIENCE).tally.succeeded, 1);

@@ -77,12 +77,13 @@ fn replace_stuck<C: QueueConnection>(shared: &Arc<PollerShared<C>>, holder: &mut
     // If nothing was recorded, as for the messages of a group, the attempt has ended without a result.
     watches.iter().for_each(|watch| watch.interrupt("the handler is past its timeout"));
     let (stuck, most) = (shared.board.stuck(), shared.settings.most_stuck());
+    // Before the event, which says so.
+    substitute(shared, slot);
     watches.iter().for_each(|watch| watch.note_stuck(stuck, stuck <= most));
     if stuck > most {
         let text = format!("{stuck} handlers are stuck: the poller works with fewer threads until one returns");
         shared.log.warn("poller", &text);
     }
-    substitute(shared, slot);
 }
 
 /// Starts another worker in the place of one whose handler does not return, unless too many do not.
