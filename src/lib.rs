@@ -73,6 +73,9 @@
 //! | write a retry policy of your own | [`RetryPolicy`] |
 //! | know the backlog, the finished work, and the errors | [`QueueRows::backlog`], [`QueueRows::statistics`], [`QueueRows::errors`] |
 //! | pause a queue while it runs | [`Queueable::pause`], [`Pause`], [`Migrations::control`], [`Poller::control`] |
+//! | limit a queue while it runs | [`Queueable::set_limits`], [`control::Limits`], [`control::limits`] |
+//! | know which processes serve the queues | [`Poller::register`], [`Migrations::pollers`], [`pollers`] |
+//! | keep a copy of a database from working | [`Poller::environment`], [`control::adopt_environment`] |
 //! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
 //! | link an attempt's span to the trace that enqueued its row | [`Queueable::traced`], [`set_trace_context`] |
 //! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
@@ -94,7 +97,8 @@ pub use queue_core::{
     Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
     LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
     PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Stage, Status, Tally,
-    TriggerMigration, UnknownStatus, When, Window, assert_schema, pauses, set_trace_context,
+    TriggerMigration, UnknownStatus, When, Window, adopt_environment, assert_schema, environment, limits, pauses,
+    pollers, set_trace_context,
 };
 pub use queue_derive::{Queueable, Stage};
 
@@ -108,12 +112,20 @@ pub use queue_core::{Async, AsyncHandler, DieselAsyncSession};
 #[cfg(feature = "tokio")]
 pub use queue_core::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 
+/// What operators ask of running queues, in the control table: limits at run time, and whose database this is.
+///
+/// [`Pause`] and [`pollers`] are beside this module.
+pub mod control {
+    pub use queue_core::{Limits, adopt_environment, environment, limits};
+}
+
 /// The answers of reports, operations and a poller's shutdown.
 pub mod report {
     pub use queue_core::{
         AttemptCounts, Backlog, By, Counted, Cursor, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport,
-        ExplainedRows, Explanations, Interval, OddTimes, Page, Part, PeriodCounts, Preview, PreviewedRow, Progress,
-        Redriven, Shutdown, Statistics, StatusCounts,
+        ExplainedRows, Explanations, Interval, Limited, OddTimes, Page, Part, PeriodCounts, PollerProcess, PollerState,
+        Preview, PreviewedRow, ProcessedQueue, Progress, Redriven, RunningMessage, Shutdown, Statistics, StatusCounts,
+        Unserved,
     };
 }
 

@@ -78,6 +78,7 @@ mod suite {
     pub(crate) mod order;
     mod pause;
     pub(crate) mod periodic;
+    mod pollers;
     mod prefetch_keys;
     mod printed_schema;
     mod queries;

@@ -105,6 +105,7 @@ mod suite {
     mod pause;
     pub(crate) mod periodic;
     mod poller;
+    mod pollers;
     mod pools;
     mod prefetch_keys;
     mod printed_schema;

@@ -41,7 +41,10 @@ pub use self::backend::{
     AsQueueConnection, ConnectionSource, ConnectionsFrom, Now, NowPlus, QueueBackend, QueueConnection, TriggerMigration,
 };
 pub use self::claim::ClaimStyle;
-pub use self::control::{Pause, Paused, pauses};
+pub use self::control::{
+    Limited, Limits, Pause, Paused, PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved,
+    adopt_environment, environment, limits, pauses, pollers,
+};
 pub use self::crash::CrashAccounting;
 #[doc(hidden)]
 pub use self::entity::field_check;
@@ -119,15 +122,16 @@ pub mod internals {
             And, Archive, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
             Condition, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType,
             FromLane, IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow, LeasedAtOnce, ListedRow,
-            Next, PageFrom, PageOrder, PauseEnd, Pick, QueueOn, Recall, Row, RowVersion, SampleRow, Scope, SetPause,
-            Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts, ahead_due, ahead_key,
-            another_is_leased, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, count_by_value,
-            count_finished, count_pending, due_among_first, due_keys, due_lanes, end_pause, enqueue_if_newer,
-            error_examples, error_texts, finish, finish_block, head, inspect, inspect_pending, is_archived, is_same,
-            key_texts, keys_found, lane_of, lease_due, leased_in, load_rows, lock_keys, lock_leased, lock_version,
-            next_lanes, oldest_due, pass_on, prefetch_rows, present, probe_due, read_details, read_keys, read_page,
-            read_pauses, remove_all, retake, sample, set_aside, set_priority, sum_by_value, taken, texts_after,
-            unknown_stages,
+            Next, PageFrom, PageOrder, PauseEnd, Pick, PollerEntry, QueueOn, Recall, Row, RowVersion, SampleRow, Scope,
+            SetLimits, SetPause, Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts,
+            ahead_due, ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count,
+            count_by_status, count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes,
+            end_limits, end_pause, enqueue_if_newer, error_examples, error_texts, finish, finish_block, head,
+            insert_poller, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found, lane_of, lease_due,
+            leased_in, load_rows, lock_keys, lock_leased, lock_version, next_lanes, oldest_due, pass_on, prefetch_rows,
+            present, probe_due, read_control, read_details, read_keys, read_page, read_pollers, remove_all,
+            remove_poller, retake, sample, set_aside, set_environment, set_priority, sum_by_value, taken, texts_after,
+            unknown_stages, update_poller,
         };
     }
 }

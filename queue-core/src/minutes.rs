@@ -221,7 +221,7 @@ pub(crate) fn read_periods<C: QueueConnection>(
 
 /// Finds out whether the session can read and write the table.
 pub(crate) fn check_minutes<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<Finding>> {
-    check_own(connection, OwnTable::Minutes, ("minutes", "SELECT, INSERT, UPDATE, DELETE"), |connection| {
+    check_own(connection, OwnTable::Minutes, ("minutes", "minutes", "SELECT, INSERT, UPDATE, DELETE"), |connection| {
         let start = Instant::from(DateTime::UNIX_EPOCH);
         let key =
             MinuteKey { queue: "queueable check".to_owned(), start, part: fastrand::i64(..), stage: String::new() };

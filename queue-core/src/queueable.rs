@@ -10,7 +10,7 @@ use diesel::sql_types::Nullable;
 
 use crate::attempt::ComparesSchema;
 use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
-use crate::control::{self, Pause};
+use crate::control::{self, Limits, Pause};
 use crate::entity::{
     Entity, HasTraceParent, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn,
     TraceParent, TryCount, queue_state,
@@ -283,6 +283,50 @@ pub trait Queueable: Entity {
         Self: StoredIn<BackendOf<C>>,
     {
         control::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)))
+    }
+
+    /// Limits the queue in all processes whose pollers take part in [control](crate::Poller::control), within two seconds: fewer
+    /// workers, fewer rows at the same time, another delay of retries. Running attempts finish. The limits replace those that the
+    /// queue had, also the ones that these do not name. They last until [`end_limits`](Queueable::end_limits), and
+    /// [`limits`](crate::limits) and the pollers' logs say who has set them, when and why.
+    ///
+    /// In the caller's transaction, the limits are a part of that transaction.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::control::Limits;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.run_pending_migrations(Migrations::new().control())?;
+    /// Payment::set_limits(&mut connection, Limits::new("bank is slow", "ops@example.org").workers(2))?;
+    /// assert!(Payment::end_limits(&mut connection)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no [control table](crate::Migrations::control), [`Error::Setting`] for what [`Limits`] does
+    /// not take, [`Error::Database`].
+    fn set_limits<C: AsQueueConnection>(connection: &mut C, limits: Limits<Self>) -> Result<(), Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        control::set_limits::<Self, _>(connection.as_queue_connection(), &limits)
+    }
+
+    /// Ends the [limits](Queueable::set_limits) of the queue. Returns whether there were any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no control table, [`Error::Database`].
+    fn end_limits<C: AsQueueConnection>(connection: &mut C) -> Result<bool, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        control::end_limits::<Self, _>(connection.as_queue_connection())
     }
 
     /// Compares the derive, the application's `table!` and the live table, and returns all differences; none if a poller

@@ -87,7 +87,7 @@ fn a_worker_that_works_the_row_is_no_such_holder() {
     };
     let handle = InTurn::poller(bank.pool(1), handler).workers(1).start().unwrap();
     waits.recv().unwrap();
-    assert_eq!(explained(&bank, ids[0]), Explanation::Held { since: None });
+    assert_eq!(explained(&bank, ids[0]), Explanation::Held { since: None, by: None });
     drop(open);
     handle.shutdown(Duration::from_secs(60));
     assert_eq!(bank.state(ids[0]).status, Status::Success);

@@ -49,6 +49,7 @@ pub(crate) mod order;
 mod pause;
 pub(crate) mod periodic;
 mod poller;
+mod pollers;
 mod pools;
 mod prefetch_keys;
 mod printed_schema;

@@ -7,10 +7,11 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queue_core::internals::backend::{OwnTable, Schema, Sql, Statement};
 use queue_core::internals::statement::{
-    And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, Recall, SetPause, Settle, StateCondition, Take,
-    UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_pause,
-    finish_block, key_texts, keys_found, lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_details,
-    read_keys, read_pauses, remove_all, retake, sample, set_aside, taken, unknown_stages,
+    And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Recall, SetLimits, SetPause,
+    Settle, StateCondition, Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status,
+    due_keys, end_limits, end_pause, finish_block, insert_poller, key_texts, keys_found, lease_due, load_rows,
+    lock_keys, oldest_due, present, probe_due, read_control, read_details, read_keys, read_pollers, remove_all,
+    remove_poller, retake, sample, set_aside, set_environment, taken, unknown_stages, update_poller,
 };
 use queue_core::internals::{ErrorText, Fence, RowKey};
 use queueable::columns::Instant;
@@ -231,18 +232,32 @@ fn the_sql_of_schedules() {
 fn the_sql_of_pauses() {
     let mut listing = Listing::default();
     let of = |end| SetPause { queue: "payments.status", scope: "stage SEND", by: "ops", reason: "bank down", end };
-    listing.add("read the pauses", &read_pauses(None));
-    listing.add("read the pauses of a queue", &read_pauses(Some("payments.status")));
+    listing.add("read the table", &read_control(None));
+    listing.add("read what is about a queue", &read_control(Some("payments.status")));
     listing.add("pause", &of(PauseEnd::Never));
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
     listing.add("unpause", &end_pause("payments.status", ""));
+    let (queue, by, reason) = ("payments.status", "ops", "bank is slow");
+    let limits = SetLimits { queue, by, reason, workers: Some(2), at_most: None, retry_delay_ms: Some(60_000) };
+    listing.add("limit", &limits);
+    listing.add("end the limits", &end_limits("payments.status"));
+    listing.add("name the environment", &set_environment("production", false));
+    listing.add("adopt the environment", &set_environment("staging", true));
+    let entry = PollerEntry::default();
+    listing.add("update a poller", &update_poller(&entry));
+    listing.add("insert a poller", &insert_poller(&entry));
+    listing.add("read the pollers", &read_pollers());
+    listing.add("remove a poller", &remove_poller(7));
     let step = Conn::own_step(OwnTable::Control);
     listing.text("add the control table", &step.up.join(";\n"));
     listing.text("remove the control table", &step.down.join(";\n"));
     let step = Conn::own_step(OwnTable::Minutes);
     listing.text("add the table of minutes", &step.up.join(";\n"));
     listing.text("remove the table of minutes", &step.down.join(";\n"));
+    let step = Conn::own_step(OwnTable::Pollers);
+    listing.text("add the table of pollers", &step.up.join(";\n"));
+    listing.text("remove the table of pollers", &step.down.join(";\n"));
     listing.matches("control");
 }
 

@@ -2,6 +2,7 @@
 //! heartbeat make.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,8 @@ pub(crate) struct RunnerInfo {
     pub(crate) queue: TypeId,
     /// The mode and the times by which it works, for the log.
     pub(crate) way: String,
+    /// Its settings by their names.
+    pub(crate) settings: BTreeMap<String, String>,
     /// The beginning of an idempotency key, before the primary key. The crash records call the queue by this name.
     pub(crate) key_prefix: String,
     /// Whether it keeps such records: a turn holds its transaction, and therefore the process's turn to write, while
@@ -124,6 +127,9 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
 
     /// Tells whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
+
+    /// Sets how many rows are processed at the same time, and how long a row waits for its retry, in place of what the entity says.
+    fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>);
 
     /// Claims no more rows in these stages, which are paused, and all others that are served. Returns whether any stage is
     /// left; if none is, nothing changes.

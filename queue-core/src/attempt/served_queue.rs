@@ -2,6 +2,7 @@
 //! of the library's own, in which no handler runs.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,12 +17,12 @@ use crate::backend::{
     ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished, check_rights,
 };
 use crate::claim::DueRows;
-use crate::entity::{Entity, GroupMode, Key, QueueSql};
+use crate::entity::{Entity, GroupMode, Key, QueueSql, QueueTable};
 use crate::error::{Error, Finding};
 use crate::log::RateLimitedLog;
-use crate::row::{ErrorText, Fence, RowKey, Settlement, ascii_only, failure_text, queue_name};
+use crate::row::{ErrorText, Fence, Lanes, OrderColumn, RowKey, Settlement, ascii_only, failure_text, queue_name};
 use crate::statement::{Change, ErasedQueue, QueueOn};
-use crate::sync::fail_point;
+use crate::sync::{Mutex, fail_point};
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
 /// and has to find it free once in half a lease.
@@ -59,6 +60,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 entity: Q::ENTITY,
                 queue: queue.id(),
                 way: way_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT),
+                settings: settings_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT, stages.as_deref()),
                 key_prefix: key_prefix.clone(),
                 is_recorded: lease.is_none(),
                 // For the transactions only in lease mode: there, the lease limits the handler's own time.
@@ -74,6 +76,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 settings: Q::SETTINGS,
                 options: *queue.sql.options,
                 retry: Q::retry_policy(),
+                retry_delay: Mutex::default(),
                 texts,
                 leased: lease.is_some(),
             },
@@ -144,14 +147,52 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 
 /// Describes the mode of an entity and its times, for the log.
 fn way_of<Q: Entity>(lease: Option<Duration>, default_timeout: Duration) -> String {
-    let settings = Q::SETTINGS;
-    let way = match lease {
-        Some(lease) => format!("lease of {lease:?}"),
-        None if TypeId::of::<Q::Mode>() == TypeId::of::<GroupMode>() => format!("groups of up to {}", settings.group),
-        None => "one transaction each".to_owned(),
-    };
+    let (settings, way) = (Q::SETTINGS, mode_of::<Q>(lease));
     let timeout = settings.timeout.or(lease).unwrap_or(default_timeout);
     format!("{way}, timeout {timeout:?}, {} tries", settings.max_tries)
+}
+
+/// For how many tries the settings have the delay of the retry.
+const SHOWN_RETRIES: u32 = 5;
+
+/// Returns the settings of an entity by their names, so that those of several processes can be compared.
+fn settings_of<Q: Entity>(
+    lease: Option<Duration>,
+    default_timeout: Duration,
+    stages: Option<&[&'static str]>,
+) -> BTreeMap<String, String> {
+    let (settings, options) = (Q::SETTINGS, <Q::Queue as QueueTable>::OPTIONS);
+    let policy = Q::retry_policy();
+    let retry = (1..=SHOWN_RETRIES).map_while(|tries| Some(format!("{:?}", policy.delay(tries)?)));
+    let column = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
+    let turns = |Lanes { column, at_most, strict, .. }: Lanes| {
+        let at_most = at_most.map_or(String::new(), |rows| format!(", at most {rows}"));
+        format!("{column}{at_most}{}", if strict { ", strict" } else { "" })
+    };
+    let known = [
+        ("mode", Some(mode_of::<Q>(lease))),
+        ("timeout", Some(format!("{:?}", settings.timeout.or(lease).unwrap_or(default_timeout)))),
+        ("max_tries", Some(settings.max_tries.to_string())),
+        ("retry", Some(retry.collect::<Vec<_>>().join(", "))),
+        ("order", options.order.map(|order| order.columns.iter().map(column).collect::<Vec<_>>().join(", "))),
+        ("turns", options.lanes.map(turns)),
+        ("at_most", options.at_most.map(|rows| rows.to_string())),
+        ("exclusive", options.exclusive.then(|| "yes".to_owned())),
+        ("stages", options.stages.map(|all| stages.unwrap_or(all.names).join(", "))),
+        ("window", options.window.map(str::to_owned)),
+    ];
+    known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// Describes the mode of an entity.
+fn mode_of<Q: Entity>(lease: Option<Duration>) -> String {
+    match lease {
+        Some(lease) => format!("lease of {lease:?}"),
+        None if TypeId::of::<Q::Mode>() == TypeId::of::<GroupMode>() => {
+            format!("groups of up to {}", Q::SETTINGS.group)
+        }
+        None => "one transaction each".to_owned(),
+    }
 }
 
 impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
@@ -209,6 +250,13 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
 
     fn has_interrupted(&self) -> bool {
         self.due_rows.row_backoff.any()
+    }
+
+    fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>) {
+        *self.rules.retry_delay.lock() = retry_delay;
+        if let Some(places) = &self.due_rows.places {
+            places.set_limit(at_most);
+        }
     }
 
     fn leave_out_stages(&self, paused: &[String]) -> bool {

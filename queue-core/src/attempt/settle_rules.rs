@@ -14,12 +14,15 @@ use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
 use crate::log::{RateLimitedLog, Redact};
 use crate::row::{Details, ErrorText, FailureTexts, Fence, Instant, Options, RowKey, Settlement, Stages, Status};
 use crate::statement::{Change, Next};
+use crate::sync::Mutex;
 
 /// The rules by which an entity's rows are settled.
 pub(crate) struct SettleRules {
     pub(crate) settings: Settings,
     pub(crate) options: Options,
     pub(crate) retry: Arc<dyn RetryPolicy>,
+    /// The delay of retries at run time, in place of that of the policy.
+    pub(crate) retry_delay: Mutex<Option<Duration>>,
     pub(crate) texts: FailureTexts,
     /// Whether rows are processed under a lease and not under a lock, so that the application may have stopped one
     /// meanwhile.
@@ -132,7 +135,7 @@ impl SettleRules {
             _ if tries >= self.settings.max_tries => None,
             RetryChoice::Never => None,
             RetryChoice::After(delay) => Some(delay),
-            RetryChoice::ByPolicy => delay_by(&*self.retry, tries),
+            RetryChoice::ByPolicy => delay_by(&*self.retry, tries, *self.retry_delay.lock()),
         };
         let change = self.failure(tries, failure, delay, details);
         match delay {
@@ -194,15 +197,17 @@ pub(crate) fn stored(tries: u32) -> i32 {
     i32::try_from(tries).unwrap_or(i32::MAX)
 }
 
-/// Asks the policy, which may be the user's own. If it panics, the default one is used.
-fn delay_by(policy: &dyn RetryPolicy, tries: u32) -> Option<Duration> {
+/// Asks the policy, which may be the user's own. If it panics, the default one is used. `limit`: the delay that an operator has set.
+fn delay_by(policy: &dyn RetryPolicy, tries: u32, limit: Option<Duration>) -> Option<Duration> {
     let random = fastrand::f64();
-    catch_unwind(AssertUnwindSafe(|| policy.delay(tries).map(|delay| jittered(delay, policy.jitter(), random))))
-        .unwrap_or_else(|panic| {
-            std::mem::forget(panic);
-            tracing::error!(tries, "the retry policy panicked; the poller uses the default policy");
-            Retry::DEFAULT.delay(tries)
-        })
+    let delay = |policy: &dyn RetryPolicy| {
+        policy.delay(tries).map(|delay| jittered(limit.unwrap_or(delay), policy.jitter(), random))
+    };
+    catch_unwind(AssertUnwindSafe(|| delay(policy))).unwrap_or_else(|panic| {
+        std::mem::forget(panic);
+        tracing::error!(tries, "the retry policy panicked; the poller uses the default policy");
+        Retry::DEFAULT.delay(tries).map(|delay| limit.unwrap_or(delay))
+    })
 }
 
 /// Tells what has become of the rows of one entity.

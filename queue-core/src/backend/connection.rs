@@ -21,8 +21,8 @@ use super::setup::{Exclusion, SessionSettings, SessionSetup};
 use super::statement::Loads;
 use super::transactions::{OneRoundTrip, Transactions};
 use crate::row::{
-    CountRow, CountRowType, DetailsRow, DetailsType, Instant, MinutesRow, MinutesType, PauseRow, PauseType, PendingRow,
-    PendingRowType, SumRow, SumRowType, TimestampUtc,
+    ControlRow, ControlType, CountRow, CountRowType, DetailsRow, DetailsType, Instant, MinutesRow, MinutesType,
+    PendingRow, PendingRowType, PollerRow, PollerType, SumRow, SumRowType, TimestampUtc,
 };
 
 /// A database that can hold a queue.
@@ -102,7 +102,8 @@ pub trait QueueConnection:
     + Loads<PendingRowType, PendingRow>
     + Loads<SumRowType, SumRow>
     + Loads<MinutesType, MinutesRow>
-    + Loads<PauseType, PauseRow>
+    + Loads<ControlType, ControlRow>
+    + Loads<PollerType, PollerRow>
     + R2D2Connection
     + SessionSetup
     + Transactions

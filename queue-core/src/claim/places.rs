@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -30,6 +31,8 @@ pub(crate) struct Places<K: Key, C: QueueConnection> {
     pub(super) refused_rows: Arc<RefusedRows<K, C>>,
     /// In lease mode, how far the end of a lease may be away.
     longest_lease: Option<Duration>,
+    /// The limit at run time; 0 is none.
+    limit: AtomicU32,
     /// Which threads of this process hold places in each lane, in the modes in which a place is a lock.
     held: CountedPlaces,
 }
@@ -124,8 +127,14 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             refused_rows: Arc::new(RefusedRows::new(queue)),
             // Another release of the application may have longer leases.
             longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_LEASE_SEARCH)),
+            limit: AtomicU32::new(0),
             held: CountedPlaces::default(),
         }))
+    }
+
+    /// Sets the limit at run time: of the whole queue, or if its attribute names a column, of each value.
+    pub(crate) fn set_limit(&self, at_most: Option<u32>) {
+        self.limit.store(at_most.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Begins a claim, which will hold places.
@@ -164,9 +173,12 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
 
     /// Returns the limit of a lane.
     fn limit_of(&self, lane: &Lane) -> Option<u32> {
+        let (options, limit) = (self.queue.sql.options, self.limit.load(Ordering::Relaxed));
+        let limited = |most: u32| if limit == 0 { most } else { most.min(limit) };
         match lane {
-            Lane::Queue => self.queue.sql.options.at_most,
-            Lane::Value(_) => self.lanes.and_then(|lanes| lanes.at_most),
+            Lane::Queue => options.at_most.map(limited),
+            Lane::Value(_) if options.at_most.is_some() => self.lanes.and_then(|lanes| lanes.at_most),
+            Lane::Value(_) => self.lanes.and_then(|lanes| lanes.at_most).map(limited),
             Lane::NoValue => None,
         }
     }

@@ -104,8 +104,9 @@ impl<DB: QueueBackend> Migrations<DB> {
         self
     }
 
-    /// Adds the control table, `queueable_control`, in which [`pause`](crate::Queueable::pause) asks running pollers to
-    /// pause a queue. Only pollers with [`control`](crate::Poller::control) read it.
+    /// Adds the control table, `queueable_control`, in which [`pause`](crate::Queueable::pause) and
+    /// [`set_limits`](crate::Queueable::set_limits) ask running pollers to pause or limit a queue, and which has the name of the
+    /// [environment](crate::Poller::environment). Only pollers with [`control`](crate::Poller::control) read it.
     ///
     /// The table stands where the session makes a new table: in the first schema of PostgreSQL's `search_path`, in the
     /// current database of MySQL. Pollers and operators find it there, so their sessions need the same one. Its
@@ -150,6 +151,28 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// The migration is refused if another table has this name.
     pub fn minutes(self) -> Self {
         self.own_table(OwnTable::Minutes)
+    }
+
+    /// Adds the table of pollers, `queueable_pollers`, in which pollers with [`register`](crate::Poller::register) say what they are and
+    /// do, and from which [`pollers`](crate::pollers) reads it.
+    ///
+    /// Of the place of the table, and of its migration, what [`control`](Migrations::control) says is true.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_migrations::MigrationHarness;
+    /// use queueable::Migrations;
+    ///
+    /// let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.run_pending_migrations(Migrations::new().pollers())?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The migration is refused if another table has this name.
+    pub fn pollers(self) -> Self {
+        self.own_table(OwnTable::Pollers)
     }
 
     fn own_table(mut self, table: OwnTable) -> Self {

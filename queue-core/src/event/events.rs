@@ -17,6 +17,7 @@ use tracing::span::EnteredSpan;
 use super::counts::Collector;
 use super::event::{AttemptEvent, Event, Measure, Meter};
 use super::event_queue::{EventQueue, Listener, ListenerThread, call_safely, pass_on};
+use super::running::{RunningAttempt, RunningAttempts};
 use crate::error::{Error, panic_text};
 use crate::log::{Redact, redacted};
 use crate::sync::Mutex;
@@ -37,6 +38,8 @@ pub(crate) struct Listeners {
     pub(crate) meter: Option<Meter>,
     /// Counts what attempts come to, if the poller writes that.
     pub(crate) collector: Option<Arc<Collector>>,
+    /// Knows which attempts run, if the poller says so to others.
+    pub(crate) running: Option<Arc<RunningAttempts>>,
 }
 
 impl Listeners {
@@ -46,8 +49,8 @@ impl Listeners {
 
     /// Starts the thread of the listeners, if there are any.
     pub(crate) fn start(self, redact: Option<Redact>) -> Result<(Events, ListenerThread), Error> {
-        let Listeners { listeners, meter, collector } = self;
-        if listeners.is_empty() && meter.is_none() && collector.is_none() {
+        let Listeners { listeners, meter, collector, running } = self;
+        if listeners.is_empty() && meter.is_none() && collector.is_none() && running.is_none() {
             return Ok((Events::default(), ListenerThread(None)));
         }
         let queue = (!listeners.is_empty()).then(Arc::<EventQueue>::default);
@@ -56,7 +59,7 @@ impl Listeners {
             thread.spawn(move || pass_on(&queue, listeners, meter)).map_err(Error::Thread)?;
         }
         let (has_panicked, clock) = (AtomicBool::new(false), DatabaseClock::default());
-        let heard = Heard { meter, collector, has_panicked, queue: queue.clone(), clock, redact };
+        let heard = Heard { meter, collector, running, has_panicked, queue: queue.clone(), clock, redact };
         Ok((Events(Some(Arc::new(heard))), ListenerThread(queue)))
     }
 }
@@ -69,6 +72,7 @@ struct Heard {
     /// Called by the thread in which something has happened, so that it misses nothing.
     meter: Option<Meter>,
     collector: Option<Arc<Collector>>,
+    running: Option<Arc<RunningAttempts>>,
     /// Whether the meter's recorder has panicked.
     has_panicked: AtomicBool,
     queue: Option<Arc<EventQueue>>,
@@ -114,6 +118,11 @@ impl Events {
         if let Some((heard, meter)) = self.0.as_ref().and_then(|heard| Some((heard, heard.meter?))) {
             call_safely(&heard.has_panicked, || meter(&measure()));
         }
+    }
+
+    /// Returns who knows which attempts run, if somebody is to.
+    fn running(&self) -> Option<&RunningAttempts> {
+        self.0.as_ref()?.running.as_deref()
     }
 
     /// Returns a text as an event may contain it.
@@ -226,6 +235,10 @@ impl Watch {
             is_first
         };
         if is_first {
+            if let Some(running) = watched.events.running() {
+                let (queue, key, stage) = (watched.queue.clone(), watched.key.clone(), watched.stage);
+                running.begin(watched.number(), RunningAttempt { queue, key, stage, begun: Instant::now() });
+            }
             watched.events.tell(|| Event::Begun(watched.attempt(None, None)));
         }
     }
@@ -266,6 +279,11 @@ impl Watch {
 }
 
 impl Watched {
+    /// Returns a number that no other attempt has meanwhile.
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     fn has_begun(&self) -> bool {
         self.progress.lock().begun.is_some()
     }
@@ -288,6 +306,9 @@ impl Watched {
     fn end(&self, end: EndEvent, error: Option<String>, retry_in: Option<Duration>) {
         if mem::replace(&mut self.progress.lock().has_ended, true) {
             return;
+        }
+        if let Some(running) = self.events.running() {
+            running.end(self.number());
         }
         if !self.span.is_disabled() {
             record_end(&self.span, &end(self.attempt(error.clone(), retry_in)));

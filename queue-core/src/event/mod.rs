@@ -9,6 +9,7 @@ mod event_queue;
 mod events;
 #[cfg(feature = "metrics")]
 mod meter;
+mod running;
 
 pub use self::event::{AttemptEvent, Event};
 pub use self::events::set_trace_context;
@@ -20,3 +21,4 @@ pub(crate) use self::event_queue::ListenerThread;
 pub(crate) use self::events::{EndEvent, Events, Listeners, Watch, current_context, makes_links};
 #[cfg(feature = "metrics")]
 pub(crate) use self::meter::record_for_metrics;
+pub(crate) use self::running::RunningAttempts;

@@ -16,7 +16,7 @@ use crate::backend::{
     Connections, ErrorClass, LockSql, QueueConnection, ServerWait, Session, SessionLimits, TableName, is_of_a_pooler,
     message_of,
 };
-use crate::control::check_control;
+use crate::control::{check_control, check_environment, check_pollers};
 use crate::entity::jittered;
 use crate::error::{ConnectFailure, Error, Finding};
 use crate::minutes::check_minutes;
@@ -136,10 +136,20 @@ fn check_tables_once<C: QueueConnection>(
         findings.extend(runner.check(&mut session)?);
     }
     if settings.control {
-        findings.extend(check_control(&mut *session)?);
+        findings.extend(check_control(&mut *session, "control")?);
     }
     if settings.minutes {
         findings.extend(check_minutes(&mut *session)?);
+    }
+    if settings.register {
+        findings.extend(check_pollers(&mut *session)?);
+    }
+    // Last, because it may write the name.
+    if let Some(name) = settings.environment.as_deref().filter(|_| findings.is_empty()) {
+        findings.extend(match check_control(&mut *session, "environment")? {
+            None => check_environment(&mut *session, name)?,
+            missing => missing,
+        });
     }
     if !findings.is_empty() {
         return Err(Error::Unsafe(findings));

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::shared::PollerShared;
 use super::wake::PollTimer;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
-use crate::control::{Nonsense, Paused, StandingPause, standing_pauses};
+use crate::control::{Asked, Limited, Nonsense, Paused, StandingPause, asked};
 use crate::error::Error;
-use crate::row::failure_text;
+use crate::row::{failure_text, printable};
 
 /// How often the table is read. A pause is known after this time and that of a read.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -32,6 +32,8 @@ pub(super) struct ControlWatch<C: QueueConnection> {
     is_known: bool,
     /// The pauses of each runner.
     pauses: Vec<Vec<Known>>,
+    /// The limits of each runner.
+    limits: Vec<Option<Limited>>,
     failures: u32,
     told: HashSet<String>,
 }
@@ -45,9 +47,10 @@ struct Known {
 
 impl<C: QueueConnection> ControlWatch<C> {
     pub(super) fn new(shared: Arc<PollerShared<C>>) -> Self {
-        let (takes_part, pauses) = (shared.settings.control, vec![Vec::new(); shared.runners.len()]);
+        let (takes_part, runners) = (shared.settings.control, shared.runners.len());
+        let (pauses, limits) = (vec![Vec::new(); runners], vec![None; runners]);
         let next_read = takes_part.then(Instant::now);
-        ControlWatch { shared, next_read, is_known: !takes_part, pauses, failures: 0, told: HashSet::new() }
+        ControlWatch { shared, next_read, is_known: !takes_part, pauses, limits, failures: 0, told: HashSet::new() }
     }
 
     /// Returns when the table is to be read next, if it ever is.
@@ -65,25 +68,26 @@ impl<C: QueueConnection> ControlWatch<C> {
         if self.next_read.is_none_or(|next_read| begun < next_read) {
             return self.is_known;
         }
-        let pauses = match holder.session().and_then(|session| Ok(standing_pauses(&mut **session)?)) {
-            Ok(rows) => {
+        let (pauses, limits) = match holder.session().and_then(|session| Ok(asked(&mut **session)?)) {
+            Ok(asked) => {
                 if self.failures > CONFLICTS {
                     tracing::info!("the control table can be read again");
                 }
                 (self.failures, self.is_known, self.next_read) = (0, true, Some(begun + PERIOD));
-                self.sort(rows, Instant::now())
+                self.sort(asked, Instant::now())
             }
             Err(error) => {
                 self.cannot_read(&error, holder);
                 let now = Instant::now();
                 let mut pauses = self.pauses.clone();
                 pauses.iter_mut().for_each(|known| known.retain(|known| known.ends.is_none_or(|ends| now < ends)));
-                pauses
+                (pauses, self.limits.clone())
             }
         };
         for (runner, (known, timer)) in pauses.into_iter().zip(timers).enumerate() {
             self.change(runner, known, timer);
         }
+        limits.into_iter().enumerate().for_each(|(runner, limits)| self.limit(runner, limits));
         self.is_known
     }
 
@@ -111,17 +115,16 @@ impl<C: QueueConnection> ControlWatch<C> {
         self.next_read = Some(Instant::now() + if is_soon { SOON } else { PERIOD });
     }
 
-    /// Sorts what was read by runners. Pauses of queues that this poller does not serve are left out.
-    fn sort(&mut self, rows: Vec<Result<StandingPause, Nonsense>>, now: Instant) -> Vec<Vec<Known>> {
+    /// Sorts what was read by runners. What is asked of queues that this poller does not serve is left out.
+    fn sort(&mut self, asked: Vec<Result<Asked, Nonsense>>, now: Instant) -> (Vec<Vec<Known>>, Vec<Option<Limited>>) {
         let shared = self.shared.clone();
-        let mut pauses = vec![Vec::new(); shared.runners.len()];
-        for row in rows {
-            let queue = row.as_ref().map_or_else(|nonsense| &nonsense.queue, |standing| &standing.paused.queue);
-            let serves = |info: &crate::attempt::RunnerInfo| info.key_prefix == *queue;
-            let Some(runner) = shared.runners.iter().position(|runner| serves(runner.info())) else { continue };
-            let info = shared.runners[runner].info();
-            match row {
-                Ok(StandingPause { paused, left }) => {
+        let (mut pauses, mut limits) = (vec![Vec::new(); shared.runners.len()], vec![None; shared.runners.len()]);
+        let served = |queue: &str| shared.runners.iter().position(|runner| runner.info().key_prefix == queue);
+        for asked in asked {
+            match asked {
+                Ok(Asked::Pause(StandingPause { paused, left })) => {
+                    let Some(runner) = served(&paused.queue) else { continue };
+                    let info = shared.runners[runner].info();
                     let is_stage = |stage: &String| {
                         info.target.options.stages.is_some_and(|known| known.names.contains(&stage.as_str()))
                     };
@@ -132,10 +135,57 @@ impl<C: QueueConnection> ControlWatch<C> {
                         }
                     }
                 }
-                Err(nonsense) => self.tell(info.entity, nonsense.problem),
+                Ok(Asked::Limits(limited)) => {
+                    let Some(runner) = served(&limited.queue) else { continue };
+                    let info = shared.runners[runner].info();
+                    let most = info.target.options.places();
+                    match limited.at_most.filter(|rows| most.is_none_or(|most| *rows > most)) {
+                        Some(rows) => {
+                            let own = most.map_or("has no `at_most`".to_owned(), |most| format!("allows {most}"));
+                            self.tell(info.entity, format!("at_most is {rows}, and the entity {own}"));
+                        }
+                        None => limits[runner] = Some(limited),
+                    }
+                }
+                Ok(Asked::Environment(name)) => self.compare_environment(&name),
+                Err(nonsense) => {
+                    if let Some(runner) = served(&nonsense.queue) {
+                        self.tell(shared.runners[runner].info().entity, nonsense.problem);
+                    }
+                }
             }
         }
-        pauses
+        (pauses, limits)
+    }
+
+    /// Stops the poller if the database belongs to another environment now.
+    fn compare_environment(&self, name: &str) {
+        if self.shared.settings.environment.as_deref().is_some_and(|own| own != name) {
+            let name = printable(name, false);
+            self.shared.stop_because(0, &format!("the database belongs to the environment `{name}` now"));
+        }
+    }
+
+    /// Takes up the limits of a runner.
+    fn limit(&mut self, runner: usize, limits: Option<Limited>) {
+        if self.limits[runner] == limits {
+            return;
+        }
+        let before = std::mem::replace(&mut self.limits[runner], limits);
+        let (after, shared) = (&self.limits[runner], &self.shared);
+        let workers = after.as_ref().and_then(|limits| limits.workers);
+        shared.board.limit(runner, workers);
+        let (at_most, retry_delay) = after.as_ref().map_or((None, None), |limits| (limits.at_most, limits.retry_delay));
+        shared.runners[runner].served().set_limits(at_most, retry_delay);
+        // Turns that have begun under the former limits end.
+        let is_paused = shared.gates[runner].is_paused();
+        shared.gates[runner].change(is_paused);
+        let entity = shared.runners[runner].info().entity;
+        match (after, before) {
+            (Some(limits), _) => tracing::info!(entity, "limited: {limits}"),
+            (None, Some(limits)) => tracing::info!(entity, "no longer limited: {limits}"),
+            (None, None) => {}
+        }
     }
 
     /// Warns once of a row that is ignored.

@@ -67,6 +67,11 @@ impl Gate {
         state.is_open() && state.changes == changes
     }
 
+    /// Tells whether the whole queue is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state.lock().is_paused
+    }
+
     /// Tells whether nothing is to be processed, whatever the windows.
     pub(crate) fn is_closed(&self) -> bool {
         let state = self.state.lock();

@@ -118,7 +118,7 @@ impl PollerHandle {
     fn shut_down(&mut self, grace: Duration) -> Shutdown {
         self.has_ended = true;
         let Stopped { rolled_back, all_left } = self.control.clone().stop(grace);
-        self.control.clone().write_last_minutes();
+        self.control.clone().report_end();
         if all_left {
             self.control.await_replacements();
         }
@@ -173,8 +173,8 @@ pub(super) trait Controls: Send + Sync {
     /// Waits until the pool has replaced the connections that the threads have closed.
     fn await_replacements(&self);
 
-    /// Writes the minutes that the threads have counted last.
-    fn write_last_minutes(self: Arc<Self>);
+    /// Writes what the threads have counted last, and that the poller has stopped.
+    fn report_end(self: Arc<Self>);
 }
 
 /// What stops a poller before it has started.
@@ -300,8 +300,8 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
         self.settings.shutdown_grace
     }
 
-    fn write_last_minutes(self: Arc<Self>) {
-        PollerShared::write_last_minutes(&self);
+    fn report_end(self: Arc<Self>) {
+        PollerShared::report_end(&self);
     }
 
     fn await_replacements(&self) {

@@ -366,6 +366,62 @@ impl<C: QueueConnection> Poller<C> {
         self
     }
 
+    /// Says in the table that [`Migrations::pollers`](crate::Migrations::pollers) adds what the poller is and does: the machine and the
+    /// process, the versions, the entities with their settings, the workers, and which messages run since when. It writes its row
+    /// every five seconds, on the connection of a thread of its own, so a pool needs one more. [`pollers`](crate::pollers) lists
+    /// them, [`explain`](crate::Queueable::explain) names the process that runs a row, and
+    /// [`QueueRows::explain`](crate::QueueRows::explain) says if none serves the queue. Nothing else needs the row: while it cannot be
+    /// written, the poller logs why and works on.
+    ///
+    /// [`start`](Poller::start) refuses a table that is missing, or that cannot be read and written, with
+    /// [`Error::Unsafe`](crate::Error::Unsafe).
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn serve(pool: Pool<ConnectionManager<SqliteConnection>>) -> Result<(), queueable::Error> {
+    /// let application = concat!("shop ", env!("CARGO_PKG_VERSION"));
+    /// let handle = Payment::poller(pool, charge).register().application(application).start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn register(mut self) -> Self {
+        self.settings.register = true;
+        self
+    }
+
+    /// Sets what the application says of itself where it [registers](Poller::register): its name and version, in up to 255
+    /// characters.
+    pub fn application(mut self, name: impl Into<String>) -> Self {
+        self.settings.application = Some(name.into());
+        self
+    }
+
+    /// Works only on a database that belongs to this environment, a name of up to 255 characters such as `production`. The first
+    /// poller that starts writes the name into the [control table](crate::Migrations::control); a copy of the database has it too.
+    /// So a poller of `staging` does not charge the customers of a copy of `production`: [`start`](Poller::start) refuses it with
+    /// [`Error::Unsafe`](crate::Error::Unsafe), and [`adopt_environment`](crate::adopt_environment) gives the copy to `staging`. With
+    /// [`control`](Poller::control), a running poller stops within two seconds if the database is given to another environment.
+    ///
+    /// ```no_run
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use queueable::{HandlerResult, Message, Outcome, Poller, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
+    /// # fn serve(pool: Pool<ConnectionManager<SqliteConnection>>) -> Result<(), queueable::Error> {
+    /// let handle = Payment::poller(pool, charge).control().environment("staging").start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn environment(mut self, name: impl Into<String>) -> Self {
+        self.settings.environment = Some(name.into());
+        self
+    }
+
     /// Sets for how many stuck handlers the poller replaces the worker, see [`PollerSettings::max_stuck_workers`].
     pub fn max_stuck_workers(mut self, most: usize) -> Self {
         self.settings.max_stuck_workers = Some(most);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::post::{Duty, Post};
 use super::shared::{ENDING, PollerShared, spawn};
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::control::{PRESENT_EVERY, PollerState};
 use crate::error::Error;
 use crate::event::{Gauge, Measure, ThreadConnection};
 use crate::gauges::{AHEAD, DESCRIPTIONS, Measured, Reading, WORKERS};
@@ -39,7 +40,7 @@ impl<C: QueueConnection> Reporter<C> {
     /// Returns the reporter of a poller, if it reports anything. `rests`: it takes the place of one that the database has not
     /// answered, and does not ask for the same at once.
     pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection, rests: bool) -> Option<Self> {
-        if shared.gauges.every.is_none() && shared.minutes.is_none() {
+        if shared.gauges.every.is_none() && shared.minutes.is_none() && shared.presence.is_none() {
             return None;
         }
         let patience = shared.settings.patience();
@@ -63,6 +64,7 @@ impl<C: QueueConnection> Reporter<C> {
             holder: shared.sessions.of_reporter(&post),
             leads: shared.runners.iter().map(|_| None).collect(),
             next_gauges,
+            next_presence: now,
             next_minutes: now,
             next_merge: now,
         };
@@ -86,6 +88,13 @@ impl<C: QueueConnection> Reporter<C> {
             reports.holder.end_wait();
             shared.board.pause(reports.pause(&shared));
         }
+        // Handlers that still run keep the poller present.
+        while shared.presence.is_some() && !post.is_left_behind() && !shared.board.wait_for_turns(Duration::ZERO) {
+            reports.next_presence = Instant::now();
+            reports.write_presence(&shared, PollerState::Draining);
+            reports.holder.end_wait();
+            shared.board.wait_for_turns(PRESENT_EVERY);
+        }
         if !post.is_left_behind() && shared.gauges.every.is_some() {
             shared.show_workers(false);
             (0..shared.runners.len()).for_each(|runner| shared.show(runner, None));
@@ -99,6 +108,7 @@ struct Reports<C: QueueConnection> {
     /// On SQLite, the file that holds the lock of each runner's queue.
     leads: Vec<Option<File>>,
     next_gauges: Instant,
+    next_presence: Instant,
     next_minutes: Instant,
     next_merge: Instant,
 }
@@ -108,13 +118,15 @@ impl<C: QueueConnection> Reports<C> {
     fn pause(&self, shared: &PollerShared<C>) -> Duration {
         let gauges = shared.gauges.every.map(|_| self.next_gauges);
         let minutes = shared.minutes.as_ref().map(|_| self.next_minutes);
-        let next = gauges.into_iter().chain(minutes).min();
+        let presence = shared.presence.as_ref().map(|_| self.next_presence);
+        let next = gauges.into_iter().chain(minutes).chain(presence).min();
         next.map_or(WRITTEN_EVERY, |next| next.saturating_duration_since(Instant::now()))
     }
 
     /// Makes the reports whose time has come.
     fn make(&mut self, shared: &PollerShared<C>, post: &Post) {
         self.write_minutes(shared);
+        self.write_presence(shared, shared.state());
         if shared.minutes.is_some() && self.next_merge <= Instant::now() {
             self.next_merge = Instant::now() + MERGED_EVERY;
             for runner in 0..shared.runners.len() {
@@ -128,6 +140,7 @@ impl<C: QueueConnection> Reports<C> {
         for runner in 0..shared.runners.len() {
             // A reading may take long.
             self.write_minutes(shared);
+            self.write_presence(shared, shared.state());
             if shared.board.is_stopping() {
                 return;
             }
@@ -143,6 +156,13 @@ impl<C: QueueConnection> Reports<C> {
     fn write_minutes(&mut self, shared: &PollerShared<C>) {
         if self.next_minutes <= Instant::now() {
             self.next_minutes = Instant::now() + shared.write_minutes(&mut self.holder);
+        }
+    }
+
+    fn write_presence(&mut self, shared: &PollerShared<C>, state: PollerState) {
+        if self.next_presence <= Instant::now() {
+            self.next_presence = Instant::now() + PRESENT_EVERY;
+            shared.write_presence(&mut self.holder, state);
         }
     }
 
@@ -212,6 +232,27 @@ impl<C: QueueConnection> PollerShared<C> {
         })
     }
 
+    /// Says in the table of pollers what the poller does.
+    fn write_presence(&self, holder: &mut SessionHolder<C>, state: PollerState) {
+        let Some(presence) = &self.presence else { return };
+        let written = holder.session().and_then(|session| {
+            let _turn = self.turn_to_write();
+            Ok(presence.write(&mut **session, state)?)
+        });
+        if let Err(error) = written {
+            self.log.warn("poller", &format!("the poller cannot be registered: {}", failure_text(&error, 500)));
+            holder.close();
+        }
+    }
+
+    /// Returns what the poller does.
+    fn state(&self) -> PollerState {
+        if self.sessions.connectivity.threads_without() > 0 {
+            return PollerState::WithoutConnection;
+        }
+        if self.gates.iter().any(|gate| gate.is_open()) { PollerState::Running } else { PollerState::Paused }
+    }
+
     /// Merges the old minutes of a runner's queue.
     fn merge_minutes(&self, runner: usize, holder: &mut SessionHolder<C>) {
         let (served, queue) = (self.runners[runner].served(), &self.runners[runner].info().key_prefix);
@@ -226,10 +267,10 @@ impl<C: QueueConnection> PollerShared<C> {
         }
     }
 
-    /// Writes what was counted last, after the workers have left. The database may never answer, so this waits no longer than for
-    /// the end of sessions.
-    pub(super) fn write_last_minutes(self: &Arc<Self>) {
-        if self.minutes.is_none() {
+    /// Writes what was counted last, after the workers have left, and that the poller has stopped. The database may never answer, so
+    /// this waits no longer than for the end of sessions.
+    pub(super) fn report_end(self: &Arc<Self>) {
+        if self.minutes.is_none() && self.presence.is_none() {
             return;
         }
         let (shared, (done, is_done)) = (self.clone(), mpsc::channel::<()>());
@@ -237,7 +278,9 @@ impl<C: QueueConnection> PollerShared<C> {
             let _done = done;
             let patience = shared.settings.patience();
             let post = Post::new(Duty::Reporter, shared.sessions.unknown(), patience, patience);
-            shared.write_minutes(&mut shared.sessions.of_reporter(&post));
+            let mut holder = shared.sessions.of_reporter(&post);
+            shared.write_minutes(&mut holder);
+            shared.write_presence(&mut holder, PollerState::Stopped);
         };
         if thread::Builder::new().name("queueable-last".to_owned()).spawn(write).is_ok() {
             let _ = is_done.recv_timeout(ENDING);

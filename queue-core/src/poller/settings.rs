@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::RunnerSettings;
 use crate::claim::ClaimStyle;
+use crate::control::{LONGEST_BY, check_text};
 use crate::crash::CrashAccounting;
 use crate::entity::Window;
 use crate::error::Error;
@@ -75,6 +76,14 @@ pub struct PollerSettings {
     /// Whether the poller counts what it does in the table of minutes, see [`Poller::minutes`](crate::Poller::minutes). Default
     /// no.
     pub minutes: bool,
+    /// Whether the poller writes into the table of pollers what it is and does, see
+    /// [`Poller::register`](crate::Poller::register). Default no.
+    pub register: bool,
+    /// What the application says of itself in that table, such as its name and version, in up to 255 characters. Default none.
+    pub application: Option<String>,
+    /// The environment to which the database has to belong, see [`Poller::environment`](crate::Poller::environment). Default
+    /// none: any.
+    pub environment: Option<String>,
     /// How many handlers may be stuck, past their timeout and without an end, before their workers are no longer
     /// replaced. Default as many as there are workers, so that stuck handlers keep at most as many threads and connections
     /// again. While more handlers are stuck, the poller works with fewer threads.
@@ -123,6 +132,9 @@ impl Default for PollerSettings {
             window: None,
             control: false,
             minutes: false,
+            register: false,
+            application: None,
+            environment: None,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
             crash_directory: None,
@@ -150,7 +162,11 @@ impl PollerSettings {
 
     /// Returns the connections that a poller takes while it runs.
     pub(crate) fn connections(&self, has_leases: bool, has_gauges: bool) -> ConnectionsNeeded {
-        ConnectionsNeeded { workers: self.workers, has_leases, has_reporter: has_gauges || self.minutes }
+        ConnectionsNeeded {
+            workers: self.workers,
+            has_leases,
+            has_reporter: has_gauges || self.minutes || self.register,
+        }
     }
 
     /// Returns how long the database may take to answer a statement of the poller's own.
@@ -184,6 +200,9 @@ impl PollerSettings {
         // MEDIUMTEXT ends at 16 MiB; nobody reads a megabyte of text per failed row.
         if self.error_text_limit > 1 << 20 {
             return wrong("error_text_limit", self.error_text_limit.to_string(), "at most 1 MiB");
+        }
+        for (setting, text) in [("application", &self.application), ("environment", &self.environment)] {
+            text.as_deref().map_or(Ok(()), |text| check_text(setting, text, LONGEST_BY))?;
         }
         if let Some(rows) = self.claim_batch.filter(|rows| !(1..=1000).contains(rows)) {
             return wrong("claim_batch", rows.to_string(), "1 to 1000");

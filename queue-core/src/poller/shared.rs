@@ -14,6 +14,7 @@ use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::{Runner, Slot};
 use crate::backend::{Connections, ErrorClass, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::control::Presence;
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;
 use crate::event::{Connectivity, Events, ThreadConnection};
@@ -53,6 +54,8 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(super) gauges: Gauges<C::Backend>,
     pub(super) shown: Mutex<Shown>,
     pub(super) minutes: Option<Minutes>,
+    /// What it says of itself to others.
+    pub(super) presence: Option<Presence>,
 }
 
 impl<C: QueueConnection> PollerShared<C> {

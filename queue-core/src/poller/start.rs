@@ -1,6 +1,7 @@
 //! The start of a poller: the checks, the crash records, and then the threads.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
@@ -24,9 +25,10 @@ use super::watchdog::Watchdog;
 use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
 use crate::backend::{LockSql, QueueConnection, SessionLimits};
+use crate::control::Presence;
 use crate::crash::Crashes;
 use crate::error::Error;
-use crate::event::{Connectivity, Event, Events};
+use crate::event::{Connectivity, Event, Events, RunningAttempts};
 use crate::log::RateLimitedLog;
 use crate::minutes::Minutes;
 use crate::sync::{Mutex, TasksOf};
@@ -81,9 +83,11 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
     let mut listeners = std::mem::take(&mut poller.listeners);
     let minutes = poller.settings.minutes.then(Minutes::default);
     listeners.collector = minutes.as_ref().map(|minutes| minutes.collector.clone());
+    let running = poller.settings.register.then(Arc::<RunningAttempts>::default);
+    listeners.running = running.clone();
     let (events, listeners) = listeners.start(poller.settings.redact.clone())?;
     let early = poller.stop.clone();
-    let (shared, columns) = prepare(poller, until_idle, events, minutes)?;
+    let (shared, columns) = prepare(poller, until_idle, events, (minutes, running))?;
     early.stops((shared.clone(), shared.board.clone()))?;
     let handle = PollerHandle {
         has_ended: false,
@@ -106,7 +110,7 @@ fn prepare<C: QueueConnection>(
     poller: Poller<C>,
     until_idle: bool,
     events: Events,
-    minutes: Option<Minutes>,
+    (minutes, running): (Option<Minutes>, Option<Arc<RunningAttempts>>),
 ) -> Result<(Arc<PollerShared<C>>, ColumnsInUse), Error> {
     let Poller { connections, settings, served, shares, tasks, stop, gauges, .. } = poller;
     let for_runners = settings.for_runner(events.clone(), Arc::default());
@@ -136,6 +140,13 @@ fn prepare<C: QueueConnection>(
         files: AtomicU64::new(0),
         connectivity: Arc::new(Connectivity::new(events)),
     };
+    let presence = running.map(|running| {
+        let queues = runners.iter().map(|runner| {
+            let info = runner.info();
+            (info.key_prefix.clone(), info.entity, settings_with(&info.settings, &settings))
+        });
+        Presence::new((settings.application.as_deref(), settings.workers), queues, running)
+    });
     let shared = PollerShared {
         board: board_for(&runners, shares),
         wake_signal: WakeSignal::new(),
@@ -154,10 +165,17 @@ fn prepare<C: QueueConnection>(
         gauges,
         shown: Mutex::default(),
         minutes,
+        presence,
         runners,
         gates,
     };
     Ok((Arc::new(shared), columns))
+}
+
+/// Returns the settings of an entity with those of the poller that change how its rows are processed.
+fn settings_with(own: &BTreeMap<String, String>, settings: &PollerSettings) -> BTreeMap<String, String> {
+    let window = settings.window.as_ref().map(|window| ("the poller's window".to_owned(), window.to_string()));
+    own.clone().into_iter().chain(window).collect()
 }
 
 /// Returns the names of the entities that are served.

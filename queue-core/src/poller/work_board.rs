@@ -73,6 +73,8 @@ struct RunnerWork {
     has_work: bool,
     /// Whether one message is processed at a time, anywhere.
     is_exclusive: bool,
+    /// How many workers may be busy with it as long as nothing else limits it.
+    share: isize,
     /// How many workers are busy with it, and how many may be. Stuck workers have been replaced, and do not count.
     working: isize,
     most: isize,
@@ -122,6 +124,7 @@ impl WorkBoard {
     /// counts of its calls beside the workers.
     pub(crate) fn new(runners: impl IntoIterator<Item = (usize, bool, Option<Arc<InFlight>>)>) -> Self {
         let work = |(most, is_exclusive, calls)| RunnerWork {
+            share: isize::try_from(most).unwrap_or(isize::MAX),
             most: isize::try_from(most).unwrap_or(isize::MAX),
             is_exclusive,
             calls,
@@ -243,17 +246,19 @@ impl WorkBoard {
         drained
     }
 
-    /// Counts a message after which the worker takes the next one in the same turn, unless another runner has work. Returns
-    /// whether it does.
+    /// Counts a message after which the worker takes the next one in the same turn, unless another runner has work or the runner has
+    /// more workers than it may have. Returns whether it does.
     pub(crate) fn try_go_on(&self, permit: &mut TurnPermit, turn: Turn) -> bool {
         let mut board = self.board.lock();
-        let is_only_work = board.is_only_work(permit.runner);
-        if is_only_work {
+        let work = &board.runners[permit.runner];
+        // The limit may be a new one.
+        let goes_on = work.working <= work.most && board.is_only_work(permit.runner);
+        if goes_on {
             board.tally.count(turn);
             board.turns += 1;
             permit.generation = board.runners[permit.runner].generation;
         }
-        is_only_work
+        goes_on
     }
 
     /// Notes that a turn was given up. It ends as [`Turn::GivenUp`], if it ends. What becomes of its row is counted by itself.
@@ -333,6 +338,23 @@ impl WorkBoard {
     /// Returns how many turns have ended.
     pub(crate) fn turns(&self) -> u64 {
         self.board.lock().turns
+    }
+
+    /// Sets how many workers may be busy with a runner; `None`: as many as from the start.
+    pub(crate) fn limit(&self, runner: usize, most: Option<u32>) {
+        let mut board = self.board.lock();
+        let work = &mut board.runners[runner];
+        work.most = most.map_or(work.share, |most| isize::try_from(most).unwrap_or(isize::MAX));
+        drop(board);
+        self.work.notify_all();
+    }
+
+    /// Waits until no turn is taken and no call is in flight, as far as threads wait for them, but not longer than this. Returns
+    /// whether that is so, or handlers were stopped that did not end.
+    pub(crate) fn wait_for_turns(&self, patience: Duration) -> bool {
+        let is_busy = |board: &mut Board| (board.running > board.stuck || board.has_calls()) && !self.has_revoked();
+        let waited = self.ended.wait_timeout_while(self.board.lock(), patience, is_busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Sleeps, but not beyond the poller's stop.

@@ -187,11 +187,38 @@ pub type SumRow = (Option<String>, Option<String>);
 /// The SQL type of a [`SumRow`].
 pub type SumRowType = (Nullable<Text>, Nullable<Text>);
 
-/// A pause as it is loaded: the queue, the scope, who and why; whether it has an end; and the times of its beginning
+/// A row of the control table as it is loaded: the queue and the scope; its pause, its limits, and the environment's name.
+pub(crate) type ControlRow = (String, String, PauseRow, LimitsRow, Option<String>);
+
+/// The SQL type of a [`ControlRow`].
+pub(crate) type ControlType = (Text, Text, PauseType, LimitsType, Nullable<Text>);
+
+/// A pause as it is loaded: who and why; whether there is one, and whether it has an end; and the times of its beginning
 /// and its end and the current time, in microseconds since 1970, null if they are odd.
-pub(crate) type PauseRow =
-    (String, String, Option<String>, Option<String>, i64, (Option<i64>, Option<i64>, Option<i64>));
+pub(crate) type PauseRow = (Option<String>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>);
 
 /// The SQL type of a [`PauseRow`].
 pub(crate) type PauseType =
-    (Text, Text, Nullable<Text>, Nullable<Text>, BigInt, (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>));
+    (Nullable<Text>, Nullable<Text>, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>);
+
+/// Limits as they are loaded: who and why, since when, in microseconds since 1970; the workers, the rows at the same time, and the
+/// milliseconds until a retry.
+pub(crate) type LimitsRow = (Option<String>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+
+/// The SQL type of a [`LimitsRow`].
+pub(crate) type LimitsType =
+    (Nullable<Text>, Nullable<Text>, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>);
+
+/// A row of the table of pollers as it is loaded: the number, the host and the process; the versions of the library and of the
+/// application, the state and the workers; the queues and the running messages, as JSON; and when it started, when it was written
+/// and the current time, in microseconds since 1970, null if they are odd.
+pub(crate) type PollerRow =
+    ((i64, String, i64), (String, String, String, i64), (String, String), (Option<i64>, Option<i64>, Option<i64>));
+
+/// The SQL type of a [`PollerRow`].
+pub(crate) type PollerType = (
+    (BigInt, Text, BigInt),
+    (Text, Text, Text, BigInt),
+    (Text, Text),
+    (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
+);

@@ -22,7 +22,9 @@ pub use self::status::{Fence, QueueState, Status, UnknownStatus};
 pub use self::text::ErrorText;
 pub use self::time::{DueTime, Instant, MAX_DELAY, TimestampUtc};
 
-pub(crate) use self::details::{DetailsRow, DetailsType, MinutesRow, MinutesType, PauseRow, PauseType, Pending};
+pub(crate) use self::details::{
+    ControlRow, ControlType, DetailsRow, DetailsType, MinutesRow, MinutesType, Pending, PollerRow, PollerType,
+};
 pub(crate) use self::key::{bytes_of, idempotency_key, queue_name};
 pub(crate) use self::status::Settlement;
 pub(crate) use self::text::{

@@ -247,6 +247,11 @@ impl Options {
         self.lanes.is_some() || self.at_most.is_some()
     }
 
+    /// Returns the limit that the attribute `at_most` sets: of the whole queue, or if it names a column, of each value.
+    pub(crate) fn places(&self) -> Option<u32> {
+        self.at_most.or(self.lanes.filter(|lanes| !lanes.serial).and_then(|lanes| lanes.at_most))
+    }
+
     /// Tells whether the due time alone decides which row is next.
     pub(crate) const fn due_time_alone_decides(&self) -> bool {
         self.order.is_none() && !self.conditional && !self.exclusive && !self.is_scheduled()

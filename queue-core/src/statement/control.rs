@@ -1,31 +1,120 @@
-//! The statements about the library's own tables: the pauses of queues, and the minutes in which they count what they have done.
+//! The statements about the control table: pauses, limits, and the environment's name.
 
-use super::condition::statement_time_plus;
 use super::writer::{push_named, statement_on_no_queue};
 use crate::backend::{QueueBackend, Statement, push_now_plus};
-use crate::event::Counts;
 use crate::row::Instant;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 use std::time::Duration;
 
-/// Reads the pauses of one queue or of all, also those whose end has come.
-pub fn read_pauses<DB: QueueBackend>(queue: Option<&str>) -> impl Statement<DB> {
+/// The name under which the control table has what is not about a queue. No queue has it: a queue's name has a full stop.
+pub(crate) const NO_QUEUE: &str = "queueable";
+
+/// Reads the rows of one queue or of all, also those whose pause has ended.
+pub fn read_control<DB: QueueBackend>(queue: Option<&str>) -> impl Statement<DB> {
     statement_on_no_queue(queue, |queue, mut out| {
         let out = &mut out;
-        push_named(out, "SELECT {queue}, {scope}, {paused_by}, {pause_reason}, ")?;
         let (before, after) = DB::AS_INTEGER;
-        push_named(out, &format!("{before}CASE WHEN {{paused_until}} IS NULL THEN 0 ELSE 1 END{after}"))?;
-        for time in ["{paused_at}", "{paused_until}", DB::STATEMENT_TIME] {
-            out.push_sql(", ");
-            push_named(out, &DB::MICROSECONDS_SINCE_1970.join(time))?;
+        push_named(out, "SELECT {queue}, {scope}, {paused_by}, {pause_reason}, ")?;
+        for time in ["{paused_at}", "{paused_until}"] {
+            push_named(out, &format!("{before}CASE WHEN {time} IS NULL THEN 0 ELSE 1 END{after}, "))?;
         }
-        push_named(out, " FROM {queueable_control} WHERE {paused_at} IS NOT NULL")?;
+        for time in ["{paused_at}", "{paused_until}", DB::STATEMENT_TIME] {
+            push_named(out, &DB::MICROSECONDS_SINCE_1970.join(time))?;
+            out.push_sql(", ");
+        }
+        push_named(out, "{limited_by}, {limit_reason}, ")?;
+        push_named(out, &DB::MICROSECONDS_SINCE_1970.join("{limited_at}"))?;
+        for limit in ["{workers}", "{at_most}", "{retry_delay_ms}"] {
+            push_named(out, &format!(", {before}{limit}{after}"))?;
+        }
+        push_named(out, ", {environment} FROM {queueable_control}")?;
         if let Some(queue) = queue {
-            push_named(out, " AND {queue} = ")?;
+            push_named(out, " WHERE {queue} = ")?;
             DB::bind_text(out, queue)?;
         }
         push_named(out, " ORDER BY {queue}, {scope}")
+    })
+}
+
+/// Writes the limits of a queue from now on. If there are some already, these take their place.
+pub struct SetLimits<'a> {
+    /// The queue's name.
+    pub queue: &'a str,
+    /// Who limits it.
+    pub by: &'a str,
+    /// Why.
+    pub reason: &'a str,
+    /// How many workers of each process.
+    pub workers: Option<i64>,
+    /// How many rows at the same time.
+    pub at_most: Option<i64>,
+    /// How many milliseconds until a retry.
+    pub retry_delay_ms: Option<i64>,
+}
+
+impl<DB: QueueBackend> Statement<DB> for SetLimits<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let out = &mut out;
+        let columns = ["limited_at", "limited_by", "limit_reason", "workers", "at_most", "retry_delay_ms"];
+        push_named(out, "INSERT INTO {queueable_control} ({queue}, {scope}")?;
+        columns.iter().try_for_each(|column| push_named(out, &format!(", {{{column}}}")))?;
+        out.push_sql(") VALUES (");
+        DB::bind_text(out, self.queue)?;
+        out.push_sql(", '', ");
+        out.push_sql(DB::NOW);
+        for text in [self.by, self.reason] {
+            out.push_sql(", ");
+            DB::bind_text(out, text)?;
+        }
+        for number in [&self.workers, &self.at_most, &self.retry_delay_ms] {
+            out.push_sql(", ");
+            match number {
+                Some(number) => DB::bind_big_integer(out, number)?,
+                None => out.push_sql("NULL"),
+            }
+        }
+        out.push_sql(")");
+        push_named(out, DB::ON_SAME_KEY)?;
+        push_inserted(out, &columns)
+    }
+}
+
+/// Writes that these columns take the values that were to be inserted.
+fn push_inserted<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, columns: &[&str]) -> QueryResult<()> {
+    let (before, after) = DB::INSERTED;
+    let changes = columns.iter().map(|column| format!("{{{column}}} = {before}{{{column}}}{after}"));
+    push_named(out, &changes.collect::<Vec<_>>().join(", "))
+}
+
+/// Ends the limits of a queue.
+pub fn end_limits<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
+    statement_on_no_queue(queue, |queue, mut out| {
+        let out = &mut out;
+        push_named(
+            out,
+            "UPDATE {queueable_control} SET {limited_at} = NULL, {limited_by} = NULL, {limit_reason} = NULL, ",
+        )?;
+        push_named(out, "{workers} = NULL, {at_most} = NULL, {retry_delay_ms} = NULL ")?;
+        push_named(out, "WHERE {limited_at} IS NOT NULL AND {scope} = '' AND {queue} = ")?;
+        DB::bind_text(out, queue)
+    })
+}
+
+/// Writes the environment's name. `replaces`: also if there is one already.
+pub fn set_environment<DB: QueueBackend>(name: &str, replaces: bool) -> impl Statement<DB> {
+    statement_on_no_queue((name, replaces), |(name, replaces), mut out| {
+        let out = &mut out;
+        push_named(out, "INSERT INTO {queueable_control} ({queue}, {scope}, {environment}) VALUES ('")?;
+        out.push_sql(NO_QUEUE);
+        out.push_sql("', '', ");
+        DB::bind_text(out, name)?;
+        out.push_sql(")");
+        if *replaces {
+            push_named(out, DB::ON_SAME_KEY)?;
+            push_inserted(out, &["environment"])?;
+        }
+        Ok(())
     })
 }
 
@@ -79,9 +168,7 @@ impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
         DB::bind_text(out, self.reason)?;
         out.push_sql(")");
         push_named(out, DB::ON_SAME_KEY)?;
-        let (before, after) = DB::INSERTED;
-        let columns = ["paused_at", "paused_until", "paused_by", "pause_reason"];
-        push_named(out, &columns.map(|column| format!("{{{column}}} = {before}{{{column}}}{after}")).join(", "))
+        push_inserted(out, &["paused_at", "paused_until", "paused_by", "pause_reason"])
     }
 }
 
@@ -98,190 +185,5 @@ pub fn end_pause<DB: QueueBackend>(queue: &str, scope: &str) -> impl Statement<D
         DB::bind_text(out, queue)?;
         push_named(out, " AND {scope} = ")?;
         DB::bind_text(out, scope)
-    })
-}
-
-/// The key of a row of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MinuteKey {
-    /// The queue's name.
-    pub(crate) queue: String,
-    /// When the period began.
-    pub(crate) start: Instant,
-    /// A number that tells what one poller has counted from what others have.
-    pub(crate) part: i64,
-    /// The stage's text; empty if the rows have none.
-    pub(crate) stage: String,
-}
-
-impl MinuteKey {
-    fn push_where<'b, DB: QueueBackend>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_named(out, " WHERE {queue} = ")?;
-        DB::bind_text(out, &self.queue)?;
-        push_named(out, " AND {period_start} = ")?;
-        DB::bind_time(out, &self.start)?;
-        push_named(out, " AND {part} = ")?;
-        DB::bind_big_integer(out, &self.part)?;
-        push_named(out, " AND {stage} = ")?;
-        DB::bind_text(out, &self.stage)
-    }
-}
-
-/// Sets the numbers of a row. Run twice, it changes nothing more.
-pub(crate) fn update_minute<DB: QueueBackend>(key: &MinuteKey, counts: &Counts) -> impl Statement<DB> {
-    statement_on_no_queue((key, counts), |(key, counts), mut out| {
-        push_named(&mut out, "UPDATE {queueable_minutes} SET ")?;
-        for (i, (column, number)) in Counts::columns().zip(counts.numbers()).enumerate() {
-            out.push_sql(if i > 0 { ", " } else { "" });
-            out.push_identifier(&column)?;
-            out.push_sql(" = ");
-            DB::bind_big_integer(&mut out, number)?;
-        }
-        key.push_where(&mut out)
-    })
-}
-
-/// Adds a row for a period of so many seconds.
-pub(crate) fn insert_minute<DB: QueueBackend>(key: &MinuteKey, seconds: i32, counts: &Counts) -> impl Statement<DB> {
-    statement_on_no_queue((key, seconds, counts), |(key, seconds, counts), mut out| {
-        let out = &mut out;
-        push_named(out, "INSERT INTO {queueable_minutes} ({queue}, {period_start}, {part}, {stage}, {seconds}")?;
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            out.push_identifier(&column)?;
-        }
-        out.push_sql(") VALUES (");
-        DB::bind_text(out, &key.queue)?;
-        out.push_sql(", ");
-        DB::bind_time(out, &key.start)?;
-        out.push_sql(", ");
-        DB::bind_big_integer(out, &key.part)?;
-        out.push_sql(", ");
-        DB::bind_text(out, &key.stage)?;
-        out.push_sql(", ");
-        DB::bind_integer(out, seconds)?;
-        for number in counts.numbers() {
-            out.push_sql(", ");
-            DB::bind_big_integer(out, number)?;
-        }
-        out.push_sql(")");
-        Ok(())
-    })
-}
-
-/// Removes a queue's minutes of these parts that began from one time until before another.
-pub(crate) fn remove_minutes<DB: QueueBackend>(
-    queue: &str,
-    (from, to): (Instant, Instant),
-    parts: &[i64],
-) -> impl Statement<DB> {
-    statement_on_no_queue((queue, from, to, parts), |(queue, from, to, parts), mut out| {
-        let out = &mut out;
-        push_named(out, "DELETE FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {seconds} = 60 AND {period_start} >= ")?;
-        DB::bind_time(out, from)?;
-        push_named(out, " AND {period_start} < ")?;
-        DB::bind_time(out, to)?;
-        // Numbers of our own. Each list is a statement of its own, which is not worth keeping.
-        out.unsafe_to_cache_prepared();
-        push_named(out, " AND {part} IN (")?;
-        for (i, part) in parts.iter().enumerate() {
-            out.push_sql(&format!("{}{part}", if i > 0 { ", " } else { "" }));
-        }
-        out.push_sql(")");
-        Ok(())
-    })
-}
-
-/// Removes a queue's rows whose periods began before this time.
-pub(crate) fn remove_minutes_before<DB: QueueBackend>(queue: &str, before: Instant) -> impl Statement<DB> {
-    statement_on_no_queue((queue, before), |(queue, before), mut out| {
-        push_named(&mut out, "DELETE FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(&mut out, queue)?;
-        push_named(&mut out, " AND {period_start} < ")?;
-        DB::bind_time(&mut out, before)
-    })
-}
-
-/// Reads when a queue's first minute began before this time, in microseconds since 1970.
-pub(crate) fn first_minute<DB: QueueBackend>(queue: &str, before: Instant) -> impl Statement<DB> {
-    statement_on_no_queue((queue, before), |(queue, before), mut out| {
-        let out = &mut out;
-        push_named(out, &format!("SELECT MIN({})", DB::MICROSECONDS_SINCE_1970.join("{period_start}")))?;
-        push_named(out, " FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {seconds} = 60 AND {period_start} < ")?;
-        DB::bind_time(out, before)
-    })
-}
-
-/// Reads one row, if the queue has any.
-pub(crate) fn any_minute<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
-    statement_on_no_queue(queue, |queue, mut out| {
-        push_named(&mut out, "SELECT {part} FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(&mut out, queue)?;
-        out.push_sql(" LIMIT 1");
-        Ok(())
-    })
-}
-
-/// Locks and reads a queue's minutes that began from one time until before another: the start, the part, the stage, and the
-/// numbers.
-pub(crate) fn lock_minutes<DB: QueueBackend>(queue: &str, (from, to): (Instant, Instant)) -> impl Statement<DB> {
-    statement_on_no_queue((queue, from, to), |(queue, from, to), mut out| {
-        let out = &mut out;
-        push_named(out, "SELECT ")?;
-        push_named(out, &DB::MICROSECONDS_SINCE_1970.join("{period_start}"))?;
-        push_named(out, ", {part}, {stage}")?;
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            out.push_identifier(&column)?;
-        }
-        push_named(out, " FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {seconds} = 60 AND {period_start} >= ")?;
-        DB::bind_time(out, from)?;
-        push_named(out, " AND {period_start} < ")?;
-        DB::bind_time(out, to)?;
-        out.push_sql(DB::ROW_LOCK);
-        Ok(())
-    })
-}
-
-/// Adds up what a queue has done in each period of so many seconds: those that began within a time, or all, the latest first.
-/// Rows whose time is odd are left out.
-pub(crate) fn read_minutes<DB: QueueBackend>(
-    queue: &str,
-    within: Option<i64>,
-    seconds: u32,
-    limit: u32,
-) -> impl Statement<DB> {
-    statement_on_no_queue((queue, within, seconds, limit), |(queue, within, seconds, limit), mut out| {
-        let (out, period) = (&mut out, u64::from(*seconds) * 1_000_000);
-        let start = format!("queueable_start - queueable_start % {period}");
-        let (before, after) = DB::AS_INTEGER;
-        out.push_sql(&format!("SELECT {start}, {before}0{after}, ''"));
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            push_named(out, &format!("{before}SUM({{{column}}}){after}"))?;
-        }
-        out.push_sql(" FROM (SELECT ");
-        push_named(out, &DB::MICROSECONDS_SINCE_1970.join("{period_start}"))?;
-        out.push_sql(" AS queueable_start");
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            out.push_identifier(&column)?;
-        }
-        push_named(out, " FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        if let Some(microseconds) = within {
-            push_named(out, " AND {period_start} >= ")?;
-            push_named(out, &statement_time_plus::<DB>(-microseconds))?;
-        }
-        out.push_sql(") AS queueable_periods WHERE queueable_start IS NOT NULL GROUP BY ");
-        out.push_sql(&format!("{start} ORDER BY {start} DESC LIMIT {limit}"));
-        out.unsafe_to_cache_prepared();
-        Ok(())
     })
 }

@@ -14,7 +14,9 @@ mod inspect;
 mod key_text;
 mod lane;
 mod lease;
+mod minutes;
 mod operation;
+mod pollers;
 mod prefetch;
 mod probe;
 mod queue;
@@ -32,7 +34,7 @@ pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, d
 pub use self::claimed::{Claimed, read_details};
 pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
 pub(crate) use self::condition::{FAILED, PENDING};
-pub use self::control::{PauseEnd, SetPause, end_pause, read_pauses};
+pub use self::control::{PauseEnd, SetLimits, SetPause, end_limits, end_pause, read_control, set_environment};
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
 pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
@@ -42,6 +44,7 @@ pub use self::operation::{
     PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, enqueue_if_newer, load_rows, lock_keys,
     read_keys, read_page, remove_all, sample, set_priority,
 };
+pub use self::pollers::{PollerEntry, insert_poller, read_pollers, remove_poller, update_poller};
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
 pub use self::probe::{due_among_first, oldest_due, probe_due, unknown_stages};
 pub use self::queue::{
@@ -58,9 +61,10 @@ pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
 pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
-pub(crate) use self::control::{
+pub(crate) use self::control::NO_QUEUE;
+pub(crate) use self::key_text::{key_of, literal, time_literal};
+pub(crate) use self::minutes::{
     MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,
     remove_minutes_before, update_minute,
 };
-pub(crate) use self::key_text::{key_of, literal, time_literal};
 pub(crate) use self::queue::{ErrorExampleRowType, KeyRowType, LoadedRowType, SampleRowType};

@@ -1,6 +1,8 @@
 //! A hand on the queue while it runs: pauses in the control table, which pollers read once a second.
 
 mod bad_input;
+mod environment;
+mod limits;
 mod queue;
 mod stages;
 mod table;
@@ -79,7 +81,7 @@ fn bank() -> Bank {
 
 /// Serves the payments in one of the modes.
 fn serve(bank: &Bank, mode: Mode, work: impl Work) -> Poller<Conn> {
-    let poller = Poller::new(bank.pool(1)).control().workers(1);
+    let poller = Poller::new(bank.pool(2)).control().workers(1);
     match mode {
         Mode::Transaction => poller
             .serve::<Payment>(move |payment: &Payment, message: &mut Message<'_, Conn>| {

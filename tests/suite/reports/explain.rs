@@ -86,7 +86,7 @@ fn explain_names_the_beginning_of_a_live_lease_and_calls_an_expired_one_due() {
     let shop = Shop::new();
     let leased = |next: &str| format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}, parcel_{next}");
     let since = Some(at("2026-03-01T12:00:00.250Z"));
-    assert_eq!(explained::<Parcel>(&shop, &leased(FUTURE)), Explanation::Held { since });
+    assert_eq!(explained::<Parcel>(&shop, &leased(FUTURE)), Explanation::Held { since, by: None });
     assert_eq!(explained::<Parcel>(&shop, &leased(PAST)), Explanation::Due);
     let stopped = format!("parcel_status = 'IN_PROGRESS', parcel_{ENDED}");
     assert_eq!(explained::<Parcel>(&shop, &stopped), Explanation::Stopped);
@@ -118,7 +118,7 @@ fn a_row_whose_turn_has_not_come_is_behind_the_head() {
     // A row that comes first waits for one that another worker already holds.
     shop.execute(&format!("UPDATE orders SET {past}, entry_status = 'NOT_ATTEMPTED' WHERE id = 1"));
     shop.execute(&format!("UPDATE orders SET {future}, entry_status = 'IN_PROGRESS' WHERE id = 2"));
-    assert_eq!(both(), [Explanation::BehindHead, Explanation::Held { since: None }]);
+    assert_eq!(both(), [Explanation::BehindHead, Explanation::Held { since: None, by: None }]);
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn explain_finds_a_row_that_another_session_holds_without_waiting() {
     shop.execute("UPDATE orders SET next_attempt_time = '2020-01-01 00:00:00.000' WHERE id = 2");
     let mut connection = shop.connect();
     let mut holder = hold(&shop);
-    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Held { since: None });
+    assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Held { since: None, by: None });
     // SQLite has one lock for all.
-    let other = if db::NAME == "sqlite" { Explanation::Held { since: None } } else { Explanation::Due };
+    let other = if db::NAME == "sqlite" { Explanation::Held { since: None, by: None } } else { Explanation::Due };
     assert_eq!(Order::explain(&mut connection, &2).unwrap(), other);
     <Conn as Connection>::TransactionManager::rollback_transaction(&mut holder).unwrap();
     assert_eq!(Order::explain(&mut connection, &1).unwrap(), Explanation::Due);

@@ -120,7 +120,7 @@ fn rows_that_others_hold_are_told_from_those_that_are_free() {
     let held: usize = found
         .reasons
         .iter()
-        .filter(|reason| reason.explanation == Explanation::Held { since: None })
+        .filter(|reason| reason.explanation == Explanation::Held { since: None, by: None })
         .map(|reason| reason.rows)
         .sum();
     // SQLite has one lock for all.

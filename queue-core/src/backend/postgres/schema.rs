@@ -36,9 +36,18 @@ impl<C: PgSession> Ddl<Pg> for C {
   "paused_until" TIMESTAMP WITH TIME ZONE CHECK (isfinite("paused_until") AND "paused_until" > "paused_at"),
   "paused_by" TEXT CHECK (btrim("paused_by") <> ''),
   "pause_reason" TEXT CHECK (btrim("pause_reason") <> ''),
+  "workers" INTEGER CHECK ("workers" > 0),
+  "at_most" INTEGER CHECK ("at_most" > 0),
+  "retry_delay_ms" BIGINT CHECK ("retry_delay_ms" BETWEEN 0 AND 3155760000000),
+  "limited_at" TIMESTAMP WITH TIME ZONE CHECK (isfinite("limited_at")),
+  "limited_by" TEXT CHECK (btrim("limited_by") <> ''),
+  "limit_reason" TEXT CHECK (btrim("limit_reason") <> ''),
+  "environment" TEXT CHECK (btrim("environment") <> ''),
   PRIMARY KEY ("queue", "scope"),
   CHECK (("paused_at" IS NULL) = ("paused_by" IS NULL) AND ("paused_at" IS NULL) = ("pause_reason" IS NULL)),
-  CHECK ("paused_at" IS NOT NULL OR "paused_until" IS NULL)
+  CHECK ("paused_at" IS NOT NULL OR "paused_until" IS NULL),
+  CHECK (("limited_at" IS NULL) = ("limited_by" IS NULL) AND ("limited_at" IS NULL) = ("limit_reason" IS NULL)),
+  CHECK (("limited_at" IS NULL) = (COALESCE("workers", "at_most", "retry_delay_ms") IS NULL))
 )"#;
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {

@@ -11,7 +11,7 @@ use super::columns::{Ddl, NeededColumn, OWN, compare, missing, needed_columns, p
 use super::index::indexes;
 use super::live_table::{LiveTable, until_done};
 use super::table_name::TableName;
-use super::target::{DeclaredColumn, OwnTable, Schema, Step, Target, TriggerMigration, finding};
+use super::target::{DeclaredColumn, OwnTable, POLLER_COLUMNS, Schema, Step, Target, TriggerMigration, finding};
 use super::{archive, bystanders, differences, trigger};
 use crate::error::{Finding, refused};
 use crate::event::Counts;
@@ -20,6 +20,7 @@ fn create<D: Ddl>(table: OwnTable) -> String {
     match table {
         OwnTable::Control => D::CREATE_CONTROL.to_owned(),
         OwnTable::Minutes => create_minutes::<D>(),
+        OwnTable::Pollers => create_pollers::<D>(),
     }
 }
 
@@ -36,6 +37,25 @@ fn create_minutes<D: Ddl>() -> String {
         name("seconds"),
         counts.collect::<String>(),
         table.quoted_all(key.map(|(column, _)| column)),
+        D::END_OF_TABLE
+    )
+}
+
+/// Writes the statement that creates the table of pollers, unless it exists.
+fn create_pollers<D: Ddl>() -> String {
+    let (table, types) = (own_table::<D>(OwnTable::Pollers), D::TYPES);
+    let text = types.message.0;
+    let column_types =
+        [text, types.count.0, text, text, types.word.0, "INTEGER", text, text, types.time.0, types.time.0];
+    let columns = POLLER_COLUMNS
+        .iter()
+        .zip(column_types)
+        .map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", table.quoted(column)))
+        .collect::<String>();
+    let id = table.quoted("id");
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (\n  {id} {} NOT NULL,\n{columns}  PRIMARY KEY ({id})\n){}",
+        types.count.0,
         D::END_OF_TABLE
     )
 }
@@ -143,6 +163,10 @@ impl<D: Ddl> Schema for D {
 
     fn has_own(&mut self, table: OwnTable) -> QueryResult<bool> {
         Ok(lacking(self, table)?.is_some_and(|lacking| lacking.is_empty()))
+    }
+
+    fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Vec<String>> {
+        Ok(lacking(self, table)?.unwrap_or_default())
     }
 }
 

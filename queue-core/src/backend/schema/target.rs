@@ -193,15 +193,24 @@ pub trait Schema {
 
     /// Tells whether there is such a table that this session can see, without a read of it.
     fn has_own(&mut self, table: OwnTable) -> QueryResult<bool>;
+
+    /// Returns the names of the columns that such a table lacks, if there is one of its name.
+    fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Vec<String>>;
 }
+
+/// The columns of the table of pollers beside its key.
+pub(crate) const POLLER_COLUMNS: [&str; 10] =
+    ["host", "pid", "version", "application", "state", "workers", "queues", "running", "started_at", "seen_at"];
 
 /// A table of the library's own. It has no schema: a session finds it where it finds a new table of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnTable {
-    /// The pauses of the queues.
+    /// What operators ask of the queues, and the name of the environment.
     Control,
     /// What the queues have done, minute by minute.
     Minutes,
+    /// The processes whose pollers serve the queues.
+    Pollers,
 }
 
 impl OwnTable {
@@ -210,16 +219,19 @@ impl OwnTable {
         match self {
             OwnTable::Control => "queueable_control",
             OwnTable::Minutes => "queueable_minutes",
+            OwnTable::Pollers => "queueable_pollers",
         }
     }
 
     /// Returns its columns.
     pub(crate) fn columns(self) -> Vec<String> {
         let control = ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason"];
+        let limits = ["workers", "at_most", "retry_delay_ms", "limited_at", "limited_by", "limit_reason"];
         let minutes = ["queue", "period_start", "part", "stage", "seconds"].map(str::to_owned);
         match self {
-            OwnTable::Control => control.map(str::to_owned).into(),
+            OwnTable::Control => control.into_iter().chain(limits).chain(["environment"]).map(str::to_owned).collect(),
             OwnTable::Minutes => minutes.into_iter().chain(Counts::columns()).collect(),
+            OwnTable::Pollers => std::iter::once("id").chain(POLLER_COLUMNS).map(str::to_owned).collect(),
         }
     }
 }

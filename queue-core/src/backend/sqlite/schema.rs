@@ -90,9 +90,20 @@ impl Ddl for SqliteConnection {
     OR (`paused_until` GLOB '[0-9][0-9][0-9][0-9]-*' AND COALESCE(julianday(`paused_until`) > julianday(`paused_at`), 0))),
   `paused_by` TEXT CHECK (typeof(`paused_by`) IN ('text', 'null') AND trim(`paused_by`) <> ''),
   `pause_reason` TEXT CHECK (typeof(`pause_reason`) IN ('text', 'null') AND trim(`pause_reason`) <> ''),
+  `workers` INTEGER CHECK (typeof(`workers`) IN ('integer', 'null') AND `workers` > 0),
+  `at_most` INTEGER CHECK (typeof(`at_most`) IN ('integer', 'null') AND `at_most` > 0),
+  `retry_delay_ms` BIGINT CHECK (typeof(`retry_delay_ms`) IN ('integer', 'null')
+    AND `retry_delay_ms` BETWEEN 0 AND 3155760000000),
+  `limited_at` TEXT CHECK (`limited_at` IS NULL
+    OR (`limited_at` GLOB '[0-9][0-9][0-9][0-9]-*' AND julianday(`limited_at`) IS NOT NULL)),
+  `limited_by` TEXT CHECK (typeof(`limited_by`) IN ('text', 'null') AND trim(`limited_by`) <> ''),
+  `limit_reason` TEXT CHECK (typeof(`limit_reason`) IN ('text', 'null') AND trim(`limit_reason`) <> ''),
+  `environment` TEXT CHECK (typeof(`environment`) IN ('text', 'null') AND trim(`environment`) <> ''),
   PRIMARY KEY (`queue`, `scope`),
   CHECK ((`paused_at` IS NULL) = (`paused_by` IS NULL) AND (`paused_at` IS NULL) = (`pause_reason` IS NULL)),
-  CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL)
+  CHECK (`paused_at` IS NOT NULL OR `paused_until` IS NULL),
+  CHECK ((`limited_at` IS NULL) = (`limited_by` IS NULL) AND (`limited_at` IS NULL) = (`limit_reason` IS NULL)),
+  CHECK ((`limited_at` IS NULL) = (COALESCE(`workers`, `at_most`, `retry_delay_ms`) IS NULL))
 )";
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {

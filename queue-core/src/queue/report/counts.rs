@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, Tabular, number, write_table};
 use crate::backend::load;
-use crate::control::{Paused, name_of, pauses_of};
+use crate::control::{Limited, Paused, limited, name_of, pauses_of};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
@@ -65,6 +65,9 @@ pub struct Backlog {
     /// The pauses of the queue and of its stages, if there is a control table. A split report has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<Paused>,
+    /// The limits of the queue at run time, if there are any. A split report has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limited>,
 }
 
 impl Tabular for Backlog {
@@ -99,7 +102,8 @@ impl Tabular for Backlog {
 impl fmt::Display for Backlog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_table(f, None, Self::COLUMNS, &self.lines())?;
-        self.paused.iter().try_for_each(|paused| writeln!(f, "{paused}"))
+        self.paused.iter().try_for_each(|paused| writeln!(f, "{paused}"))?;
+        self.limits.iter().try_for_each(|limits| writeln!(f, "{limits}"))
     }
 }
 
@@ -139,15 +143,18 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let (pending, failed) = self.read_backlog(connection, None)?;
         let sql = C::condition(self, &[]).queue;
         let paused = pauses_of(connection.as_queue_connection(), &name_of(sql)?)?;
+        let limits = limited(connection.as_queue_connection(), &name_of(sql)?)?;
+        let limit = limits.as_ref().and_then(|limits| limits.at_most).unwrap_or(u32::MAX);
         let mut backlog = backlogs::<Q>(pending, failed).into_values().next().unwrap_or_default();
         let Options { lanes, at_most, exclusive, stages, .. } = *sql.options;
         if let Some((lanes, places)) = lanes.and_then(|lanes| Some((lanes, lanes.at_most?))) {
+            let places = if at_most.is_none() { places.min(limit) } else { places };
             let of_lanes = self.read_pending(connection, Some(&OwnColumn(sql, lanes.column)))?;
             // Rows without a value are in no lane.
             let lanes = backlogs::<Q>(of_lanes, Vec::new()).into_iter().filter(|(value, _)| value.is_some());
             backlog.behind_others = Some(lanes.map(|(_, lane)| lane.beyond(places)).sum());
         }
-        if let Some(places) = at_most.or(exclusive.then_some(1)) {
+        if let Some(places) = at_most.map(|most| most.min(limit)).or(exclusive.then_some(1)) {
             let others = Backlog { due: backlog.due - backlog.behind_others.unwrap_or(0), ..backlog.clone() };
             backlog.over_limit = Some(others.beyond(places));
         }
@@ -159,7 +166,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let stages = backlogs::<Q>(of_stages, Vec::new()).into_iter().filter(|(stage, _)| is_paused(stage));
             backlog.paused_due = Some(stages.map(|(_, backlog)| backlog.due).sum());
         }
-        Ok(Backlog { paused, ..backlog })
+        Ok(Backlog { paused, limits, ..backlog })
     }
 
     /// Reports the same for each value of a domain column, for at most the 10,000 values with most rows. If there are

@@ -11,9 +11,11 @@ use diesel::sql_types::BigInt;
 
 use super::explanation::{Explanation, Explanations, told_by_the_row};
 use crate::attempt::{is_refusal, nowhere};
-use crate::backend::{AsQueueConnection, ErrorClass, Loads, LockSql, QueueConnection, TableName, load, load_first};
+use crate::backend::{
+    AsQueueConnection, ErrorClass, Loads, LockSql, OwnTable, QueueConnection, TableName, load, load_first,
+};
 use crate::claim::Places;
-use crate::control::{Paused, name_of, pauses_of};
+use crate::control::{Paused, limited, name_of, pauses_of, runner_of, unserved};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
@@ -74,7 +76,7 @@ where
         };
         let stage = row.5.clone();
         if let Some(reason) = told_by_the_row::<Q>(row) {
-            return Ok(reason);
+            return named::<Q, _>(connection, reason, key);
         }
         let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
         if let Some(pause) = pause_of(&pauses, stage.as_deref()) {
@@ -90,7 +92,7 @@ where
             return Ok(behind);
         }
         let holder = if found == Explanation::Due { Q::QUEUE.exclusion_holder(connection)? } else { None };
-        Ok(holder.map_or(found, |session| Explanation::TurnHeld { session }))
+        named::<Q, _>(connection, holder.map_or(found, |session| Explanation::TurnHeld { session }), key)
     }
 
     fn explain_rows_of(&mut self, rows: Condition<'_, BackendOf<C>>) -> QueryResult<Explanations> {
@@ -98,7 +100,8 @@ where
         let inspect = inspect_pending(rows, LISTED + 1);
         let listed = load::<ListedRowType<Q>, ListedRow<Q::Key>, _>(connection, &inspect)?;
         let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
-        let mut found = Explanations { more: listed.len() > LISTED, ..Explanations::default() };
+        let unserved = unserved(connection, &name_of(Q::SQL)?)?;
+        let mut found = Explanations { more: listed.len() > LISTED, unserved, ..Explanations::default() };
         let mut due = Vec::new();
         for (row, stored, lane, key) in listed.into_iter().take(LISTED) {
             let (stage, key) = (row.5.clone(), key.0.map(|(key,)| key_of(Q::SQL, key, &stored)));
@@ -118,7 +121,7 @@ where
         let mut turns: Vec<(_, Vec<_>)> = Vec::new();
         for ((lane, key), is_held) in due.into_iter().zip(is_held) {
             match turns.iter_mut().find(|(other, _)| *other == lane) {
-                _ if is_held => found.add(Explanation::Held { since: None }, 1, key.text()),
+                _ if is_held => found.add(Explanation::Held { since: None, by: None }, 1, key.text()),
                 Some((_, keys)) => keys.push(key),
                 None => turns.push((lane, vec![key])),
             }
@@ -170,6 +173,25 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     {
         Ok(connection.explain_rows_of(C::condition(self, &self.terms.states))?)
     }
+}
+
+/// Names the process that runs the row, if one has said so.
+fn named<Q, C>(connection: &mut C, reason: Explanation, key: &RowKey<Q::Key>) -> QueryResult<Explanation>
+where
+    C: QueueConnection + Loads<ListedRowType<Q>, ListedRow<Q::Key>>,
+    Q: QueueOn<C>,
+{
+    let Explanation::Held { since, .. } = reason else { return Ok(reason) };
+    if !connection.has_own(OwnTable::Pollers)? {
+        return Ok(Explanation::Held { since, by: None });
+    }
+    // A caller names a row by its value, and the database has the text by which the process knows it.
+    let of_key = [Q::row(key).is_key];
+    let listed = inspect_pending(Condition::of_keys(Q::SQL, &of_key), 1);
+    let listed = load_first::<ListedRowType<Q>, ListedRow<Q::Key>, _>(connection, &listed)?;
+    let key = listed.and_then(|(_, stored, _, key)| Some(key_of(Q::SQL, key.0.ok()?.0, &stored)));
+    let by = key.map_or(Ok(None), |key| runner_of(connection, &name_of(Q::SQL)?, key.text()))?;
+    Ok(Explanation::Held { since, by })
 }
 
 /// Explains due rows that wait for the same turn, by the first of them.
@@ -248,6 +270,7 @@ fn full_lane<Q: QueueOn<C>, C: QueueConnection>(
 ) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let Some(lanes) = Places::of(Q::QUEUE, is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
+    lanes.set_limit(limited(connection, &name_of(Q::SQL)?)?.and_then(|limited| limited.at_most));
     let mut found = None;
     // Rolled back, so that a place that it gets in order to find out is free again.
     let ended = connection.transaction::<(), DieselError, _>(|connection| {
@@ -290,7 +313,7 @@ where
 fn hindrance<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Explanation> {
     Ok(match without_trace(connection, |connection| refusal::<Q, C>(connection, key))? {
         Tried::Done(found) => found,
-        Tried::OthersWrite => Explanation::Held { since: None },
+        Tried::OthersWrite => Explanation::Held { since: None, by: None },
         Tried::Nothing => Explanation::Due,
     })
 }
@@ -362,7 +385,7 @@ fn without_trace<T, C: QueueConnection>(
 /// Locks the row, and finds out whether it can be written on. Run it in a transaction that is rolled back.
 fn refusal<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, key: &RowKey<Q::Key>) -> QueryResult<Explanation> {
     let Some(fence) = Q::QUEUE.recall_unless_locked(connection, key)? else {
-        return Ok(Explanation::Held { since: None });
+        return Ok(Explanation::Held { since: None, by: None });
     };
     let change = Change { next: Some(Next::In(Duration::ZERO)), ..Change::default() };
     // In a transaction of its own, so that an error ends this one and not the caller's.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table;
 use crate::backend::DatabaseText;
-use crate::control::Paused;
+use crate::control::{Paused, Unserved};
 use crate::entity::{Entity, QueueTable, Window};
 use crate::row::{Options, Status, printable};
 use crate::statement::InspectedRow;
@@ -77,6 +77,10 @@ pub enum Explanation {
         /// When the attempt under a lease began. `None`: another session, of a worker or of the application, has locked
         /// the row; on SQLite, another connection is writing.
         since: Option<DateTime<Utc>>,
+        /// The process that said within the last minute that it runs the row, if one did, see
+        /// [`Poller::register`](crate::Poller::register).
+        #[serde(default)]
+        by: Option<String>,
     },
     /// The condition (`claim_if = ..`) is not true.
     ConditionFalse,
@@ -148,6 +152,9 @@ pub struct Explanations {
     pub reasons: Vec<ExplainedRows>,
     /// Whether there are pending rows that were not looked at.
     pub more: bool,
+    /// That no poller serves the queue, if that is known, see [`Poller::register`](crate::Poller::register).
+    #[serde(default)]
+    pub unserved: Option<Unserved>,
 }
 
 /// The rows that do not run for the same reason.
@@ -176,6 +183,9 @@ impl Explanations {
 
 impl fmt::Display for Explanations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(unserved) = &self.unserved {
+            writeln!(f, "{unserved}")?;
+        }
         if self.reasons.is_empty() {
             return writeln!(f, "no row is pending");
         }
@@ -237,7 +247,7 @@ pub(super) fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanatio
         let columns = <Q::Queue as QueueTable>::COLUMNS;
         let odd = |column: &str, text: DatabaseText| Explanation::OddTime { column: column.to_owned(), text: text.0 };
         return Some(match (known, odd_next, odd_last) {
-            (Status::InProgress, _, None) => Explanation::Held { since: at(last) },
+            (Status::InProgress, _, None) => Explanation::Held { since: at(last), by: None },
             (Status::InProgress, _, Some(text)) => odd(columns.last_attempt_time, text),
             (_, Some(text), _) => odd(columns.next_attempt_time, text),
             (_, None, _) => Explanation::ScheduledFor { time: at(next).unwrap_or(DateTime::<Utc>::MAX_UTC) },
@@ -285,8 +295,14 @@ impl fmt::Display for Explanation {
             Explanation::OddTime { column, text } => {
                 write!(f, "its {column} is `{}`, which is not a time", printable(text, false))
             }
-            Explanation::Held { since: Some(since) } => write!(f, "held by a worker since {}", utc(since)),
-            Explanation::Held { since: None } => f.write_str("locked by another session"),
+            Explanation::Held { since, by } => {
+                match (since, by) {
+                    (None, None) => return f.write_str("locked by another session"),
+                    (None, Some(_)) => f.write_str("held by a worker")?,
+                    (Some(since), _) => write!(f, "held by a worker since {}", utc(since))?,
+                }
+                by.as_ref().map_or(Ok(()), |process| write!(f, " in {}", printable(process, false)))
+            }
             Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
             Explanation::UnknownStage { stage: Some(stage) } => {
                 write!(f, "the stage `{}` is unknown", printable(stage, false))

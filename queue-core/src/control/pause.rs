@@ -1,7 +1,4 @@
-//! What operators ask of running queues, in the optional control table: pauses.
-//!
-//! Pollers that take part read the table once a second, and no claim does. Here are the values, their reading and writing,
-//! and the check of the table before such a poller starts; what a pause does is in `poller`.
+//! Pauses of queues. What a pause does is in `poller`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,13 +9,14 @@ use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{
-    AsQueueConnection, ErrorClass, OwnTable, QueueBackend, QueueConnection, TableName, execute, load, load_first,
+use super::table::{
+    LONGEST_BY, LONGEST_REASON, Nonsense, check_text, expect_control, given, name_of, rows, time_of, utc,
 };
-use crate::entity::{QueueSql, StageOf, StoredIn};
-use crate::error::{Error, Finding};
-use crate::row::{Instant, MAX_DELAY, PauseRow, PauseType, Stage, TimestampUtc, failure_text, printable, queue_name};
-use crate::statement::{PauseEnd, SetPause, end_pause, present, read_pauses};
+use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, execute, load_first};
+use crate::entity::{StageOf, StoredIn};
+use crate::error::Error;
+use crate::row::{ControlRow, Instant, MAX_DELAY, Stage, TimestampUtc, printable};
+use crate::statement::{PauseEnd, SetPause, end_pause, present};
 
 /// What stands before a stage in the scope of a pause.
 const STAGE: &str = "stage ";
@@ -53,23 +51,15 @@ pub struct Paused {
 
 impl fmt::Display for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let utc = |time: &DateTime<Utc>| time.format("%Y-%m-%d %H:%M:%S UTC");
         if let Some(stage) = &self.stage {
             write!(f, "stage {} ", printable(stage, false))?;
         }
-        write!(f, "paused since {}", utc(&self.since))?;
+        write!(f, "paused since {}", utc(self.since))?;
         if let Some(until) = &self.until {
-            write!(f, " until {}", utc(until))?;
+            write!(f, " until {}", utc(*until))?;
         }
         write!(f, " by {}: {}", printable(&self.by, false), printable(&self.reason, false))
     }
-}
-
-/// A row of the control table that is not a valid pause, although it was written as one.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense {
-    pub(crate) queue: String,
-    pub(crate) problem: String,
 }
 
 /// A pause whose end has not come.
@@ -80,33 +70,30 @@ pub(crate) struct StandingPause {
     pub(crate) left: Option<Duration>,
 }
 
-/// Returns the pause that a row says, `None` if its end has come.
-fn read((queue, scope, by, reason, has_end, (since, until, now)): PauseRow) -> Result<Option<StandingPause>, Nonsense> {
-    let time = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
+/// Returns the pause that a row says, if it says any.
+pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<StandingPause, Nonsense>> {
+    let (by, reason, is_paused, has_end, since, until, now) = pause;
+    if *is_paused == 0 {
+        return None;
+    }
     let stage = match scope.strip_prefix(STAGE) {
         _ if scope.is_empty() => Ok(None),
         Some(stage) if !stage.is_empty() => Ok(Some(stage.to_owned())),
         _ => Err("its scope is neither empty nor a stage"),
     };
     let checked = (|| {
-        let (stage, since) = (stage?, time(since).ok_or("its paused_at is not a time")?);
-        let until = time(until);
-        if has_end != 0 && until.is_none() {
+        let (stage, since) = (stage?, time_of(*since).ok_or("its paused_at is not a time")?);
+        let until = time_of(*until);
+        if *has_end != 0 && until.is_none() {
             return Err("its paused_until is not a time");
         }
-        let is_given = |text: &String| !text.trim().is_empty();
-        let by = by.filter(is_given).ok_or("its paused_by is empty")?;
-        let reason = reason.filter(is_given).ok_or("its pause_reason is empty")?;
-        Ok((stage, since, until, by, reason))
+        let by = given(by).ok_or("its paused_by is empty")?;
+        let reason = given(reason).ok_or("its pause_reason is empty")?;
+        let left = until.zip(time_of(*now)).map(|(until, now)| (until - now).to_std().unwrap_or_default());
+        let paused = Paused { queue: queue.clone(), stage, since, until, by, reason };
+        Ok((left != Some(Duration::ZERO)).then_some(StandingPause { paused, left }))
     })();
-    match checked {
-        Err(problem) => Err(Nonsense { problem: format!("{problem} (queue `{queue}`, scope `{scope}`)"), queue }),
-        Ok((stage, since, until, by, reason)) => {
-            let left = until.zip(time(now)).map(|(until, now)| (until - now).to_std().unwrap_or_default());
-            let paused = Paused { queue, stage, since, until, by, reason };
-            Ok((left != Some(Duration::ZERO)).then_some(StandingPause { paused, left }))
-        }
-    }
+    checked.map_err(|problem| Nonsense::of(queue, scope, problem)).transpose()
 }
 
 /// Returns the scope of a stage, or of the whole queue.
@@ -114,17 +101,8 @@ fn scope_of(stage: Option<&str>) -> String {
     stage.map_or_else(String::new, |stage| STAGE.to_owned() + stage)
 }
 
-/// Reads the pauses of all queues whose end has not come, and the rows that are not valid pauses.
-pub(crate) fn standing_pauses<C: QueueConnection>(
-    connection: &mut C,
-) -> QueryResult<Vec<Result<StandingPause, Nonsense>>> {
-    let rows = load::<PauseType, PauseRow, _>(connection, &read_pauses(None))?;
-    Ok(rows.into_iter().filter_map(|row| read(row).transpose()).collect())
-}
-
 fn paused_now<C: QueueConnection>(connection: &mut C, queue: Option<&str>) -> QueryResult<Vec<Paused>> {
-    let rows = load::<PauseType, PauseRow, _>(connection, &read_pauses(queue))?;
-    Ok(rows.into_iter().filter_map(|row| Some(read(row).ok()??.paused)).collect())
+    Ok(rows(connection, queue)?.iter().filter_map(|row| Some(read(row)?.ok()?.paused)).collect())
 }
 
 /// Reads the pauses of one queue; none if there is no control table.
@@ -165,57 +143,6 @@ pub fn pauses<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Paused>, E
     expect_control(connection)?;
     Ok(paused_now(connection, None)?)
 }
-
-/// Refuses what cannot be done without a control table.
-fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(), Error> {
-    match connection.has_own(OwnTable::Control)? {
-        true => Ok(()),
-        false => Err(Error::Control(format!(
-            "there is no table {} that this session can see: run the migration of `Migrations::new().control()`",
-            OwnTable::Control.name()
-        ))),
-    }
-}
-
-/// Finds out whether the session can read the control table.
-pub(crate) fn check_control<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<Finding>> {
-    check_own(connection, OwnTable::Control, ("control", "SELECT"), |connection| standing_pauses(connection).map(drop))
-}
-
-/// Finds out whether the session can use a table of the library's own. `asked`: the setting that asks for it, and the rights.
-pub(crate) fn check_own<C: QueueConnection>(
-    connection: &mut C,
-    table: OwnTable,
-    (asked, rights): (&str, &str),
-    try_it: impl FnOnce(&mut C) -> QueryResult<()>,
-) -> QueryResult<Option<Finding>> {
-    let (name, finding) = (table.name(), |problem, mend| Some(Finding { entity: asked.to_owned(), problem, mend }));
-    let grant = match connection.grantee()? {
-        Some(grantee) => format!("GRANT {rights} ON {name} TO {grantee}"),
-        None => "let the process read the database's file".to_owned(),
-    };
-    if !connection.has_own(table)? {
-        return Ok(finding(
-            format!("there is no table {name} that this session can see, and the poller asks for `{asked}`"),
-            format!(
-                "run the migration of `Migrations::new().{asked}()`; or if there is one, {grant}, and put its schema into \
-                 the search path of the session"
-            ),
-        ));
-    }
-    match try_it(connection) {
-        Err(error) if C::classify(&error) == ErrorClass::Other => {
-            Ok(finding(format!("the table {name} cannot be used: {}", failure_text(&error, 500)), grant))
-        }
-        // Another session's lock is in the way. That says nothing about the table.
-        Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(None),
-        tried => tried.map(|()| None),
-    }
-}
-
-/// The longest name of an operator who pauses a queue, and the longest reason, in characters.
-const LONGEST_BY: usize = 255;
-const LONGEST_REASON: usize = 1000;
 
 /// The shortest pause with an end: pollers read the control table once a second.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -273,8 +200,8 @@ impl<Q> Pause<Q> {
 
     /// Checks what does not depend on the database's clock.
     fn check(&self) -> Result<(), Error> {
-        check_text("the reason of a pause", &self.reason, LONGEST_REASON, "1 to 1,000 characters, in one line")?;
-        check_text("who asks for a pause", &self.by, LONGEST_BY, "1 to 255 characters, in one line")?;
+        check_text("the reason of a pause", &self.reason, LONGEST_REASON)?;
+        check_text("who asks for a pause", &self.by, LONGEST_BY)?;
         match self.end {
             PauseEnd::After(time) if !(SHORTEST..=MAX_DELAY).contains(&time) => Err(Error::Setting {
                 setting: "how long a pause lasts",
@@ -300,20 +227,6 @@ impl<Q> Pause<Q> {
             expected: "a time that is 1 second or more in the future by the database's clock, before the year 10000",
         })
     }
-}
-
-fn check_text(setting: &'static str, text: &str, longest: usize, expected: &'static str) -> Result<(), Error> {
-    let length = text.chars().count();
-    let found = if text.trim().is_empty() {
-        "empty".to_owned()
-    } else if length > longest {
-        format!("{length} characters long")
-    } else if text.contains(char::is_control) {
-        format!("{text:?}")
-    } else {
-        return Ok(());
-    };
-    Err(Error::Setting { setting, found, expected })
 }
 
 impl<Q> fmt::Debug for Pause<Q> {
@@ -352,12 +265,6 @@ where
     expect_control(connection)?;
     let (queue, scope) = (name_of(Q::SQL)?, scope_of(stage));
     Ok(execute(connection, &end_pause(&queue, &scope))? > 0)
-}
-
-/// Returns the queue's name in the control table.
-pub(crate) fn name_of<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> QueryResult<String> {
-    let table = TableName::of(queue.table, &DB::default())?;
-    Ok(queue_name(table.schema.as_deref(), &table.name, queue.names.status))
 }
 
 #[cfg(test)]
