@@ -97,8 +97,7 @@ pub use queue_core::{
     Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
     LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
     PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Stage, Status, Tally,
-    TriggerMigration, UnknownStatus, When, Window, adopt_environment, assert_schema, environment, limits, pauses,
-    pollers, set_trace_context,
+    UnknownStatus, When, Window, assert_schema, pauses, pollers, set_trace_context,
 };
 pub use queue_derive::{Queueable, Stage};
 
@@ -125,7 +124,7 @@ pub mod report {
         AttemptCounts, Backlog, By, Counted, Cursor, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport,
         ExplainedRows, Explanations, Interval, Limited, OddTimes, Page, Part, PeriodCounts, PollerProcess, PollerState,
         Preview, PreviewedRow, ProcessedQueue, Progress, Redriven, RunningMessage, Shutdown, Statistics, StatusCounts,
-        Unserved,
+        TriggerMigration, Unserved,
     };
 }
 

@@ -176,9 +176,9 @@ fn every_link_to_a_file_of_the_repository_leads_somewhere() {
 
 #[test]
 fn the_readme_is_short_and_its_numbers_are_right() {
-    const NUMBERS: [&str; 16] = [
+    const NUMBERS: [&str; 17] = [
         "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-        "thirteen", "fourteen", "fifteen",
+        "thirteen", "fourteen", "fifteen", "sixteen",
     ];
     let readme = read("README.md");
     assert!(readme.lines().count() <= 200, "{} lines", readme.lines().count());

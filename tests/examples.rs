@@ -38,6 +38,17 @@ fn a_closure_handles() {
 }
 
 #[test]
+fn a_hand_on_a_running_queue_shows_what_it_does() {
+    let said = Program::run("operate", NONE).well();
+    assert!(said.contains("no registered poller serves payments.status"), "{said}");
+    assert!(said.contains("belongs to the environment `production`, and the poller is one of `staging`"), "{said}");
+    assert!(said.contains("company_id = 3345 paused since"), "{said}");
+    assert!(said.contains("1 worker in each process, retries after 1m since"), "{said}");
+    assert!(said.contains("(pid"), "{said}");
+    assert!(said.ends_with("check: 13 payments, 1 failed, 1 skipped\n"), "{said}");
+}
+
+#[test]
 fn a_payroll_that_is_rolled_back_notifies_nobody() {
     let said = Program::run("payroll", NONE).well();
     assert!(said.contains("February is not paid: the company's account lacks 1500000 cents"), "{said}");

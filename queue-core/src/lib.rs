@@ -127,11 +127,11 @@ pub mod internals {
             ahead_due, ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count,
             count_by_status, count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes,
             end_limits, end_pause, enqueue_if_newer, error_examples, error_texts, finish, finish_block, head,
-            insert_poller, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found, lane_of, lease_due,
-            leased_in, load_rows, lock_keys, lock_leased, lock_version, next_lanes, oldest_due, pass_on, prefetch_rows,
-            present, probe_due, read_control, read_details, read_keys, read_page, read_pollers, remove_all,
-            remove_poller, retake, sample, set_aside, set_environment, set_priority, sum_by_value, taken, texts_after,
-            unknown_stages, update_poller,
+            insert_poller, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found, lane_of, lane_value,
+            lease_due, leased_in, load_rows, lock_keys, lock_leased, lock_version, next_lanes, oldest_due, pass_on,
+            prefetch_rows, present, probe_due, read_control, read_details, read_keys, read_page, read_pollers,
+            remove_all, remove_poller, retake, sample, set_aside, set_environment, set_priority, sum_by_value, taken,
+            texts_after, unknown_stages, update_poller,
         };
     }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::ExpressionMethods;
 use diesel::expression::AsExpression;
+use diesel::query_builder::QueryFragment;
+use diesel::query_source::Column;
 use diesel::r2d2::R2D2Connection;
-use diesel::sql_types::Nullable;
+use diesel::sql_types::{Nullable, SqlType};
 
 use crate::attempt::ComparesSchema;
 use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
@@ -283,6 +285,63 @@ pub trait Queueable: Entity {
         Self: StoredIn<BackendOf<C>>,
     {
         control::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)))
+    }
+
+    /// Pauses the rows whose column has this value, as [`pause`](Queueable::pause) pauses all of them; rows of other values go on. The
+    /// column is the one by which rows take turns: that of `serial_by`, `fair_by` or `at_most(.., by = ..)`. Claims pass over a
+    /// paused value along that column's index, however many of its rows are due.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Pause, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(fair_by = company_id)]
+    /// struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>().control())?;
+    ///
+    /// let pause = Pause::new("their bank is down", "ops@example.org");
+    /// Payment::pause_where(&mut connection, payments::company_id, 3345, pause)?;
+    /// assert_eq!(queueable::pauses(&mut connection)?[0].value.as_deref(), Some("company_id = 3345"));
+    /// assert!(Payment::unpause_where(&mut connection, payments::company_id, 3345)?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`pause`](Queueable::pause), and [`Error::Setting`] for another column, for null, and for a pause of a stage.
+    fn pause_where<C, S, V>(connection: &mut C, column: S, value: V, pause: Pause<Self>) -> Result<(), Error>
+    where
+        C: AsQueueConnection,
+        Self: StoredIn<BackendOf<C>>,
+        S: Column<Table = <Self::Queue as QueueTable>::Table>,
+        S::SqlType: SqlType,
+        V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
+    {
+        let (_, value) = (column, value.as_expression());
+        control::pause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, &pause)
+    }
+
+    /// Ends the [pause](Queueable::pause_where) of the rows whose column has this value. Returns whether there was one, also one
+    /// whose end had come.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`unpause`](Queueable::unpause), and [`Error::Setting`] for another column and for null.
+    fn unpause_where<C, S, V>(connection: &mut C, column: S, value: V) -> Result<bool, Error>
+    where
+        C: AsQueueConnection,
+        Self: StoredIn<BackendOf<C>>,
+        S: Column<Table = <Self::Queue as QueueTable>::Table>,
+        S::SqlType: SqlType,
+        V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
+    {
+        let (_, value) = (column, value.as_expression());
+        control::unpause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value)
     }
 
     /// Limits the queue in all processes whose pollers take part in [control](crate::Poller::control), within two seconds: fewer

@@ -231,13 +231,22 @@ fn the_sql_of_schedules() {
 #[test]
 fn the_sql_of_pauses() {
     let mut listing = Listing::default();
-    let of = |end| SetPause { queue: "payments.status", scope: "stage SEND", by: "ops", reason: "bank down", end };
+    let of = |end| SetPause {
+        queue: "payments.status",
+        scope: "stage SEND",
+        by: "ops",
+        reason: "bank down",
+        value: None,
+        end,
+    };
     listing.add("read the table", &read_control(None));
     listing.add("read what is about a queue", &read_control(Some("payments.status")));
     listing.add("pause", &of(PauseEnd::Never));
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
     listing.add("unpause", &end_pause("payments.status", ""));
+    let of_value = SetPause { scope: "value company_id 3345", value: Some("3345"), ..of(PauseEnd::Never) };
+    listing.add("pause a value", &of_value);
     let (queue, by, reason) = ("payments.status", "ops", "bank is slow");
     let limits = SetLimits { queue, by, reason, workers: Some(2), at_most: None, retry_delay_ms: Some(60_000) };
     listing.add("limit", &limits);

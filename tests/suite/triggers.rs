@@ -4,7 +4,8 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use queueable::{Queueable, TriggerMigration};
+use queueable::Queueable;
+use queueable::report::TriggerMigration;
 
 use crate::db::{self, TEXT};
 use crate::suite::bank::{Bank, Payment, book};

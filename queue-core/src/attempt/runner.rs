@@ -2,7 +2,7 @@
 //! heartbeat make.
 
 use std::any::TypeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,9 +131,9 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Sets how many rows are processed at the same time, and how long a row waits for its retry, in place of what the entity says.
     fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>);
 
-    /// Claims no more rows in these stages, which are paused, and all others that are served. Returns whether any stage is
-    /// left; if none is, nothing changes.
-    fn leave_out_stages(&self, paused: &[String]) -> bool;
+    /// Claims no more rows in these stages and lanes, which are paused, and all others that are served. Returns whether any stage is
+    /// left; if none is, nothing changes in the stages.
+    fn leave_out(&self, stages: &[String], lanes: HashSet<String>) -> bool;
 }
 
 /// The calls of a runner that run beside the workers.

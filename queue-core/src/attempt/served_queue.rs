@@ -2,7 +2,7 @@
 //! of the library's own, in which no handler runs.
 
 use std::any::TypeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -259,8 +259,11 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
         }
     }
 
-    fn leave_out_stages(&self, paused: &[String]) -> bool {
-        self.due_rows.stages.leave_out(self.queue.sql.options.stages.map(|stages| stages.names), paused)
+    fn leave_out(&self, stages: &[String], lanes: HashSet<String>) -> bool {
+        if let Some(places) = &self.due_rows.places {
+            places.turns.set_paused(lanes);
+        }
+        self.due_rows.stages.leave_out(self.queue.sql.options.stages.map(|stages| stages.names), stages)
     }
 }
 

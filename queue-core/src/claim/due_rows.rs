@@ -82,9 +82,11 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         self.stages.now()
     }
 
-    /// Tells whether this poller claims rows in this stage now.
-    pub(crate) fn serves(&self, stage: Option<&str>) -> bool {
+    /// Tells whether this poller processes rows in this stage and this lane now.
+    pub(crate) fn serves(&self, stage: Option<&str>, lane: Option<&Lane>) -> bool {
+        let is_paused = |lane| self.places.as_ref().is_some_and(|places| places.turns.is_paused(lane));
         self.stages().is_none_or(|stages| stage.is_none_or(|stage| stages.contains(&stage)))
+            && !lane.is_some_and(is_paused)
     }
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
@@ -168,8 +170,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         }
         let is_strict = self.queue.sql.options.lanes.is_some_and(|lanes| lanes.strict);
         if thorough
-            && is_strict
-            && let Some(places) = &self.places
+            && let Some(places) = self.places.as_ref().filter(|places| is_strict || places.turns.any_paused())
             && !places.any_may_run(connection, self.stages())?
         {
             return Ok(None);

@@ -51,6 +51,8 @@ pub(crate) struct LaneTurns<K: Key, C: QueueConnection> {
     queue: &'static ErasedQueue<K, C>,
     round: Mutex<Round>,
     pub(super) refusals: LaneRefusals,
+    /// The lanes that are paused, by the names that pauses give them.
+    paused: Mutex<Arc<HashSet<String>>>,
 }
 
 /// The state of the turns.
@@ -110,7 +112,23 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             walked: 0,
             held_back: HashMap::new(),
         };
-        LaneTurns { queue, round: Mutex::new(round), refusals: LaneRefusals::default() }
+        LaneTurns { queue, round: Mutex::new(round), refusals: LaneRefusals::default(), paused: Mutex::default() }
+    }
+
+    /// Leaves these lanes alone, and no others.
+    pub(crate) fn set_paused(&self, lanes: HashSet<String>) {
+        *self.paused.lock() = Arc::new(lanes);
+    }
+
+    /// Tells whether any lane is paused.
+    pub(crate) fn any_paused(&self) -> bool {
+        !self.paused.lock().is_empty()
+    }
+
+    /// Tells whether a lane is paused.
+    pub(crate) fn is_paused(&self, lane: &Lane) -> bool {
+        let paused = self.paused.lock().clone();
+        !paused.is_empty() && lane.pause_name().is_some_and(|name| paused.contains(&*name))
     }
 
     /// Returns the next lane to try. `None`: the search has seen all of them.
@@ -124,6 +142,10 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
             let (now, samples, is_slow) = {
                 let (now, mut round) = (Instant::now(), self.round.lock());
                 if let Some(lane) = round.take() {
+                    drop(round);
+                    if self.is_paused(&lane) {
+                        continue;
+                    }
                     return Ok(Some(lane));
                 }
                 if search.is_complete {
@@ -205,7 +227,7 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
 
     /// Tells whether a lane is left alone now.
     pub(super) fn is_held_back(&self, lane: &Lane) -> bool {
-        self.round.lock().is_held_back(lane)
+        self.round.lock().is_held_back(lane) || self.is_paused(lane)
     }
 
     /// Returns how many of these rows a claim takes of one lane, so that the lanes share it.

@@ -141,8 +141,8 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
 }
 
 impl<K: Key, C: QueueConnection> Places<K, C> {
-    /// Tells whether any row in these stages is due and not held back by another one, which waits for its retry or on which
-    /// the database refuses to write.
+    /// Tells whether any row in these stages is due, not in a paused lane, and not held back by another one, which waits for its
+    /// retry or on which the database refuses to write.
     pub(crate) fn any_may_run(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<bool> {
         let scope = Scope { stages, ..Scope::ALL };
         if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
@@ -159,6 +159,12 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             let lanes = self.queue.next_lanes(connection, scope, after, ahead)?;
             for lane in &lanes {
                 let lane = Lane::Value(lane.clone());
+                if self.turns.is_paused(&lane) {
+                    continue;
+                }
+                if self.lanes.is_none_or(|lanes| !lanes.strict) {
+                    return Ok(true);
+                }
                 let Some(pick) = pick_of(self.queue.ahead_due(connection, &lane)?) else { continue };
                 // There is none if the claim's condition or the stage keeps the first one from being claimed.
                 let Some(first) = self.first_of(connection, scope, &lane, pick)? else { continue };

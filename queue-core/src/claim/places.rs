@@ -27,7 +27,7 @@ pub(crate) struct Places<K: Key, C: QueueConnection> {
     pub(super) queue: &'static ErasedQueue<K, C>,
     target: Target,
     pub(super) lanes: Option<Lanes>,
-    pub(super) turns: LaneTurns<K, C>,
+    pub(crate) turns: LaneTurns<K, C>,
     pub(super) refused_rows: Arc<RefusedRows<K, C>>,
     /// In lease mode, how far the end of a lease may be away.
     longest_lease: Option<Duration>,

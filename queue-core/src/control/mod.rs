@@ -17,7 +17,7 @@ pub use self::environment::{adopt_environment, environment};
 pub use self::limits::{Limited, Limits, limits};
 pub(crate) use self::limits::{end_limits, limited, set_limits};
 pub use self::pause::{Pause, Paused, pauses};
-pub(crate) use self::pause::{StandingPause, pause, pauses_of, unpause};
+pub(crate) use self::pause::{StandingPause, pause, pause_where, pauses_of, shown, unpause, unpause_where};
 pub(crate) use self::pollers::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};
 pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved, pollers};
 use self::table::rows;

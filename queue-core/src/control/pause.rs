@@ -5,21 +5,28 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, Utc};
+use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
-use diesel::sql_types::Nullable;
+use diesel::sql_types::{Nullable, Text};
 use serde::{Deserialize, Serialize};
 
 use super::table::{
     LONGEST_BY, LONGEST_REASON, Nonsense, check_text, expect_control, given, name_of, rows, time_of, utc,
 };
 use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, execute, load_first};
-use crate::entity::{StageOf, StoredIn};
+use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::Error;
 use crate::row::{ControlRow, Instant, MAX_DELAY, Stage, TimestampUtc, printable};
-use crate::statement::{PauseEnd, SetPause, end_pause, present};
+use crate::statement::{PauseEnd, SetPause, end_pause, lane_value, present, read_lane};
 
 /// What stands before a stage in the scope of a pause.
 const STAGE: &str = "stage ";
+
+/// What stands before a column and a value in the scope of a pause.
+const VALUE: &str = "value ";
+
+/// How many characters of a value a pause shows.
+const SHOWN: usize = 200;
 
 /// A pause of a queue, or of one of its stages: who asked for it, when and why.
 ///
@@ -38,6 +45,12 @@ pub struct Paused {
     /// The text of the stage that is paused; `None` for the whole queue.
     #[serde(default)]
     pub stage: Option<String>,
+    /// The column and the value whose rows are paused, such as `company_id = 3345`; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The column, and the name of the value.
+    #[serde(skip)]
+    pub(crate) lane: Option<(String, String)>,
     /// Since when, by the database's clock.
     pub since: DateTime<Utc>,
     /// When it ends by itself, by the database's clock; `None` if it lasts until `unpause`.
@@ -53,6 +66,9 @@ impl fmt::Display for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(stage) = &self.stage {
             write!(f, "stage {} ", printable(stage, false))?;
+        }
+        if let Some(value) = &self.value {
+            write!(f, "{} ", printable(value, false))?;
         }
         write!(f, "paused since {}", utc(self.since))?;
         if let Some(until) = &self.until {
@@ -72,17 +88,19 @@ pub(crate) struct StandingPause {
 
 /// Returns the pause that a row says, if it says any.
 pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<StandingPause, Nonsense>> {
-    let (by, reason, is_paused, has_end, since, until, now) = pause;
+    let (by, reason, value, is_paused, has_end, since, until, now) = pause;
     if *is_paused == 0 {
         return None;
     }
-    let stage = match scope.strip_prefix(STAGE) {
-        _ if scope.is_empty() => Ok(None),
-        Some(stage) if !stage.is_empty() => Ok(Some(stage.to_owned())),
-        _ => Err("its scope is neither empty nor a stage"),
+    let of_value = scope.strip_prefix(VALUE).and_then(|value| value.split_once(' '));
+    let scoped = match (scope.strip_prefix(STAGE), of_value) {
+        _ if scope.is_empty() => Ok((None, None)),
+        (Some(stage), _) if !stage.is_empty() => Ok((Some(stage.to_owned()), None)),
+        (_, Some((column, name))) => Ok((None, Some((column.to_owned(), name.to_owned())))),
+        _ => Err("its scope is neither empty nor a stage nor a value"),
     };
     let checked = (|| {
-        let (stage, since) = (stage?, time_of(*since).ok_or("its paused_at is not a time")?);
+        let ((stage, lane), since) = (scoped?, time_of(*since).ok_or("its paused_at is not a time")?);
         let until = time_of(*until);
         if *has_end != 0 && until.is_none() {
             return Err("its paused_until is not a time");
@@ -90,7 +108,9 @@ pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<Stan
         let by = given(by).ok_or("its paused_by is empty")?;
         let reason = given(reason).ok_or("its pause_reason is empty")?;
         let left = until.zip(time_of(*now)).map(|(until, now)| (until - now).to_std().unwrap_or_default());
-        let paused = Paused { queue: queue.clone(), stage, since, until, by, reason };
+        let shown = |(column, name): &(String, String)| format!("{column} = {}", value.as_ref().unwrap_or(name));
+        let value = lane.as_ref().map(shown);
+        let paused = Paused { queue: queue.clone(), stage, value, lane, since, until, by, reason };
         Ok((left != Some(Duration::ZERO)).then_some(StandingPause { paused, left }))
     })();
     checked.map_err(|problem| Nonsense::of(queue, scope, problem)).transpose()
@@ -250,10 +270,82 @@ where
     pause.check()?;
     expect_control(connection)?;
     pause.check_end(connection)?;
-    let (queue, scope) = (name_of(Q::SQL)?, scope_of(pause.stage));
-    let Pause { reason, by, end, .. } = pause;
-    execute(connection, &SetPause { queue: &queue, scope: &scope, by, reason, end: *end })?;
+    let scope = scope_of(pause.stage);
+    write(connection, Q::SQL, pause, (&scope, None))
+}
+
+fn write<Q, C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    Pause { reason, by, end, .. }: &Pause<Q>,
+    (scope, value): (&str, Option<&str>),
+) -> Result<(), Error> {
+    execute(connection, &SetPause { queue: &name_of(queue)?, scope, by, reason, value, end: *end })?;
     Ok(())
+}
+
+/// Pauses the rows whose column has this value.
+pub(crate) fn pause_where<Q, C>(
+    connection: &mut C,
+    column: &str,
+    value: &dyn QueryFragment<C::Backend>,
+    pause: &Pause<Q>,
+) -> Result<(), Error>
+where
+    C: QueueConnection,
+    Q: StoredIn<C::Backend>,
+{
+    pause.check()?;
+    if let Some(stage) = pause.stage {
+        let (setting, found) = ("a pause of a value", format!("the stage {stage}"));
+        return Err(Error::Setting { setting, found, expected: "a pause of all stages" });
+    }
+    expect_control(connection)?;
+    pause.check_end(connection)?;
+    let (scope, text) = scope_of_value(connection, Q::SQL, column, value)?;
+    write(connection, Q::SQL, pause, (&scope, Some(&text)))
+}
+
+/// Ends a pause of the rows whose column has this value. Returns whether there was one.
+pub(crate) fn unpause_where<Q, C>(
+    connection: &mut C,
+    column: &str,
+    value: &dyn QueryFragment<C::Backend>,
+) -> Result<bool, Error>
+where
+    C: QueueConnection,
+    Q: StoredIn<C::Backend>,
+{
+    expect_control(connection)?;
+    let (scope, _) = scope_of_value(connection, Q::SQL, column, value)?;
+    Ok(execute(connection, &end_pause(&name_of(Q::SQL)?, &scope))? > 0)
+}
+
+/// Returns the scope of a value, and the value as people read it.
+fn scope_of_value<C: QueueConnection>(
+    connection: &mut C,
+    queue: &'static QueueSql<C::Backend>,
+    column: &str,
+    value: &dyn QueryFragment<C::Backend>,
+) -> Result<(String, String), Error> {
+    let setting = "the column of a pause";
+    let Some(lanes) = queue.options.lanes.filter(|lanes| lanes.column == column) else {
+        let expected =
+            "the column of `serial_by`, `fair_by` or `at_most(.., by = ..)`: along its index claims pass over a value";
+        return Err(Error::Setting { setting, found: column.to_owned(), expected });
+    };
+    let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &lane_value(queue, value))?.flatten();
+    let lane = read_lane(queue, text);
+    let (Some(name), Some(value)) = (lane.pause_name(), lane.value()) else {
+        let found = format!("{column} is null");
+        return Err(Error::Setting { setting, found, expected: "a value" });
+    };
+    Ok((format!("{VALUE}{} {name}", lanes.column), shown(&value.text())))
+}
+
+/// Returns a value as a pause shows it.
+pub(crate) fn shown(value: &str) -> String {
+    value.chars().filter(|char| !char.is_control()).take(SHOWN).collect()
 }
 
 /// Ends a pause of the whole queue, or of a stage. Returns whether there was one.
@@ -271,47 +363,52 @@ where
 mod tests {
     use super::*;
 
-    fn row(scope: &str) -> PauseRow {
-        let who_and_why = (Some("ops".to_owned()), Some("bank down".to_owned()));
-        ("payments.status".to_owned(), scope.to_owned(), who_and_why.0, who_and_why.1, 0, (Some(0), None, Some(5)))
+    /// A pause whose end and current time are these, in microseconds; `has_end`: whether it has one.
+    fn row(scope: &str, has_end: i64, until: Option<i64>) -> ControlRow {
+        let (by, reason) = (Some("ops".to_owned()), Some("bank down".to_owned()));
+        let pause = (by, reason, None, 1, has_end, Some(0), until, Some(5));
+        ("payments.status".to_owned(), scope.to_owned(), pause, Default::default(), None)
+    }
+
+    fn standing(row: &ControlRow) -> Option<StandingPause> {
+        Some(read(row)?.expect("it is a pause"))
     }
 
     #[test]
-    fn a_row_is_a_pause_of_the_queue_or_of_a_stage() {
-        let stage = |row| read(row).expect("it is a pause").expect("it stands").paused.stage;
-        assert_eq!(stage(row("")), None);
-        assert_eq!(stage(row(&scope_of(Some("SEND")))).as_deref(), Some("SEND"));
+    fn a_row_is_a_pause_of_the_queue_of_a_stage_or_of_a_value() {
+        let paused = |scope: &str| standing(&row(scope, 0, None)).expect("it stands").paused;
+        assert_eq!((paused("").stage, paused("").value), (None, None));
+        assert_eq!(paused(&scope_of(Some("SEND"))).stage.as_deref(), Some("SEND"));
+        let of_value = paused("value company_id 33 45");
+        assert_eq!(of_value.value.as_deref(), Some("company_id = 33 45"));
+        assert_eq!(of_value.lane, Some(("company_id".to_owned(), "33 45".to_owned())));
+        let mut shown = row("value company_id ab12", 0, None);
+        shown.2.2 = Some("Acme".to_owned());
+        assert_eq!(standing(&shown).expect("it stands").paused.value.as_deref(), Some("company_id = Acme"));
     }
 
     #[test]
     fn a_pause_is_over_when_its_end_has_come() {
-        let until = |until| read((0, (Some(0), until, Some(5))).of(row(""))).expect("it is a pause");
-        assert_eq!(until(Some(5)), None);
-        let standing = until(Some(6)).expect("it stands");
+        assert_eq!(standing(&row("", 1, Some(5))), None);
+        let standing = standing(&row("", 1, Some(6))).expect("it stands");
         assert_eq!(standing.paused.until, DateTime::from_timestamp_micros(6));
         assert_eq!(standing.left, Some(Duration::from_micros(1)));
     }
 
     #[test]
     fn what_can_be_no_pause_is_nonsense() {
-        let refused = |row: PauseRow| read(row).unwrap_err().problem;
-        assert!(refused(row("stages")).contains("neither empty nor a stage"));
-        assert!(refused(row("stage ")).contains("neither empty nor a stage"));
-        assert!(refused((1, (Some(0), None, Some(5))).of(row(""))).contains("paused_until is not a time"));
-        assert!(refused((0, (None, None, Some(5))).of(row(""))).contains("paused_at is not a time"));
-        let (queue, scope, _, reason, has_end, times) = row("");
-        assert!(refused((queue, scope, Some(" ".to_owned()), reason, has_end, times)).contains("paused_by is empty"));
-    }
-
-    /// The end and the times of a row.
-    trait Of {
-        fn of(self, row: PauseRow) -> PauseRow;
-    }
-
-    impl Of for (i64, (Option<i64>, Option<i64>, Option<i64>)) {
-        fn of(self, (queue, scope, by, reason, _, _): PauseRow) -> PauseRow {
-            let has_end = self.0.max(i64::from(self.1.1.is_some()));
-            (queue, scope, by, reason, has_end, self.1)
-        }
+        let refused = |row: ControlRow| read(&row).expect("it is there").unwrap_err().problem;
+        assert!(refused(row("stages", 0, None)).contains("neither empty nor a stage nor a value"));
+        assert!(refused(row("stage ", 0, None)).contains("neither empty nor a stage nor a value"));
+        assert!(refused(row("value company_id", 0, None)).contains("neither empty nor a stage nor a value"));
+        assert!(refused(row("", 1, None)).contains("paused_until is not a time"));
+        let (mut odd, mut empty) = (row("", 0, None), row("", 0, None));
+        odd.2.5 = None;
+        assert!(refused(odd).contains("paused_at is not a time"));
+        empty.2.0 = Some(" ".to_owned());
+        assert!(refused(empty).contains("paused_by is empty"));
+        let mut none = row("", 0, None);
+        none.2.3 = 0;
+        assert!(read(&none).is_none());
     }
 }

@@ -149,6 +149,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     /// Tells whether a claimed row may begin: its stage may be paused meanwhile.
     pub(crate) fn may_begin(&self, held: &LeasedRow<K>) -> bool {
-        self.served.due_rows.serves(held.details.stage.as_deref())
+        self.served.due_rows.serves(held.details.stage.as_deref(), held.details.lane.as_ref())
     }
 }

@@ -9,7 +9,7 @@ use super::wake::PollTimer;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::control::{Asked, Limited, Nonsense, Paused, StandingPause, asked};
 use crate::error::Error;
-use crate::row::{failure_text, printable};
+use crate::row::{Options, failure_text, printable};
 
 /// How often the table is read. A pause is known after this time and that of a read.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -125,11 +125,8 @@ impl<C: QueueConnection> ControlWatch<C> {
                 Ok(Asked::Pause(StandingPause { paused, left })) => {
                     let Some(runner) = served(&paused.queue) else { continue };
                     let info = shared.runners[runner].info();
-                    let is_stage = |stage: &String| {
-                        info.target.options.stages.is_some_and(|known| known.names.contains(&stage.as_str()))
-                    };
-                    match paused.stage.as_ref().filter(|stage| !is_stage(stage)) {
-                        Some(stage) => self.tell(info.entity, format!("the entity has no stage `{stage}`")),
+                    match unknown_scope(&paused, &info.target.options) {
+                        Some(problem) => self.tell(info.entity, problem),
                         None => {
                             pauses[runner].push(Known { paused, ends: left.and_then(|left| now.checked_add(left)) })
                         }
@@ -200,25 +197,27 @@ impl<C: QueueConnection> ControlWatch<C> {
     fn change(&mut self, runner: usize, known: Vec<Known>, timer: &mut PollTimer) {
         let before = std::mem::replace(&mut self.pauses[runner], known);
         let after = &self.pauses[runner];
-        let scopes = |pauses: &[Known]| pauses.iter().map(|known| known.paused.stage.clone()).collect::<Vec<_>>();
+        let scope = |known: &Known| (known.paused.stage.clone(), known.paused.lane.clone());
+        let scopes = |pauses: &[Known]| pauses.iter().map(scope).collect::<Vec<_>>();
         let (scopes_before, scopes) = (scopes(&before), scopes(after));
         // Before the line in the log: after it, no paused message begins.
         if scopes != scopes_before {
-            let stages: Vec<_> = scopes.iter().flatten().cloned().collect();
-            let is_paused = !self.shared.runners[runner].served().leave_out_stages(&stages) || scopes.contains(&None);
+            let stages: Vec<_> = scopes.iter().filter_map(|(stage, _)| stage.clone()).collect();
+            let lanes = scopes.iter().filter_map(|(_, lane)| Some(lane.as_ref()?.1.clone())).collect();
+            let is_left = self.shared.runners[runner].served().leave_out(&stages, lanes);
+            let is_paused = !is_left || scopes.contains(&(None, None));
             self.shared.gates[runner].change(is_paused);
             if !is_paused {
                 timer.probe_now(Instant::now());
             }
         }
         let entity = self.shared.runners[runner].info().entity;
-        for Paused { stage, since, until, by, reason, .. } in new_among(after, &before) {
-            tracing::info!(entity, ?stage, %since, ?until, by, reason, "paused");
+        for Paused { stage, value, since, until, by, reason, .. } in new_among(after, &before) {
+            tracing::info!(entity, ?stage, ?value, %since, ?until, by, reason, "paused");
         }
-        for Known { paused: Paused { stage, by, reason, .. }, .. } in &before {
-            if !scopes.contains(stage) {
-                tracing::info!(entity, ?stage, by, reason, "no longer paused");
-            }
+        for known in before.iter().filter(|known| !scopes.contains(&scope(known))) {
+            let Paused { stage, value, by, reason, .. } = &known.paused;
+            tracing::info!(entity, ?stage, ?value, by, reason, "no longer paused");
         }
     }
 
@@ -236,4 +235,15 @@ impl<C: QueueConnection> ControlWatch<C> {
 /// Returns the pauses that were not among the earlier ones.
 fn new_among<'a>(pauses: &'a [Known], earlier: &[Known]) -> impl Iterator<Item = &'a Paused> {
     pauses.iter().map(|known| &known.paused).filter(|paused| earlier.iter().all(|known| known.paused != **paused))
+}
+
+/// Returns why a pause is none of the entity's, if it is of a stage or of a column that the entity does not have.
+fn unknown_scope(paused: &Paused, options: &Options) -> Option<String> {
+    let is_stage = |stage: &str| options.stages.is_some_and(|known| known.names.contains(&stage));
+    if let Some(stage) = paused.stage.as_ref().filter(|stage| !is_stage(stage)) {
+        return Some(format!("the entity has no stage `{stage}`"));
+    }
+    let (column, _) = paused.lane.as_ref()?;
+    let own = options.lanes.map(|lanes| lanes.column);
+    (own != Some(column)).then(|| format!("the rows of the entity do not take turns by a column `{column}`"))
 }

@@ -193,13 +193,22 @@ pub(crate) type ControlRow = (String, String, PauseRow, LimitsRow, Option<String
 /// The SQL type of a [`ControlRow`].
 pub(crate) type ControlType = (Text, Text, PauseType, LimitsType, Nullable<Text>);
 
-/// A pause as it is loaded: who and why; whether there is one, and whether it has an end; and the times of its beginning
+/// A pause as it is loaded: who, why, and of which value; whether there is one, and whether it has an end; and the times of its beginning
 /// and its end and the current time, in microseconds since 1970, null if they are odd.
-pub(crate) type PauseRow = (Option<String>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>);
+pub(crate) type PauseRow =
+    (Option<String>, Option<String>, Option<String>, i64, i64, Option<i64>, Option<i64>, Option<i64>);
 
 /// The SQL type of a [`PauseRow`].
-pub(crate) type PauseType =
-    (Nullable<Text>, Nullable<Text>, BigInt, BigInt, Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>);
+pub(crate) type PauseType = (
+    Nullable<Text>,
+    Nullable<Text>,
+    Nullable<Text>,
+    BigInt,
+    BigInt,
+    Nullable<BigInt>,
+    Nullable<BigInt>,
+    Nullable<BigInt>,
+);
 
 /// Limits as they are loaded: who and why, since when, in microseconds since 1970; the workers, the rows at the same time, and the
 /// milliseconds until a retry.

@@ -1,6 +1,12 @@
 //! Lanes: how due rows are scheduled by the values of a column of the domain. The rows of one value are a lane.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+/// The longest value in the name of a pause, in bytes. The name of the column stands before it, and MySQL's key has 255 characters.
+const LONGEST_PAUSE_NAME: usize = 160;
 
 /// How due rows are scheduled by the values of a column of the domain. The rows of one value are a lane: the lanes take
 /// turns, and each has a limited number of places.
@@ -93,6 +99,16 @@ impl Lane {
             Lane::NoValue => "no value".into(),
             Lane::Value(value) => format!("={}", value.identity).into(),
         }
+    }
+
+    /// Returns the name by which a pause knows it: its value, or a digest of one that is long. `None`: it cannot be paused.
+    pub(crate) fn pause_name(&self) -> Option<Cow<'_, str>> {
+        let identity = &self.value()?.identity;
+        if identity.len() <= LONGEST_PAUSE_NAME {
+            return Some(Cow::Borrowed(identity));
+        }
+        let digest = Sha256::digest(identity.as_bytes());
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
     }
 
     /// Returns the value of all its rows.

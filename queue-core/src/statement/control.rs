@@ -15,7 +15,7 @@ pub fn read_control<DB: QueueBackend>(queue: Option<&str>) -> impl Statement<DB>
     statement_on_no_queue(queue, |queue, mut out| {
         let out = &mut out;
         let (before, after) = DB::AS_INTEGER;
-        push_named(out, "SELECT {queue}, {scope}, {paused_by}, {pause_reason}, ")?;
+        push_named(out, "SELECT {queue}, {scope}, {paused_by}, {pause_reason}, {paused_value}, ")?;
         for time in ["{paused_at}", "{paused_until}"] {
             push_named(out, &format!("{before}CASE WHEN {time} IS NULL THEN 0 ELSE 1 END{after}, "))?;
         }
@@ -139,6 +139,8 @@ pub struct SetPause<'a> {
     pub by: &'a str,
     /// Why.
     pub reason: &'a str,
+    /// The value whose rows are paused, as people read it.
+    pub value: Option<&'a str>,
     /// When it ends by itself.
     pub end: PauseEnd,
 }
@@ -150,7 +152,7 @@ impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
             out,
             "INSERT INTO {queueable_control} ({queue}, {scope}, {paused_at}, {paused_until}, {paused_by}, ",
         )?;
-        push_named(out, "{pause_reason}) VALUES (")?;
+        push_named(out, "{pause_reason}, {paused_value}) VALUES (")?;
         DB::bind_text(out, self.queue)?;
         out.push_sql(", ");
         DB::bind_text(out, self.scope)?;
@@ -166,9 +168,14 @@ impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
         DB::bind_text(out, self.by)?;
         out.push_sql(", ");
         DB::bind_text(out, self.reason)?;
+        out.push_sql(", ");
+        match self.value {
+            Some(value) => DB::bind_text(out, value)?,
+            None => out.push_sql("NULL"),
+        }
         out.push_sql(")");
         push_named(out, DB::ON_SAME_KEY)?;
-        push_inserted(out, &["paused_at", "paused_until", "paused_by", "pause_reason"])
+        push_inserted(out, &["paused_at", "paused_until", "paused_by", "pause_reason", "paused_value"])
     }
 }
 
@@ -181,7 +188,7 @@ pub fn end_pause<DB: QueueBackend>(queue: &str, scope: &str) -> impl Statement<D
             out,
             "UPDATE {queueable_control} SET {paused_at} = NULL, {paused_until} = NULL, {paused_by} = NULL, ",
         )?;
-        push_named(out, "{pause_reason} = NULL WHERE {paused_at} IS NOT NULL AND {queue} = ")?;
+        push_named(out, "{pause_reason} = NULL, {paused_value} = NULL WHERE {paused_at} IS NOT NULL AND {queue} = ")?;
         DB::bind_text(out, queue)?;
         push_named(out, " AND {scope} = ")?;
         DB::bind_text(out, scope)

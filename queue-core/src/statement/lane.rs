@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use diesel::query_builder::AstPass;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 
@@ -12,7 +12,7 @@ use super::queue::ErasedQueue;
 use super::walk::{Claimable, Scope, Walk, push_indexed};
 use super::writer::{Writer, statement};
 use crate::backend::{
-    LaneSql, LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
+    LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
 };
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::row::{BoundValue, Lane, LaneValue, Lanes, Options, RowKey, Status, ValueKind, microseconds};
@@ -35,6 +35,22 @@ pub fn lane_of<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
         push_value_text(sql, lanes)?;
         sql.push_is_key(" FROM {table} WHERE ", &row.is_key)
+    })
+}
+
+/// Reads the text of a value of the column of lanes, as the column's type and collation have it: no row needs to have it.
+pub fn lane_value<'v, DB: QueueBackend>(
+    queue: &'static QueueSql<DB>,
+    value: &'v dyn QueryFragment<DB>,
+) -> impl Statement<DB> + 'v {
+    statement(queue, value, |value, sql| {
+        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
+        let (before, after) = DB::indexed(lanes.of.kind.is_long(), sql.queue.options.long_columns());
+        sql.push("SELECT ")?;
+        sql.push_around(DB::value_text(lanes.of.kind), &[before, "queueable_values.lane", after].concat(), &[])?;
+        sql.push_with(" FROM (SELECT {.} AS lane FROM {table} WHERE 1 = 0 UNION ALL SELECT ", &[lanes.column])?;
+        sql.push_fragment(*value)?;
+        sql.push(") AS queueable_values")
     })
 }
 
@@ -253,27 +269,25 @@ fn push_bound<'b, DB: QueueBackend>(
     })
 }
 
+/// Reads a lane as the statements select it.
+pub(crate) fn read_lane<DB: QueueBackend>(queue: &QueueSql<DB>, text: Option<String>) -> Lane {
+    match (text, queue.options.lanes) {
+        (Some(text), Some(lanes)) => Lane::Value(LaneValue::read(lanes.of.kind, text, DB::TEXT_HAS_IDENTITY)),
+        _ => Lane::NoValue,
+    }
+}
+
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     fn lane_due_rows(&self, scope: Scope<'_, K>) -> Claimable<C::Backend> {
         let floor = scope.floor().filter(|_| self.sql.options.order.is_none());
         Claimable::new(self.sql, scope.stages).not_below(floor).except(self.rows(scope.except))
     }
 
-    /// Reads a lane as the statements select it.
-    fn read_lane(&self, text: Option<String>) -> Lane {
-        match (text, self.sql.options.lanes) {
-            (Some(text), Some(lanes)) => {
-                Lane::Value(LaneValue::read(lanes.of.kind, text, C::Backend::TEXT_HAS_IDENTITY))
-            }
-            _ => Lane::NoValue,
-        }
-    }
-
     /// Reads the lanes of up to `limit` rows that have been due longest, one for each row, without a lock.
     pub fn due_lanes(&self, connection: &mut C, scope: Scope<'_, K>, limit: u32) -> QueryResult<Vec<Lane>> {
         let due = due_lanes(self.lane_due_rows(scope), limit.into());
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &due)?;
-        Ok(texts.into_iter().map(|text| self.read_lane(text)).collect())
+        Ok(texts.into_iter().map(|text| read_lane(self.sql, text)).collect())
     }
 
     /// Returns how many lanes [`next_lanes`](Self::next_lanes) can read at once.
@@ -292,13 +306,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     ) -> QueryResult<Vec<LaneValue>> {
         let next = next_lanes(self.lane_due_rows(scope), after, limit);
         let texts: Vec<Option<String>> = load::<Nullable<Text>, _, _>(connection, &next)?;
-        Ok(texts.into_iter().filter_map(|text| self.read_lane(text).value().cloned()).collect())
+        Ok(texts.into_iter().filter_map(|text| read_lane(self.sql, text).value().cloned()).collect())
     }
 
     /// Reads the lane of the row with this key. `None`: there is no such row.
     pub fn lane_of(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Lane>> {
         let text: Option<Option<String>> = load_first::<Nullable<Text>, _, _>(connection, &lane_of(self.row(key)))?;
-        Ok(text.map(|text| self.read_lane(text)))
+        Ok(text.map(|text| read_lane(self.sql, text)))
     }
 
     /// Counts the rows of a lane, up to `limit`, that are under leases which have not ended, without the row with this

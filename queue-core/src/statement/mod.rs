@@ -38,7 +38,7 @@ pub use self::control::{PauseEnd, SetLimits, SetPause, end_limits, end_pause, re
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
 pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
-pub use self::lane::{due_lanes, lane_of, leased_in, next_lanes};
+pub use self::lane::{due_lanes, lane_of, lane_value, leased_in, next_lanes};
 pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
 pub use self::operation::{
     PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, enqueue_if_newer, load_rows, lock_keys,
@@ -63,6 +63,7 @@ pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::control::NO_QUEUE;
 pub(crate) use self::key_text::{key_of, literal, time_literal};
+pub(crate) use self::lane::read_lane;
 pub(crate) use self::minutes::{
     MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,
     remove_minutes_before, update_minute,

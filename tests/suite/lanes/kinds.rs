@@ -28,7 +28,7 @@ macro_rules! document {
         #[diesel(table_name = documents)]
         #[queue(module = $module, retry = fixed("1h"), timeout = "30s", $($settings)*)]
         #[allow(dead_code, reason = "not every test looks at every column")]
-        struct $name {
+        pub(super) struct $name {
             id: i64,
             code: String,
         }
@@ -40,7 +40,7 @@ document!(ByCodeLeased, by_code_leased_queue, serial_by = code, lease = "60s");
 document!(ByToken, by_token_queue, serial_by(token));
 document!(ByNumber, by_number_queue, serial_by = number, fair_by = number);
 
-fn documents_of<Q>() -> Database
+pub(super) fn documents_of<Q>() -> Database
 where
     Q: StoredIn<Backend> + 'static,
 {
@@ -56,7 +56,7 @@ where
 }
 
 /// Texts with everything that could be mistaken for something else.
-const CODES: [&str; 6] = ["a:b", "", "'; DROP TABLE documents; --", "ä %,:\n", "0041:a", "7"];
+pub(super) const CODES: [&str; 6] = ["a:b", "", "'; DROP TABLE documents; --", "ä %,:\n", "0041:a", "7"];
 
 macro_rules! works {
     ($entity:ident, $identity:expr) => {{

@@ -9,6 +9,7 @@ mod fairness;
 mod interleavings;
 mod kinds;
 mod limits;
+mod paused;
 mod places;
 mod refused;
 mod schema;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use diesel::IntoSql;
+use diesel::sql_types::BigInt;
 use queue_core::internals::backend::{Place, Schema, Sql, Statement};
 use queue_core::internals::statement::{
-    Claim, Claimable, FromLane, Pick, ahead_due, ahead_key, due_lanes, lane_of, leased_in, next_lanes,
+    Claim, Claimable, FromLane, Pick, ahead_due, ahead_key, due_lanes, lane_of, lane_value, leased_in, next_lanes,
 };
 use queue_core::internals::{BoundValue, Lane, LaneValue};
 use queueable::bounds::QueueOn;
@@ -42,6 +44,8 @@ fn the_sql_of_lanes() {
     add(&mut sql, "next lane", &next(Some(value()), 1));
     add(&mut sql, "next lanes", &next(Some(value()), 32));
     add(&mut sql, "lane of a row", &lane_of(row::<Serial>(&1)));
+    let seven = 7_i64.into_sql::<BigInt>();
+    add(&mut sql, "lane of a value", &lane_value(queue::<Serial>(), &seven));
     let claim = || Claim::<Backend>::new::<Serial>().some(1, Vec::new());
     add(&mut sql, "claim in a lane", &claim().in_lane(from(lane(), Pick::Any)));
     add(&mut sql, "claim of the first row in a lane", &claim().in_lane(from(lane(), Pick::First)));

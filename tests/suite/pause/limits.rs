@@ -8,6 +8,7 @@ use chrono::{TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use queueable::control::Limits;
 use queueable::{Error, Explanation, Failure, HandlerResult, Message, Migrations, Outcome, Poller, Queueable, Status};
 
 use super::{BY, Mode, Note, PATIENCE, await_company, await_successes, await_true, bank, serve, with_companies};

@@ -130,6 +130,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
   `paused_until` DATETIME(6) NULL,
   `paused_by` VARCHAR(255) NULL,
   `pause_reason` VARCHAR(1000) NULL,
+  `paused_value` VARCHAR(500) NULL,
   `workers` INT NULL,
   `at_most` INT NULL,
   `retry_delay_ms` BIGINT NULL,

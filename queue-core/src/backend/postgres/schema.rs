@@ -36,6 +36,7 @@ impl<C: PgSession> Ddl<Pg> for C {
   "paused_until" TIMESTAMP WITH TIME ZONE CHECK (isfinite("paused_until") AND "paused_until" > "paused_at"),
   "paused_by" TEXT CHECK (btrim("paused_by") <> ''),
   "pause_reason" TEXT CHECK (btrim("pause_reason") <> ''),
+  "paused_value" TEXT,
   "workers" INTEGER CHECK ("workers" > 0),
   "at_most" INTEGER CHECK ("at_most" > 0),
   "retry_delay_ms" BIGINT CHECK ("retry_delay_ms" BETWEEN 0 AND 3155760000000),

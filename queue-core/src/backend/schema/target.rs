@@ -225,7 +225,7 @@ impl OwnTable {
 
     /// Returns its columns.
     pub(crate) fn columns(self) -> Vec<String> {
-        let control = ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason"];
+        let control = ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason", "paused_value"];
         let limits = ["workers", "at_most", "retry_delay_ms", "limited_at", "limited_by", "limit_reason"];
         let minutes = ["queue", "period_start", "part", "stage", "seconds"].map(str::to_owned);
         match self {

@@ -90,6 +90,7 @@ impl Ddl for SqliteConnection {
     OR (`paused_until` GLOB '[0-9][0-9][0-9][0-9]-*' AND COALESCE(julianday(`paused_until`) > julianday(`paused_at`), 0))),
   `paused_by` TEXT CHECK (typeof(`paused_by`) IN ('text', 'null') AND trim(`paused_by`) <> ''),
   `pause_reason` TEXT CHECK (typeof(`pause_reason`) IN ('text', 'null') AND trim(`pause_reason`) <> ''),
+  `paused_value` TEXT CHECK (typeof(`paused_value`) IN ('text', 'null')),
   `workers` INTEGER CHECK (typeof(`workers`) IN ('integer', 'null') AND `workers` > 0),
   `at_most` INTEGER CHECK (typeof(`at_most`) IN ('integer', 'null') AND `at_most` > 0),
   `retry_delay_ms` BIGINT CHECK (typeof(`retry_delay_ms`) IN ('integer', 'null')

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, Tabular, number, write_table};
 use crate::backend::load;
-use crate::control::{Limited, Paused, limited, name_of, pauses_of};
+use crate::control::{Limited, Paused, limited, name_of, pauses_of, shown};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
@@ -158,13 +158,29 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let others = Backlog { due: backlog.due - backlog.behind_others.unwrap_or(0), ..backlog.clone() };
             backlog.over_limit = Some(others.beyond(places));
         }
-        if paused.iter().any(|paused| paused.stage.is_none()) {
+        let mut due_where = |column, is_paused: &dyn Fn(&str) -> bool| -> QueryResult<i64> {
+            let by_value = self.read_pending(connection, Some(&OwnColumn(sql, column)))?;
+            let is_paused = |value: &Option<String>| value.as_deref().is_some_and(is_paused);
+            let paused = backlogs::<Q>(by_value, Vec::new()).into_iter().filter(|(value, _)| is_paused(value));
+            Ok(paused.map(|(_, backlog)| backlog.due).sum())
+        };
+        if paused.iter().any(|paused| paused.stage.is_none() && paused.value.is_none()) {
             backlog.paused_due = Some(backlog.due);
-        } else if let Some(stages) = stages.filter(|_| !paused.is_empty()) {
-            let of_stages = self.read_pending(connection, Some(&OwnColumn(sql, stages.column)))?;
-            let is_paused = |stage: &Option<String>| paused.iter().any(|paused| paused.stage == *stage);
-            let stages = backlogs::<Q>(of_stages, Vec::new()).into_iter().filter(|(stage, _)| is_paused(stage));
-            backlog.paused_due = Some(stages.map(|(_, backlog)| backlog.due).sum());
+        } else if !paused.is_empty() {
+            let mut due = 0;
+            if let Some(stages) = stages.filter(|_| paused.iter().any(|paused| paused.stage.is_some())) {
+                let is_paused = |stage: &str| paused.iter().any(|paused| paused.stage.as_deref() == Some(stage));
+                due += due_where(stages.column, &is_paused)?;
+            }
+            if let Some(lanes) = lanes.filter(|_| paused.iter().any(|paused| paused.value.is_some())) {
+                let is_paused = |value: &str| {
+                    let value = format!("{} = {}", lanes.column, shown(value));
+                    paused.iter().any(|paused| paused.value.as_ref() == Some(&value))
+                };
+                due += due_where(lanes.column, &is_paused)?;
+            }
+            // A row of a paused stage may be of a paused value too.
+            backlog.paused_due = Some(due.min(backlog.due));
         }
         Ok(Backlog { paused, limits, ..backlog })
     }

@@ -23,7 +23,7 @@ use crate::queue::read::{BackendOf, ReadsRows};
 use crate::row::{Lane, OnFinish, RowKey, failure_text};
 use crate::statement::{
     Change, Condition, InspectedRow, InspectedRowType, ListedRow, ListedRowType, Next, QueueOn, inspect,
-    inspect_pending, is_archived, is_same, key_of,
+    inspect_pending, is_archived, is_same, key_of, read_lane,
 };
 
 /// How many rows of a list are read.
@@ -79,7 +79,9 @@ where
             return named::<Q, _>(connection, reason, key);
         }
         let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
-        if let Some(pause) = pause_of(&pauses, stage.as_deref()) {
+        let has_lanes = pauses.iter().any(|pause| pause.lane.is_some());
+        let lane = if has_lanes { Q::QUEUE.lane_of(connection, key)? } else { None };
+        if let Some(pause) = pause_of(&pauses, stage.as_deref(), lane.as_ref()) {
             return Ok(Explanation::Paused { pause: pause.clone() });
         }
         if is_behind_head::<Q, _>(connection, key)? {
@@ -105,10 +107,14 @@ where
         let mut due = Vec::new();
         for (row, stored, lane, key) in listed.into_iter().take(LISTED) {
             let (stage, key) = (row.5.clone(), key.0.map(|(key,)| key_of(Q::SQL, key, &stored)));
-            let pause = || pause_of(&pauses, stage.as_deref()).cloned().map(|pause| Explanation::Paused { pause });
+            let lane = lane.0.ok().and_then(|(lane,)| lane);
+            let pause = || {
+                let lane = read_lane(Q::SQL, lane.clone());
+                Some(Explanation::Paused { pause: pause_of(&pauses, stage.as_deref(), Some(&lane))?.clone() })
+            };
             let reason = told_by_the_row::<Q>(row).or_else(pause);
             match (reason, key) {
-                (None, Ok(key)) => due.push((lane.0.ok().and_then(|(lane,)| lane), key)),
+                (None, Ok(key)) => due.push((lane, key)),
                 // The worker that claims a row without a readable key fails it.
                 (reason, key) => {
                     let example = key.map_or(stored, |key| key.to_string());
@@ -221,10 +227,16 @@ fn explain_turn<Q: Entity, C: Explains<Q>>(
     Ok(())
 }
 
-/// Returns the pause of the whole queue, or else of this stage.
-fn pause_of<'p>(pauses: &'p [Paused], stage: Option<&str>) -> Option<&'p Paused> {
+/// Returns the pause of the whole queue, or else of this stage or this lane.
+fn pause_of<'p>(pauses: &'p [Paused], stage: Option<&str>, lane: Option<&Lane>) -> Option<&'p Paused> {
+    let name = lane.and_then(Lane::pause_name);
+    let is_of = |pause: &&Paused| match (&pause.stage, &pause.lane) {
+        (None, None) => true,
+        (Some(of), _) => stage == Some(of),
+        (None, Some((_, of))) => name.as_deref() == Some(of),
+    };
     // The whole queue comes first, because its scope is empty.
-    pauses.iter().find(|pause| pause.stage.is_none() || pause.stage.as_deref() == stage)
+    pauses.iter().find(is_of)
 }
 
 /// Tells whether the entity is exclusive and another row comes first: another is the first pending one, or a worker
