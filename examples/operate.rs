@@ -15,7 +15,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use queueable::control::{self, Limits};
+use queueable::control::{self, Audit, Limits};
 use queueable::report::{Interval, PollerProcess};
 use queueable::{Error, Failure, HandlerResult, Lease, Message, Migrations, Outcome, Pause, Poller, Queueable, Status};
 
@@ -145,7 +145,7 @@ fn operate(url: &str) -> Result<()> {
         "PRAGMA busy_timeout = 5000;
          CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL, amount_cents BIGINT NOT NULL)",
     )?;
-    let migrations = Migrations::new().entity::<Payment>().control().pollers().minutes();
+    let migrations = Migrations::new().entity::<Payment>().control().pollers().minutes().audit();
     connection.run_pending_migrations(migrations).map_err(anyhow::Error::from_boxed)?;
 
     println!("# Nobody serves the queue yet");
@@ -176,7 +176,7 @@ fn operate(url: &str) -> Result<()> {
     until("those of the other company", || Ok((due(connection)? == 5).then_some(())))?;
     print!("{}", Payment::queue().backlog(connection)?);
     print!("{}", Payment::queue().explain(connection)?);
-    Payment::unpause_where(connection, payments::company_id, 3345)?;
+    Payment::unpause_where_by(connection, payments::company_id, 3345, "ops@example.org", "their bank is up")?;
     until("those of the company", || Ok((due(connection)? == 0).then_some(())))?;
 
     println!("\n# A limit at run time");
@@ -185,7 +185,7 @@ fn operate(url: &str) -> Result<()> {
     for limited in control::limits(connection)? {
         println!("{}: {limited}", limited.queue);
     }
-    Payment::end_limits(connection)?;
+    Payment::end_limits_by(connection, "ops@example.org", "the bank is fast again")?;
 
     println!("\n# What runs now, and where");
     enqueue(connection, [(1, ENDLESS)])?;
@@ -218,12 +218,18 @@ fn operate(url: &str) -> Result<()> {
         Payment::explain(connection, &endless)?
     );
     ensure!(taken_over.pid == i64::from(frozen.0.id()));
-    ensure!(Payment::queue().filter(payments::id.eq(endless)).skip(connection)? == 1);
+    let of_it = Payment::queue().filter(payments::id.eq(endless)).by("ops@example.org", "ticket 812");
+    ensure!(of_it.skip(connection)? == 1);
 
     println!("\n# The end");
     drop(frozen);
     print!("{}", Payment::queue().statistics(connection, Interval::Hour)?);
     print!("{}", Payment::queue().explain(connection)?);
+
+    println!("\n# Who has changed what");
+    for audited in control::audit(connection, &Audit::new())?.rows {
+        println!("{audited}");
+    }
     let succeeded =
         payments::table.filter(payment_queue::status.eq(Status::Success)).count().get_result::<i64>(connection)?;
     ensure!(succeeded == 13, "{succeeded} payments of 13");

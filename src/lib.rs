@@ -76,6 +76,7 @@
 //! | limit a queue while it runs | [`Queueable::set_limits`], [`control::Limits`], [`control::limits`] |
 //! | know which processes serve the queues | [`Poller::register`], [`Migrations::pollers`], [`pollers`] |
 //! | keep a copy of a database from working | [`Poller::environment`], [`control::adopt_environment`] |
+//! | know who has changed what, and why | [`QueueRows::by`], [`Migrations::audit`], [`control::audit`] |
 //! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
 //! | link an attempt's span to the trace that enqueued its row | [`Queueable::traced`], [`set_trace_context`] |
 //! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
@@ -111,11 +112,11 @@ pub use queue_core::{Async, AsyncHandler, DieselAsyncSession};
 #[cfg(feature = "tokio")]
 pub use queue_core::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 
-/// What operators ask of running queues, in the control table: limits at run time, and whose database this is.
+/// What operators ask of running queues: limits at run time; whose database this is; and who has changed what.
 ///
 /// [`Pause`] and [`pollers`] are beside this module.
 pub mod control {
-    pub use queue_core::{Limits, adopt_environment, environment, limits};
+    pub use queue_core::{Audit, AuditPage, Audited, Limits, adopt_environment, audit, environment, limits};
 }
 
 /// The answers of reports, operations and a poller's shutdown.

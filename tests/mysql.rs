@@ -40,6 +40,7 @@ mod upsert;
 mod suite {
     mod altered_table;
     pub(crate) mod attempt;
+    mod audit;
     pub(crate) mod bank;
     mod check;
     pub(crate) mod chinook;

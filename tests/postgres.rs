@@ -64,6 +64,7 @@ mod suite {
     pub(crate) mod altered_table;
     mod async_calls;
     pub(crate) mod attempt;
+    mod audit;
     pub(crate) mod bank;
     mod check;
     pub(crate) mod chinook;

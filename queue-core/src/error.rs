@@ -37,7 +37,7 @@ pub enum Error {
     #[error("the queue cannot start:{}", listed(.0))]
     Unsafe(Vec<Finding>),
 
-    /// A setting of the poller, or of a pause, makes no sense.
+    /// A setting of the poller, of a pause, or of a call of an operator, makes no sense.
     #[error("{setting} is {found}, expected {expected}")]
     Setting {
         /// The setting's name.
@@ -88,7 +88,8 @@ pub enum Error {
     #[error("{0}")]
     Archive(String),
 
-    /// The control table cannot be used as requested: it is missing. The text says what to do.
+    /// A table of the library's own cannot be used as requested: it is missing, or the account lacks a right on it. The text
+    /// says what to do.
     #[error("{0}")]
     Control(String),
 

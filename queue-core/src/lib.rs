@@ -8,6 +8,7 @@
 )]
 
 mod attempt;
+mod audit;
 mod backend;
 mod claim;
 mod control;
@@ -29,6 +30,7 @@ mod statement;
 mod sync;
 
 pub use self::attempt::{ComparesSchema, Tally};
+pub use self::audit::{Audit, AuditPage, Audited, adopt_environment, audit};
 #[cfg(feature = "async-mysql")]
 pub use self::backend::AsyncMysqlSession;
 #[cfg(feature = "async-postgres")]
@@ -42,8 +44,8 @@ pub use self::backend::{
 };
 pub use self::claim::ClaimStyle;
 pub use self::control::{
-    Limited, Limits, Pause, Paused, PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved,
-    adopt_environment, environment, limits, pauses, pollers,
+    Limited, Limits, Pause, Paused, PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved, environment,
+    limits, pauses, pollers,
 };
 pub use self::crash::CrashAccounting;
 #[doc(hidden)]
@@ -119,19 +121,20 @@ pub mod internals {
     /// The statements.
     pub mod statement {
         pub use crate::statement::{
-            And, Archive, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow, ClaimedRowType,
-            Condition, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, FinishedRow, FinishedRowType,
-            FromLane, IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow, LeasedAtOnce, ListedRow,
-            Next, PageFrom, PageOrder, PauseEnd, Pick, PollerEntry, QueueOn, Recall, Row, RowVersion, SampleRow, Scope,
-            SetLimits, SetPause, Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts,
-            ahead_due, ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count,
-            count_by_status, count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes,
-            end_limits, end_pause, enqueue_if_newer, error_examples, error_texts, finish, finish_block, head,
-            insert_poller, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found, lane_of, lane_value,
-            lease_due, leased_in, load_rows, lock_keys, lock_leased, lock_version, next_lanes, oldest_due, pass_on,
-            prefetch_rows, present, probe_due, read_control, read_details, read_keys, read_page, read_pollers,
-            remove_all, remove_poller, retake, sample, set_aside, set_environment, set_priority, sum_by_value, taken,
-            texts_after, unknown_stages, update_poller,
+            And, Archive, AuditEntry, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow,
+            ClaimedRowType, Condition, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, FinishedRow,
+            FinishedRowType, FromLane, IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow,
+            LeasedAtOnce, ListedRow, Next, PageFrom, PageOrder, PauseEnd, Pick, PollerEntry, QueueOn, Recall, Row,
+            RowVersion, SampleRow, Scope, SetLimits, SetPause, Settle, StateCondition, Take, TypedLeaseDueRow,
+            TypedRow, UnusableRow, WithTexts, ahead_due, ahead_key, another_is_leased, change_all, claim_key,
+            claim_keys, copy_rows, count, count_by_status, count_by_value, count_finished, count_pending,
+            due_among_first, due_keys, due_lanes, end_limits, end_pause, enqueue_if_newer, error_examples, error_texts,
+            finish, finish_block, head, insert_audit, insert_poller, inspect, inspect_pending, is_archived, is_same,
+            key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows, lock_keys, lock_leased,
+            lock_version, next_lanes, oldest_due, pass_on, prefetch_rows, present, probe_due, read_audit, read_control,
+            read_details, read_keys, read_page, read_pollers, remove_all, remove_poller, retake, sample, set_aside,
+            set_environment, set_priority, sum_by_value, taken, texts_after, unknown_stages, update_audit,
+            update_poller,
         };
     }
 }

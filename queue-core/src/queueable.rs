@@ -11,8 +11,9 @@ use diesel::r2d2::R2D2Connection;
 use diesel::sql_types::{Nullable, SqlType};
 
 use crate::attempt::ComparesSchema;
+use crate::audit::{self, Audit, AuditPage, Author};
 use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
-use crate::control::{self, Limits, Pause};
+use crate::control::{Limits, Pause, name_of};
 use crate::entity::{
     Entity, HasTraceParent, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn,
     TraceParent, TryCount, queue_state,
@@ -253,16 +254,18 @@ pub trait Queueable: Entity {
     /// # Errors
     ///
     /// [`Error::Control`] if there is no [control table](crate::Migrations::control), [`Error::Setting`] for a reason, a
-    /// name or an end that [`Pause`] does not take, [`Error::Database`].
+    /// name or an end that [`Pause`] does not take, [`Error::Database`]. If there is a [table of the audit](crate::Migrations::audit),
+    /// the pause leaves a row there, in the same transaction, and [`Error::Control`] says if the account may not write it.
     fn pause<C: AsQueueConnection>(connection: &mut C, pause: Pause<Self>) -> Result<(), Error>
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::pause::<Self, _>(connection.as_queue_connection(), &pause)
+        audit::pause::<Self, _>(connection.as_queue_connection(), &pause)
     }
 
     /// Ends the [pause](Queueable::pause) of the whole queue. Returns whether there was one, also one whose end had come.
-    /// Pauses of single stages stay.
+    /// Pauses of single stages stay. It does not say who asks, so it leaves no row in the audit:
+    /// [`unpause_by`](Queueable::unpause_by) does.
     ///
     /// # Errors
     ///
@@ -271,7 +274,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::unpause::<Self, _>(connection.as_queue_connection(), None)
+        audit::unpause::<Self, _>(connection.as_queue_connection(), None, None)
     }
 
     /// Ends the [pause](Queueable::pause) of one stage. Returns whether there was one, also one whose end had come. A
@@ -284,7 +287,74 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)))
+        audit::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)), None)
+    }
+
+    /// Ends the [pause](Queueable::pause) of the whole queue, as [`unpause`](Queueable::unpause) does, and leaves a row in the
+    /// [audit](fn@crate::audit) if there is a [table](crate::Migrations::audit) for it: `by` says who asks, in 1 to 255
+    /// characters, and `reason` why, in 1 to 1,000.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Pause, Queueable};
+    /// # use queueable::control::Audit;
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.run_pending_migrations(Migrations::new().control().audit())?;
+    /// Payment::pause(&mut connection, Pause::new("bank down", "ops@example.org"))?;
+    /// assert!(Payment::unpause_by(&mut connection, "ops@example.org", "the bank is back")?);
+    /// assert_eq!(Payment::audit(&mut connection, &Audit::new())?.rows.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`unpause`](Queueable::unpause), [`Error::Setting`] for a name or a reason that is empty, too long, or not in one
+    /// line, and [`Error::Control`] if the account may not write the table of the audit. Then nothing is changed.
+    fn unpause_by<C: AsQueueConnection>(
+        connection: &mut C,
+        by: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<bool, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        let author = Author { by: by.into(), reason: reason.into() };
+        audit::unpause::<Self, _>(connection.as_queue_connection(), None, Some(&author))
+    }
+
+    /// Ends the [pause](Queueable::pause) of one stage, as [`unpause_stage`](Queueable::unpause_stage) does, and leaves a row in
+    /// the audit, as [`unpause_by`](Queueable::unpause_by) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`unpause_by`](Queueable::unpause_by).
+    fn unpause_stage_by<C: AsQueueConnection>(
+        connection: &mut C,
+        stage: impl StageOf<Self>,
+        by: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<bool, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        let author = Author { by: by.into(), reason: reason.into() };
+        audit::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)), Some(&author))
+    }
+
+    /// Reads what operators have changed in this queue, as [`audit`](fn@crate::audit) reads it of all: the newest first, a page at
+    /// a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`] if there is no [table of the audit](crate::Migrations::audit), [`Error::Database`].
+    fn audit<C: AsQueueConnection>(connection: &mut C, audit: &Audit) -> Result<AuditPage, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        audit::audit(connection, &audit.clone().queue(name_of(Self::SQL)?))
     }
 
     /// Pauses the rows whose column has this value, as [`pause`](Queueable::pause) pauses all of them; rows of other values go on. The
@@ -323,7 +393,7 @@ pub trait Queueable: Entity {
         V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
     {
         let (_, value) = (column, value.as_expression());
-        control::pause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, &pause)
+        audit::pause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, &pause)
     }
 
     /// Ends the [pause](Queueable::pause_where) of the rows whose column has this value. Returns whether there was one, also one
@@ -341,7 +411,31 @@ pub trait Queueable: Entity {
         V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
     {
         let (_, value) = (column, value.as_expression());
-        control::unpause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value)
+        audit::unpause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, None)
+    }
+
+    /// Ends the [pause](Queueable::pause_where) of the rows whose column has this value, as
+    /// [`unpause_where`](Queueable::unpause_where) does, and leaves a row in the audit, as [`unpause_by`](Queueable::unpause_by) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`unpause_where`](Queueable::unpause_where) and [`unpause_by`](Queueable::unpause_by).
+    fn unpause_where_by<C, S, V>(
+        connection: &mut C,
+        column: S,
+        value: V,
+        by: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<bool, Error>
+    where
+        C: AsQueueConnection,
+        Self: StoredIn<BackendOf<C>>,
+        S: Column<Table = <Self::Queue as QueueTable>::Table>,
+        S::SqlType: SqlType,
+        V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
+    {
+        let (author, _, value) = (Author { by: by.into(), reason: reason.into() }, column, value.as_expression());
+        audit::unpause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, Some(&author))
     }
 
     /// Limits the queue in all processes whose pollers take part in [control](crate::Poller::control), within two seconds: fewer
@@ -373,7 +467,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::set_limits::<Self, _>(connection.as_queue_connection(), &limits)
+        audit::set_limits::<Self, _>(connection.as_queue_connection(), &limits)
     }
 
     /// Ends the [limits](Queueable::set_limits) of the queue. Returns whether there were any.
@@ -385,7 +479,25 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        control::end_limits::<Self, _>(connection.as_queue_connection())
+        audit::end_limits::<Self, _>(connection.as_queue_connection(), None)
+    }
+
+    /// Ends the [limits](Queueable::set_limits) of the queue, as [`end_limits`](Queueable::end_limits) does, and leaves a row in the
+    /// audit, as [`unpause_by`](Queueable::unpause_by) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`unpause_by`](Queueable::unpause_by).
+    fn end_limits_by<C: AsQueueConnection>(
+        connection: &mut C,
+        by: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<bool, Error>
+    where
+        Self: StoredIn<BackendOf<C>>,
+    {
+        let author = Author { by: by.into(), reason: reason.into() };
+        audit::end_limits::<Self, _>(connection.as_queue_connection(), Some(&author))
     }
 
     /// Compares the derive, the application's `table!` and the live table, and returns all differences; none if a poller

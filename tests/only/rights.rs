@@ -4,7 +4,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use queueable::{Error, Finding, Message, Migrations, Outcome, Queueable};
+use queueable::control::{Audit, adopt_environment};
+use queueable::{Error, Finding, Message, Migrations, Outcome, Pause, Queueable};
 
 use crate::db::{Account, Conn, SMALLEST_RIGHTS};
 use crate::suite::bank::{Bank, Payment, payments};
@@ -145,6 +146,99 @@ fn a_poller_that_counts_needs_the_right_to_write_the_table_of_minutes() {
     let grant = &mend[mend.find(grant).unwrap_or_else(|| panic!("{mend}"))..];
     bank.connect().batch_execute(grant.split(", and put").next().unwrap()).unwrap();
     assert_eq!(found(), []);
+}
+
+#[test]
+fn a_call_with_an_author_needs_the_right_to_add_rows_to_the_audit() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().audit()).unwrap();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let rows = |audit: &Audit| queueable::control::audit(&mut bank.connect(), audit).unwrap().rows;
+    let numbers = || rows(&Audit::new()).iter().map(|row| row.rows).collect::<Vec<_>>();
+    let ids = bank.enqueue([1, 2, 3]);
+    let mut connection = Conn::establish(&account.url).unwrap();
+    let queue = Payment::queue().all_rows().by("ops@example.org", "ticket 812");
+    let back_fill = queue.clone().enqueue_existing().batch(1);
+    for refused in [queue.stop(&mut connection), back_fill.run(&mut connection, |_| {})] {
+        let Err(Error::Control(text)) = refused else { panic!("{refused:?}") };
+        assert!(text.contains("GRANT SELECT, INSERT ON queueable_audit TO "), "{text}");
+    }
+    assert_eq!(numbers(), [0; 0]);
+    assert!(bank.state(ids[0]).next_attempt_time.is_some());
+    let grantee = if crate::db::NAME == "mysql" { format!("'{}'@'%'", account.name) } else { account.name.clone() };
+    let grant = |right: &str| bank.connect().batch_execute(&format!("GRANT {right} ON queueable_audit TO {grantee}"));
+    // May read it, and no more.
+    grant("SELECT").unwrap();
+    let Err(Error::Control(text)) = queue.stop(&mut connection) else { panic!("it may not add rows") };
+    let mend = text.rsplit("; to mend it: ").next().unwrap();
+    assert!(mend.starts_with("GRANT SELECT, INSERT ON queueable_audit TO "), "{text}");
+    assert!(bank.state(ids[0]).next_attempt_time.is_some());
+    bank.connect().batch_execute(mend).unwrap();
+    assert_eq!(queue.stop(&mut connection).unwrap(), 3);
+    assert_eq!(numbers(), [3]);
+    // Each batch has a row, because none can be changed. The rows are true all the same.
+    let history = "UPDATE payments SET last_attempt_error_message = NULL; DELETE FROM queueable_audit";
+    bank.connect().batch_execute(history).unwrap();
+    assert_eq!(back_fill.run(&mut connection, |_| {}).unwrap(), 3);
+    assert_eq!(numbers(), [1, 1, 1]);
+    assert_eq!(back_fill.run(&mut connection, |_| {}).unwrap(), 0);
+    assert_eq!(numbers(), [0, 1, 1, 1]);
+    grant("UPDATE (row_count)").unwrap();
+    bank.connect().batch_execute("UPDATE payments SET next_attempt_time = NULL; DELETE FROM queueable_audit").unwrap();
+    assert_eq!(back_fill.run(&mut connection, |_| {}).unwrap(), 3);
+    assert_eq!(numbers(), [3]);
+}
+
+#[test]
+fn a_pause_that_may_not_leave_its_row_in_the_audit_is_refused() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().control().audit()).unwrap();
+    let rights = ["SELECT, INSERT, UPDATE ON queueable_control", "SELECT ON queueable_audit"];
+    let account = Account::new(&bank.database, &rights);
+    let mut connection = Conn::establish(&account.url).unwrap();
+    let by = "ops@example.org";
+    let refused = Payment::pause(&mut connection, Pause::new("bank down", by));
+    let Err(Error::Control(text)) = refused else { panic!("{refused:?}") };
+    assert_eq!(queueable::pauses(&mut connection).unwrap(), []);
+    let mend = text.rsplit("; to mend it: ").next().unwrap();
+    assert!(mend.starts_with("GRANT SELECT, INSERT ON queueable_audit TO "), "{text}");
+    bank.connect().batch_execute(mend).unwrap();
+    Payment::pause(&mut connection, Pause::new("bank down", by)).unwrap();
+    assert!(Payment::unpause_by(&mut connection, by, "bank up").unwrap());
+    let rows = Payment::audit(&mut connection, &Audit::new()).unwrap().rows;
+    assert_eq!(rows.iter().map(|row| &*row.action).collect::<Vec<_>>(), ["unpause", "pause"]);
+}
+
+#[test]
+fn a_poller_that_registers_needs_the_right_to_write_the_table_of_pollers() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().pollers()).unwrap();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let found = || findings(Payment::poller(pool(&account), handler).workers(1).register().run_until_idle());
+    let refused = found();
+    let [Finding { entity, mend, .. }] = refused.as_slice() else { panic!("{refused:?}") };
+    assert_eq!(entity, "register");
+    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON queueable_pollers TO ";
+    let grant = &mend[mend.find(grant).unwrap_or_else(|| panic!("{mend}"))..];
+    bank.connect().batch_execute(grant.split(", and put").next().unwrap()).unwrap();
+    assert_eq!(found(), []);
+}
+
+#[test]
+fn the_first_poller_of_an_environment_needs_the_right_to_name_it_and_others_do_not() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().control()).unwrap();
+    let rights = [SMALLEST_RIGHTS, &["SELECT ON queueable_control"]].concat();
+    let account = Account::new(&bank.database, &rights);
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let poller = || Payment::poller(pool(&account), handler).workers(1).environment("production");
+    let refused = findings(poller().run_until_idle());
+    let [Finding { entity, mend, .. }] = refused.as_slice() else { panic!("{refused:?}") };
+    assert_eq!(entity, "environment");
+    assert!(mend.starts_with("GRANT INSERT ON queueable_control TO ") && mend.contains("adopt_environment"), "{mend}");
+    adopt_environment(&mut bank.connect(), "production", "ops@example.org", "set up").unwrap();
+    assert_eq!(findings(poller().run_until_idle()), []);
 }
 
 /// A claim needs no right to the column of the texts, and neither does a success.

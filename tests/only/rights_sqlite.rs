@@ -1,7 +1,10 @@
 //! A database file that the process may not write.
 
+use diesel::Connection;
 use diesel::r2d2::{ConnectionManager, Pool};
-use queueable::{Error, Message, Outcome, Queueable};
+use diesel_migrations::MigrationHarness;
+use queueable::control::Audit;
+use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};
@@ -20,4 +23,17 @@ fn a_file_that_may_only_be_read_is_refused() {
     let Err(Error::Unsafe(findings)) = refused else { panic!("{refused:?}") };
     assert!(findings[0].problem.starts_with("the database takes no writes"), "{findings:?}");
     assert_eq!((bank.state(id).try_count, bank.state(again).try_count), (1, 0));
+}
+
+#[test]
+fn an_audit_that_may_only_be_read_is_refused_before_anything_is_changed() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().audit()).unwrap();
+    bank.enqueue([1]);
+    let mut connection = Conn::establish(&format!("file:{}?mode=ro", bank.database.url())).unwrap();
+    let refused = Payment::queue().all_rows().by("ops@example.org", "ticket 812").stop(&mut connection);
+    let Err(Error::Control(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("the table queueable_audit cannot be used: attempt to write a readonly database"), "{text}");
+    assert!(text.ends_with("to mend it: let the process read and write the database's file"), "{text}");
+    assert_eq!(queueable::control::audit(&mut connection, &Audit::new()).unwrap().rows, []);
 }

@@ -44,7 +44,7 @@ const FLOORS: [&[&str]; 13] = [
     &["entity", "handler"],
     &["statement"],
     &["claim", "control"],
-    &["attempt"],
+    &["attempt", "audit"],
     &["gauges", "group", "lease", "minutes"],
     &["poller"],
     &["queue"],

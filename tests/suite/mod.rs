@@ -5,6 +5,7 @@ mod adopted;
 pub(crate) mod altered_table;
 mod async_calls;
 pub(crate) mod attempt;
+mod audit;
 pub(crate) mod bank;
 mod check;
 pub(crate) mod chinook;

@@ -310,7 +310,7 @@ fn without_the_table_a_poller_that_registers_is_refused() {
         Ok(()) => panic!("it starts"),
     };
     let found = refused(register().start().map(drop));
-    assert!(found.contains("no table queueable_pollers") && found.contains("asks for `register`"), "{found}");
+    assert!(found.contains("no table queueable_pollers") && found.contains("`register` needs it"), "{found}");
     assert!(found.contains("`Migrations::new().pollers()`"), "{found}");
     let listed = queueable::pollers(&mut bank.connect());
     assert!(matches!(&listed, Err(Error::Control(text)) if text.contains("Migrations::new().pollers()")), "{listed:?}");

@@ -7,11 +7,12 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queue_core::internals::backend::{OwnTable, Schema, Sql, Statement};
 use queue_core::internals::statement::{
-    And, Archive, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Recall, SetLimits, SetPause,
-    Settle, StateCondition, Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status,
-    due_keys, end_limits, end_pause, finish_block, insert_poller, key_texts, keys_found, lease_due, load_rows,
-    lock_keys, oldest_due, present, probe_due, read_control, read_details, read_keys, read_pollers, remove_all,
-    remove_poller, retake, sample, set_aside, set_environment, taken, unknown_stages, update_poller,
+    And, Archive, AuditEntry, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Recall, SetLimits,
+    SetPause, Settle, StateCondition, Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count,
+    count_by_status, due_keys, end_limits, end_pause, finish_block, insert_audit, insert_poller, key_texts, keys_found,
+    lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_audit, read_control, read_details, read_keys,
+    read_pollers, remove_all, remove_poller, retake, sample, set_aside, set_environment, taken, unknown_stages,
+    update_audit, update_poller,
 };
 use queue_core::internals::{ErrorText, Fence, RowKey};
 use queueable::columns::Instant;
@@ -268,6 +269,30 @@ fn the_sql_of_pauses() {
     listing.text("add the table of pollers", &step.up.join(";\n"));
     listing.text("remove the table of pollers", &step.down.join(";\n"));
     listing.matches("control");
+}
+
+#[test]
+fn the_sql_of_the_audit() {
+    let text = |text: &str| text.to_owned();
+    let entry = AuditEntry {
+        at: Instant::from(DateTime::UNIX_EPOCH),
+        id: 7,
+        by: text("ops@example.org"),
+        reason: text("ticket 812"),
+        queue: text("payments.status"),
+        action: text("retry_now"),
+        filter: text("all rows"),
+    };
+    let mut listing = Listing::default();
+    listing.add("add a row", &insert_audit(&entry, 3));
+    listing.add("set its number", &update_audit(&entry, 5));
+    listing.add("read the newest", &read_audit(None, None, 101));
+    let after = (text("1970-01-01T00:00:00+00:00"), 7);
+    listing.add("read those of a queue after a row", &read_audit(Some("payments.status"), Some(&after), 101));
+    let step = Conn::own_step(OwnTable::Audit);
+    listing.text("add the table", &step.up.join(";\n"));
+    listing.text("remove the table", &step.down.join(";\n"));
+    listing.matches("audit");
 }
 
 #[test]

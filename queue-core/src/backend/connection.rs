@@ -18,7 +18,7 @@ use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
 use super::schema::{OwnTable, Schema, Step, Target};
 use super::setup::{Exclusion, SessionSettings, SessionSetup};
-use super::statement::Loads;
+use super::statement::{AuditRow, AuditType, Loads};
 use super::transactions::{OneRoundTrip, Transactions};
 use crate::row::{
     ControlRow, ControlType, CountRow, CountRowType, DetailsRow, DetailsType, Instant, MinutesRow, MinutesType,
@@ -104,6 +104,7 @@ pub trait QueueConnection:
     + Loads<MinutesType, MinutesRow>
     + Loads<ControlType, ControlRow>
     + Loads<PollerType, PollerRow>
+    + Loads<AuditType, AuditRow>
     + R2D2Connection
     + SessionSetup
     + Transactions

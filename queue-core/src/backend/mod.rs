@@ -57,6 +57,6 @@ pub(crate) use self::schema::{
 pub(crate) use self::session::Session;
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::statement::{
-    ByText, Captured, CapturedKey, DatabaseText, execute, execute_by_id, load, load_first,
+    AuditRow, AuditType, ByText, Captured, CapturedKey, DatabaseText, execute, execute_by_id, load, load_first,
 };
 pub(crate) use self::transactions::COMMIT_REFUSED;

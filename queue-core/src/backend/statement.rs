@@ -14,7 +14,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{Error, QueryResult};
 use diesel::row::{NamedRow, Row};
-use diesel::sql_types::{Binary, Text};
+use diesel::sql_types::{BigInt, Binary, Nullable, Text};
 
 use crate::error::panic_text;
 
@@ -164,6 +164,14 @@ where
         Ok(Self(String::from_utf8_lossy(&bytes).into_owned()))
     }
 }
+
+/// A row of the audit as it is loaded: its time in microseconds since 1970 and as a text, and its number; who, why, the queue, the
+/// action and the filter; and the number of rows.
+pub(crate) type AuditRow =
+    ((Option<i64>, DatabaseText, i64), (DatabaseText, DatabaseText, DatabaseText, DatabaseText, DatabaseText), i64);
+
+/// The SQL type of an [`AuditRow`].
+pub(crate) type AuditType = ((Nullable<BigInt>, Text, BigInt), (Text, Text, Text, Text, Text), BigInt);
 
 /// Loads a [`Captured`] part from one backend's rows.
 ///

@@ -2,8 +2,8 @@
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::table::{LONGEST_BY, check_text, expect_control, given, rows};
-use crate::backend::{AsQueueConnection, ErrorClass, OwnTable, QueueConnection, execute};
+use super::table::{expect_control, given, rows};
+use crate::backend::{AsQueueConnection, ErrorClass, OwnTable, QueueConnection, Statement, execute};
 use crate::error::{Error, Finding};
 use crate::row::{ControlRow, failure_text, printable};
 use crate::statement::{NO_QUEUE, set_environment};
@@ -18,7 +18,7 @@ fn name_in<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<String>
 }
 
 /// Returns the name of the environment to which the database belongs: that of the first poller with
-/// [`environment`](crate::Poller::environment), or of the last [`adopt_environment`]. `None`: it has none.
+/// [`environment`](crate::Poller::environment), or of the last [`adopt_environment`](crate::adopt_environment). `None`: it has none.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -39,33 +39,14 @@ pub fn environment<C: AsQueueConnection>(connection: &mut C) -> Result<Option<St
     Ok(name_in(connection)?)
 }
 
-/// Gives the database to an environment, and returns the one to which it belonged: for a copy that is to work by itself. Before
-/// that, look at what is due in the copy, and [skip](crate::QueueRows::skip) or [stop](crate::QueueRows::stop) what must not be
-/// done twice.
-///
-/// A running poller of the former environment stops within two seconds.
-///
-/// ```
-/// # use diesel::prelude::*;
-/// # use diesel_migrations::MigrationHarness;
-/// # use queueable::Migrations;
-/// # let mut connection = SqliteConnection::establish(":memory:")?;
-/// # connection.run_pending_migrations(Migrations::new().control())?;
-/// assert_eq!(queueable::control::adopt_environment(&mut connection, "production")?, None);
-/// assert_eq!(queueable::control::adopt_environment(&mut connection, "staging")?.as_deref(), Some("production"));
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-/// ```
-///
-/// # Errors
-///
-/// [`Error::Control`] if there is no control table, [`Error::Setting`] for a name that is empty, has several lines or more than
-/// 255 characters, [`Error::Database`].
-pub fn adopt_environment<C: AsQueueConnection>(connection: &mut C, name: &str) -> Result<Option<String>, Error> {
-    let connection = connection.as_queue_connection();
-    check_text("the environment", name, LONGEST_BY)?;
-    expect_control(connection)?;
+/// Gives the database to an environment, and returns the one to which it belonged. `run` runs the statement.
+pub(crate) fn adopt<C: QueueConnection>(
+    connection: &mut C,
+    name: &str,
+    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
+) -> Result<Option<String>, Error> {
     let before = name_in(connection)?;
-    execute(connection, &set_environment(name, true))?;
+    run(connection, &set_environment(name, true))?;
     Ok(before)
 }
 
@@ -83,7 +64,7 @@ pub(crate) fn check_environment<C: QueueConnection>(connection: &mut C, name: &s
                 return Ok(Some(finding(
                     format!("the environment cannot be written into the table {table}: {problem}"),
                     format!(
-                        "{}let an operator call `queueable::control::adopt_environment(.., {name:?})`",
+                        "{}let an operator call `queueable::control::adopt_environment(.., {name:?}, ..)`",
                         grant.unwrap_or_default()
                     ),
                 )));
@@ -98,7 +79,7 @@ pub(crate) fn check_environment<C: QueueConnection>(connection: &mut C, name: &s
             format!("the database belongs to the environment `{found}`, and the poller is one of `{name}`"),
             format!(
                 "connect the poller to the database of `{name}`; or if this is a copy that is to work by itself, look at what is \
-                 due in it, and let an operator call `queueable::control::adopt_environment(.., {name:?})`"
+                 due in it, and let an operator call `queueable::control::adopt_environment(.., {name:?}, ..)`"
             ),
         )
     }))

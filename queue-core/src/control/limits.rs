@@ -8,11 +8,9 @@ use chrono::{DateTime, Utc};
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
-use super::table::{
-    LONGEST_BY, LONGEST_REASON, Nonsense, check_text, expect_control, given, name_of, rows, time_of, utc,
-};
-use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, execute};
-use crate::entity::{QueueTable, StoredIn};
+use super::table::{Nonsense, check_author, expect_control, given, name_of, rows, time_of, utc};
+use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, Statement};
+use crate::entity::StoredIn;
 use crate::error::Error;
 use crate::row::{ControlRow, MAX_DELAY, Options, printable};
 use crate::statement::{self, SetLimits};
@@ -51,16 +49,21 @@ pub struct Limited {
 
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let workers = self.workers.map(|workers| match workers {
-            1 => "1 worker in each process".to_owned(),
-            _ => format!("{workers} workers in each process"),
-        });
-        let at_most = self.at_most.map(|rows| format!("at most {rows} at the same time"));
-        let retry = self.retry_delay.map(|delay| format!("retries after {}", humantime::format_duration(delay)));
-        let limits: Vec<_> = workers.into_iter().chain(at_most).chain(retry).collect();
+        let limits = words(self.workers.map(|workers| workers as usize), self.at_most, self.retry_delay);
         let (by, reason) = (printable(&self.by, false), printable(&self.reason, false));
-        write!(f, "{} since {} by {by}: {reason}", limits.join(", "), utc(self.since))
+        write!(f, "{limits} since {} by {by}: {reason}", utc(self.since))
     }
+}
+
+/// Returns limits in words.
+fn words(workers: Option<usize>, at_most: Option<u32>, retry_delay: Option<Duration>) -> String {
+    let workers = workers.map(|workers| match workers {
+        1 => "1 worker in each process".to_owned(),
+        _ => format!("{workers} workers in each process"),
+    });
+    let at_most = at_most.map(|rows| format!("at most {rows} at the same time"));
+    let retry = retry_delay.map(|delay| format!("retries after {}", humantime::format_duration(delay)));
+    workers.into_iter().chain(at_most).chain(retry).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the limits that a row says, if it says any.
@@ -147,8 +150,8 @@ pub(crate) fn limited<C: QueueConnection>(connection: &mut C, queue: &str) -> Qu
 /// ```
 #[must_use = "they are only asked for by `set_limits` of the entity"]
 pub struct Limits<Q> {
-    reason: String,
-    by: String,
+    pub(crate) reason: String,
+    pub(crate) by: String,
     workers: Option<usize>,
     at_most: Option<u32>,
     retry_delay: Option<Duration>,
@@ -189,10 +192,14 @@ impl<Q> Limits<Q> {
         self
     }
 
-    fn check(&self, options: &Options) -> Result<(), Error> {
+    /// Returns what is limited, in words.
+    pub(crate) fn words(&self) -> String {
+        words(self.workers, self.at_most, self.retry_delay)
+    }
+
+    pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
         let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
-        check_text("the reason of limits", &self.reason, LONGEST_REASON)?;
-        check_text("who asks for limits", &self.by, LONGEST_BY)?;
+        check_author(("who asks for limits", &self.by), ("the reason of limits", &self.reason))?;
         if let Some(workers) = self.workers.filter(|workers| !(1..=MOST_WORKERS).contains(workers)) {
             return wrong("the limit of workers", workers.to_string(), "1 to 10,000; `pause` stops them all");
         }
@@ -231,14 +238,16 @@ impl<Q> fmt::Debug for Limits<Q> {
     }
 }
 
-/// Writes limits into the control table.
-pub(crate) fn set_limits<Q, C>(connection: &mut C, limits: &Limits<Q>) -> Result<(), Error>
+/// Writes limits into the control table. `run` runs the statement.
+pub(crate) fn set_limits<Q, C>(
+    connection: &mut C,
+    limits: &Limits<Q>,
+    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
+) -> Result<(), Error>
 where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,
 {
-    limits.check(&<Q::Queue as QueueTable>::OPTIONS)?;
-    expect_control(connection)?;
     let Limits { reason, by, workers, at_most, retry_delay, .. } = limits;
     let set = SetLimits {
         queue: &name_of(Q::SQL)?,
@@ -248,18 +257,20 @@ where
         at_most: at_most.map(i64::from),
         retry_delay_ms: retry_delay.and_then(|delay| i64::try_from(delay.as_millis()).ok()),
     };
-    execute(connection, &set)?;
+    run(connection, &set)?;
     Ok(())
 }
 
-/// Ends the limits of a queue. Returns whether there were any.
-pub(crate) fn end_limits<Q, C>(connection: &mut C) -> Result<bool, Error>
+/// Ends the limits of a queue. Returns whether there were any. `run` runs the statement.
+pub(crate) fn end_limits<Q, C>(
+    connection: &mut C,
+    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
+) -> Result<bool, Error>
 where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,
 {
-    expect_control(connection)?;
-    Ok(execute(connection, &statement::end_limits(&name_of(Q::SQL)?))? > 0)
+    Ok(run(connection, &statement::end_limits(&name_of(Q::SQL)?))? > 0)
 }
 
 #[cfg(test)]

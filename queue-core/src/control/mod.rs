@@ -12,16 +12,18 @@ mod table;
 
 use diesel::result::QueryResult;
 
-pub(crate) use self::environment::check_environment;
-pub use self::environment::{adopt_environment, environment};
+pub use self::environment::environment;
+pub(crate) use self::environment::{adopt, check_environment};
 pub use self::limits::{Limited, Limits, limits};
 pub(crate) use self::limits::{end_limits, limited, set_limits};
 pub use self::pause::{Pause, Paused, pauses};
-pub(crate) use self::pause::{StandingPause, pause, pause_where, pauses_of, shown, unpause, unpause_where};
+pub(crate) use self::pause::{PauseScope, StandingPause, pause, pauses_of, shown, unpause};
 pub(crate) use self::pollers::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};
 pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved, pollers};
 use self::table::rows;
-pub(crate) use self::table::{LONGEST_BY, Nonsense, check_control, check_own, check_text, name_of};
+pub(crate) use self::table::{
+    LONGEST_BY, Nonsense, check_author, check_control, check_own, check_text, expect_control, expect_own, name_of,
+};
 use crate::backend::QueueConnection;
 
 /// What a row of the control table asks for.

@@ -10,10 +10,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 use serde::{Deserialize, Serialize};
 
-use super::table::{
-    LONGEST_BY, LONGEST_REASON, Nonsense, check_text, expect_control, given, name_of, rows, time_of, utc,
-};
-use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, execute, load_first};
+use super::table::{Nonsense, check_author, expect_control, given, name_of, rows, time_of, utc};
+use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, Statement, load_first};
 use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::Error;
 use crate::row::{ControlRow, Instant, MAX_DELAY, Stage, TimestampUtc, printable};
@@ -186,10 +184,10 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// ```
 #[must_use = "it is only asked for by `pause` of the entity"]
 pub struct Pause<Q> {
-    reason: String,
-    by: String,
-    end: PauseEnd,
-    stage: Option<&'static str>,
+    pub(crate) reason: String,
+    pub(crate) by: String,
+    pub(crate) end: PauseEnd,
+    pub(crate) stage: Option<&'static str>,
     entity: PhantomData<fn() -> Q>,
 }
 
@@ -219,9 +217,8 @@ impl<Q> Pause<Q> {
     }
 
     /// Checks what does not depend on the database's clock.
-    fn check(&self) -> Result<(), Error> {
-        check_text("the reason of a pause", &self.reason, LONGEST_REASON)?;
-        check_text("who asks for a pause", &self.by, LONGEST_BY)?;
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_author(("who asks for a pause", &self.by), ("the reason of a pause", &self.reason))?;
         match self.end {
             PauseEnd::After(time) if !(SHORTEST..=MAX_DELAY).contains(&time) => Err(Error::Setting {
                 setting: "how long a pause lasts",
@@ -261,86 +258,44 @@ impl<Q> fmt::Debug for Pause<Q> {
     }
 }
 
-/// Writes a pause into the control table.
-pub(crate) fn pause<Q, C>(connection: &mut C, pause: &Pause<Q>) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    pause.check()?;
-    expect_control(connection)?;
-    pause.check_end(connection)?;
-    let scope = scope_of(pause.stage);
-    write(connection, Q::SQL, pause, (&scope, None))
+/// What a pause is of, in the control table and for people.
+pub(crate) struct PauseScope {
+    scope: String,
+    value: Option<String>,
+    /// What is paused, in words.
+    pub(crate) words: String,
 }
 
-fn write<Q, C: QueueConnection>(
-    connection: &mut C,
-    queue: &'static QueueSql<C::Backend>,
-    Pause { reason, by, end, .. }: &Pause<Q>,
-    (scope, value): (&str, Option<&str>),
-) -> Result<(), Error> {
-    execute(connection, &SetPause { queue: &name_of(queue)?, scope, by, reason, value, end: *end })?;
-    Ok(())
-}
-
-/// Pauses the rows whose column has this value.
-pub(crate) fn pause_where<Q, C>(
-    connection: &mut C,
-    column: &str,
-    value: &dyn QueryFragment<C::Backend>,
-    pause: &Pause<Q>,
-) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    pause.check()?;
-    if let Some(stage) = pause.stage {
-        let (setting, found) = ("a pause of a value", format!("the stage {stage}"));
-        return Err(Error::Setting { setting, found, expected: "a pause of all stages" });
+impl PauseScope {
+    /// The whole queue, or a stage.
+    pub(crate) fn of(stage: Option<&str>) -> Self {
+        let words =
+            stage.map_or_else(|| "the whole queue".to_owned(), |stage| format!("stage {}", printable(stage, false)));
+        PauseScope { scope: scope_of(stage), value: None, words }
     }
-    expect_control(connection)?;
-    pause.check_end(connection)?;
-    let (scope, text) = scope_of_value(connection, Q::SQL, column, value)?;
-    write(connection, Q::SQL, pause, (&scope, Some(&text)))
-}
 
-/// Ends a pause of the rows whose column has this value. Returns whether there was one.
-pub(crate) fn unpause_where<Q, C>(
-    connection: &mut C,
-    column: &str,
-    value: &dyn QueryFragment<C::Backend>,
-) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    expect_control(connection)?;
-    let (scope, _) = scope_of_value(connection, Q::SQL, column, value)?;
-    Ok(execute(connection, &end_pause(&name_of(Q::SQL)?, &scope))? > 0)
-}
-
-/// Returns the scope of a value, and the value as people read it.
-fn scope_of_value<C: QueueConnection>(
-    connection: &mut C,
-    queue: &'static QueueSql<C::Backend>,
-    column: &str,
-    value: &dyn QueryFragment<C::Backend>,
-) -> Result<(String, String), Error> {
-    let setting = "the column of a pause";
-    let Some(lanes) = queue.options.lanes.filter(|lanes| lanes.column == column) else {
-        let expected =
-            "the column of `serial_by`, `fair_by` or `at_most(.., by = ..)`: along its index claims pass over a value";
-        return Err(Error::Setting { setting, found: column.to_owned(), expected });
-    };
-    let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &lane_value(queue, value))?.flatten();
-    let lane = read_lane(queue, text);
-    let (Some(name), Some(value)) = (lane.pause_name(), lane.value()) else {
-        let found = format!("{column} is null");
-        return Err(Error::Setting { setting, found, expected: "a value" });
-    };
-    Ok((format!("{VALUE}{} {name}", lanes.column), shown(&value.text())))
+    /// The rows whose column has this value.
+    pub(crate) fn of_value<C: QueueConnection>(
+        connection: &mut C,
+        queue: &'static QueueSql<C::Backend>,
+        column: &str,
+        value: &dyn QueryFragment<C::Backend>,
+    ) -> Result<Self, Error> {
+        let setting = "the column of a pause";
+        if queue.options.lanes.is_none_or(|lanes| lanes.column != column) {
+            let expected = "the column of `serial_by`, `fair_by` or `at_most(.., by = ..)`: along its index claims pass over a value";
+            return Err(Error::Setting { setting, found: column.to_owned(), expected });
+        }
+        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &lane_value(queue, value))?.flatten();
+        let lane = read_lane(queue, text);
+        let (Some(name), Some(value)) = (lane.pause_name(), lane.value()) else {
+            let found = format!("{column} is null");
+            return Err(Error::Setting { setting, found, expected: "a value" });
+        };
+        let value = shown(&value.text());
+        let words = format!("{column} = {}", printable(&value, false));
+        Ok(PauseScope { scope: format!("{VALUE}{column} {name}"), value: Some(value), words })
+    }
 }
 
 /// Returns a value as a pause shows it.
@@ -348,15 +303,34 @@ pub(crate) fn shown(value: &str) -> String {
     value.chars().filter(|char| !char.is_control()).take(SHOWN).collect()
 }
 
-/// Ends a pause of the whole queue, or of a stage. Returns whether there was one.
-pub(crate) fn unpause<Q, C>(connection: &mut C, stage: Option<&str>) -> Result<bool, Error>
+/// Writes a pause into the control table. `run` runs the statement.
+pub(crate) fn pause<Q, C>(
+    connection: &mut C,
+    pause: &Pause<Q>,
+    of: &PauseScope,
+    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
+) -> Result<(), Error>
 where
     C: QueueConnection,
     Q: StoredIn<C::Backend>,
 {
-    expect_control(connection)?;
-    let (queue, scope) = (name_of(Q::SQL)?, scope_of(stage));
-    Ok(execute(connection, &end_pause(&queue, &scope))? > 0)
+    pause.check_end(connection)?;
+    let (Pause { reason, by, end, .. }, queue, value) = (pause, name_of(Q::SQL)?, of.value.as_deref());
+    run(connection, &SetPause { queue: &queue, scope: &of.scope, by, reason, value, end: *end })?;
+    Ok(())
+}
+
+/// Ends a pause. Returns whether there was one. `run` runs the statement.
+pub(crate) fn unpause<Q, C>(
+    connection: &mut C,
+    of: &PauseScope,
+    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
+) -> Result<bool, Error>
+where
+    C: QueueConnection,
+    Q: StoredIn<C::Backend>,
+{
+    Ok(run(connection, &end_pause(&name_of(Q::SQL)?, &of.scope))? > 0)
 }
 
 #[cfg(test)]

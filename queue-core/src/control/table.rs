@@ -55,7 +55,7 @@ pub(crate) fn expect_own<C: QueueConnection>(
     Err(Error::Control(format!("{problem}: {mend}")))
 }
 
-pub(super) fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(), Error> {
+pub(crate) fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(), Error> {
     expect_own(connection, OwnTable::Control, "control")
 }
 
@@ -95,7 +95,8 @@ pub(crate) fn check_own<C: QueueConnection>(
     let (name, finding) = (table.name(), |problem, mend| Some(Finding { entity: asked.to_owned(), problem, mend }));
     let grant = match connection.grantee()? {
         Some(grantee) => format!("GRANT {rights} ON {name} TO {grantee}"),
-        None => "let the process read the database's file".to_owned(),
+        None if rights == "SELECT" => "let the process read the database's file".to_owned(),
+        None => "let the process read and write the database's file".to_owned(),
     };
     if !connection.has_own(table)? {
         let lacks = connection.own_lacks(table)?;
@@ -104,7 +105,7 @@ pub(crate) fn check_own<C: QueueConnection>(
             true => format!("; or if there is one, {grant}, and put its schema into the search path of the session"),
             false => String::new(),
         };
-        return Ok(finding(format!("{problem}, and the poller asks for `{asked}`"), mend + &or_grant));
+        return Ok(finding(format!("{problem}, and `{asked}` needs it"), mend + &or_grant));
     }
     match try_it(connection) {
         Err(error) if C::classify(&error) == ErrorClass::Other => {
@@ -119,6 +120,12 @@ pub(crate) fn check_own<C: QueueConnection>(
 /// The longest name of an operator who pauses a queue, and the longest reason, in characters.
 pub(crate) const LONGEST_BY: usize = 255;
 pub(crate) const LONGEST_REASON: usize = 1000;
+
+/// Checks who asks for something, and why. Each comes with its name in an error.
+pub(crate) fn check_author(by: (&'static str, &str), reason: (&'static str, &str)) -> Result<(), Error> {
+    check_text(reason.0, reason.1, LONGEST_REASON)?;
+    check_text(by.0, by.1, LONGEST_BY)
+}
 
 /// Refuses a text that is empty, has several lines or more than this many characters.
 pub(crate) fn check_text(setting: &'static str, text: &str, longest: usize) -> Result<(), Error> {

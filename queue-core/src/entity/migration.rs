@@ -175,6 +175,30 @@ impl<DB: QueueBackend> Migrations<DB> {
         self.own_table(OwnTable::Pollers)
     }
 
+    /// Adds the table of the audit, `queueable_audit`, in which every change that names its author leaves a row: each call of
+    /// [`QueueRows`](crate::QueueRows) after [`by`](crate::QueueRows::by), and each [`pause`](crate::Queueable::pause).
+    /// [`audit`](fn@crate::audit) reads it.
+    ///
+    /// Of the place of the table, and of its migration, what [`control`](Migrations::control) says is true. Reverting the
+    /// migration drops the table with all that it says.
+    ///
+    /// ```
+    /// use diesel::prelude::*;
+    /// use diesel_migrations::MigrationHarness;
+    /// use queueable::Migrations;
+    ///
+    /// let mut connection = SqliteConnection::establish(":memory:")?;
+    /// connection.run_pending_migrations(Migrations::new().audit())?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The migration is refused if another table has this name.
+    pub fn audit(self) -> Self {
+        self.own_table(OwnTable::Audit)
+    }
+
     fn own_table(mut self, table: OwnTable) -> Self {
         if !self.own_tables.contains(&table) {
             self.own_tables.push(table);

@@ -66,8 +66,14 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let queue = C::condition(self, &[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
         let columns = &|connection: &mut C::Connection| connection.copied_columns(&live);
-        let sweep =
-            Sweep { archive: None, batch: self.terms.batch, once: false, is_refusal: Some(is_refusal), columns };
+        let sweep = Sweep {
+            action: "archive",
+            archive: None,
+            batch: self.terms.batch,
+            once: false,
+            is_refusal: Some(is_refusal),
+            columns,
+        };
         let move_away = |connection: &mut C::Connection, keys: &[_], columns: &[String], archive: &&str| {
             let (archive, condition) = (live.beside(archive), Condition::of_keys(queue, keys));
             execute_on_each(connection, keys, &copy_rows(condition, Some(&archive), columns))?;
@@ -160,7 +166,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: MovesRows<Q, F>>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error> {
         let batch = self.terms.batch;
-        let sweep = Sweep { archive: None, batch, once: false, is_refusal: Some(is_refusal), columns: &no_columns };
+        let (is_refusal, columns, action) = (Some(is_refusal as _), &no_columns, &*format!("purge {older_than:?}"));
+        let sweep = Sweep { action, archive: None, batch, once: false, is_refusal, columns };
         let queue = C::condition(self, &[]).queue;
         let remove = |connection: &mut C::Connection, keys: &[_], _: &[String], _: &_| {
             execute_on_each(connection, keys, &remove_all(Condition::of_keys(queue, keys)))
@@ -180,7 +187,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         };
         let batch = self.terms.batch;
         // Once, because a second pass would try the conflicting rows in vain.
-        let sweep = Sweep { archive: Some(&archive), batch, once: true, is_refusal: Some(is_conflict), columns };
+        let action = if side == Side::Failed { "redrive" } else { "redrive_succeeded" };
+        let sweep =
+            Sweep { action, archive: Some(&archive), batch, once: true, is_refusal: Some(is_conflict), columns };
         let move_back = |connection: &mut C::Connection, keys: &[_], columns: &[String], change: &_| {
             let condition = Condition::of_keys(queue, keys);
             let archived_rows = condition.within(Some(&archive));

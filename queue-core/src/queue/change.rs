@@ -1,5 +1,6 @@
 //! The calls that change or remove all rows of a selection at once.
 
+use std::fmt::Display;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use diesel::result::QueryResult;
 use super::operation::{self, Operation};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, ChangesRows, ReadsRows};
+use crate::audit::Record;
 use crate::backend::{ErrorClass, QueueConnection, execute};
 use crate::entity::{Entity, HasPriority, QueueTable, jittered};
 use crate::error::Error;
@@ -23,7 +25,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// [`Error::Held`] and [`Error::Database`], as all changing calls. Nothing is changed then.
     pub fn retry_now<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
-        self.change(connection, &operation::retry_now())
+        self.change(connection, "retry_now", &operation::retry_now())
     }
 
     /// Moves the next attempt of pending rows to a given time, later or earlier. It leaves alone rows that a worker
@@ -37,7 +39,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         connection: &mut C,
         time: DateTime<Utc>,
     ) -> Result<usize, Error> {
-        self.change(connection, &operation::postpone_until(time.into()))
+        self.change(connection, format_args!("postpone_until {time}"), &operation::postpone_until(time.into()))
     }
 
     /// Stops pending rows: they are not processed until [`restart`](QueueRows::restart). They keep their status and tries,
@@ -50,7 +52,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// As [`retry_now`](QueueRows::retry_now).
     pub fn stop<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
-        self.change(connection, &operation::stop(&Q::Queue::OPTIONS))
+        self.change(connection, "stop", &operation::stop(&Q::Queue::OPTIONS))
     }
 
     /// Makes stopped rows due. Rows that were never enqueued, and finished ones, are left alone. A row that was stopped
@@ -61,7 +63,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// As [`retry_now`](QueueRows::retry_now).
     pub fn restart<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
-        self.change(connection, &operation::restart(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
+        self.change(connection, "restart", &operation::restart(Q::SETTINGS.lease, &Q::Queue::OPTIONS))
     }
 
     /// Enqueues finished rows again, those with `SUCCESS` and those that have `FAILED`: the status becomes
@@ -75,7 +77,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// As [`retry_now`](QueueRows::retry_now).
     pub fn rerun<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
-        self.change(connection, &operation::rerun(&Q::Queue::OPTIONS))
+        self.change(connection, "rerun", &operation::rerun(&Q::Queue::OPTIONS))
     }
 
     /// Marks rows as not to be processed: they become `SKIPPED`. A worker that holds a row under a lease loses it, and
@@ -87,7 +89,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ///
     /// As [`retry_now`](QueueRows::retry_now).
     pub fn skip<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
-        self.change(connection, &operation::skip(&Q::Queue::OPTIONS))
+        self.change(connection, "skip", &operation::skip(&Q::Queue::OPTIONS))
     }
 
     /// Deletes the rows themselves, whatever their state. Only a row of an exclusive entity that a worker holds under a
@@ -98,7 +100,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// As [`retry_now`](QueueRows::retry_now).
     pub fn delete<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         let operation = operation::delete(&Q::Queue::OPTIONS);
-        self.each_kind(connection, &operation, |connection, condition, _, _| {
+        let record = &mut self.record(connection, "delete", false)?;
+        self.each_kind(connection, &operation, record, |connection, condition, _, _| {
             execute(connection, &remove_all(condition))
         })
     }
@@ -136,33 +139,45 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         Q::Queue: HasPriority,
     {
         let operation = operation::set_priority(priority);
-        self.each_kind(connection, &operation, |connection, condition, priority, alone| {
+        let record = &mut self.record(connection, format_args!("set_priority {priority}"), false)?;
+        self.each_kind(connection, &operation, record, |connection, condition, priority, alone| {
             execute(connection, &set_priority(condition, *priority, alone))
         })
     }
 
-    fn change<C: ReadsRows<Q, F>>(&self, connection: &mut C, operation: &Operation<Change>) -> Result<usize, Error> {
-        let rows = self.each_kind(connection, operation, |connection, condition, change, alone| {
+    fn change<C: ReadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        action: impl Display,
+        operation: &Operation<Change>,
+    ) -> Result<usize, Error> {
+        let record = &mut self.record(connection, action, false)?;
+        let rows = self.each_kind(connection, operation, record, |connection, condition, change, alone| {
             execute(connection, &change_all(condition, change, alone))
         })?;
         wake::announce::<Q::Queue>();
         Ok(rows)
     }
 
-    /// Runs a statement for each kind of rows, all of them in one transaction, and returns how many rows they changed.
-    /// `run` gets the condition that picks the rows, the kind's effect, and whether the transaction is its own.
+    /// Runs a statement for each kind of rows, all of them in one transaction with the call's record, and returns how many rows
+    /// they changed. `run` gets the condition that picks the rows, the kind's effect, and whether the transaction is its own.
     pub(super) fn each_kind<C: ReadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
         operation: &Operation<E>,
+        record: &mut Record,
         run: impl Fn(&mut C::Connection, Condition<'_, BackendOf<C>>, &E, bool) -> QueryResult<usize>,
     ) -> Result<usize, Error> {
-        in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, alone| {
-            operation.0.iter().try_fold(0, |rows, (states, effect)| {
+        let rows = in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, alone| {
+            let rows = operation.0.iter().try_fold(0, |rows, (states, effect)| {
                 let states = self.states_and(states);
-                Ok(rows + run(connection, C::condition(self, &states), effect, alone)?)
-            })
-        })
+                QueryResult::Ok(rows + run(connection, C::condition(self, &states), effect, alone)?)
+            })?;
+            record.write(connection, rows)?;
+            Ok(rows)
+        })?;
+        record.committed(rows);
+        Ok(rows)
     }
 }
 

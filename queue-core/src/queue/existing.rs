@@ -116,7 +116,8 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         let total = kinds.iter().map(|states| self.queue.read_count(connection, states)).sum::<Result<i64, _>>()?;
         let total = usize::try_from(total).unwrap_or(0);
         let batch = self.batch.min(self.per_second.unwrap_or(u32::MAX));
-        let sweep = Sweep { archive: None, batch, once: false, is_refusal: None, columns: &no_columns };
+        let action = "enqueue_existing";
+        let sweep = Sweep { action, archive: None, batch, once: false, is_refusal: None, columns: &no_columns };
         let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
         let mut done = 0;
         let queue = C::condition(&self.queue, &[]).queue;

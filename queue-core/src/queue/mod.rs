@@ -10,6 +10,7 @@ mod operation;
 mod page;
 mod queue;
 mod read;
+mod recorded;
 mod report;
 mod sweep;
 

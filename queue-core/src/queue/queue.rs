@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use crate::audit::Author;
 use crate::entity::{Entity, QueueTable, RowCondition};
 use crate::row::Status;
 use crate::statement::{And, StateCondition};
@@ -66,6 +67,8 @@ pub(crate) struct Terms {
     pub(crate) states: Vec<StateCondition>,
     pub(crate) wait: Duration,
     pub(crate) batch: u32,
+    /// Who asks for a change.
+    pub(crate) author: Option<Author>,
 }
 
 impl<Q, F: Clone> Clone for QueueRows<Q, F> {
@@ -83,7 +86,7 @@ impl<Q, F> fmt::Debug for QueueRows<Q, F> {
 
 impl<Q: Entity> QueueRows<Q, AllFilters> {
     pub(crate) fn new() -> Self {
-        let terms = Terms { states: Vec::new(), wait: DEFAULT_WAIT, batch: DEFAULT_BATCH };
+        let terms = Terms { states: Vec::new(), wait: DEFAULT_WAIT, batch: DEFAULT_BATCH, author: None };
         QueueRows { selection: AllFilters, terms, entity: PhantomData }
     }
 
@@ -165,6 +168,46 @@ impl<Q: Entity, F> QueueRows<Q, F> {
     /// Sets how many rows a call that works in batches takes in one transaction, 1 to 5,000. The default is 1,000.
     pub fn batch(mut self, rows: u32) -> Self {
         self.terms.batch = rows;
+        self
+    }
+
+    /// Says who asks for a change, in 1 to 255 characters, and why, in 1 to 1,000: the changing call then leaves a row in the
+    /// [audit](fn@crate::audit), in the same transaction. Without it no call does.
+    ///
+    /// The row says the time by the database's clock, the author and the reason, the queue, the call with its argument, the
+    /// conditions, and how many rows were changed; also if there were none. A call that works in batches writes how many it has
+    /// changed so far with each batch, so the number is true even if the process is killed. In the caller's transaction
+    /// the row is a part of that transaction. Reports and dry runs leave no row.
+    ///
+    /// The account needs INSERT on `queueable_audit`. A call that works in batches also uses UPDATE of `row_count`; without
+    /// this right it leaves a row for each batch.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # use queueable::control::Audit;
+    /// # diesel::table! { payments (id) { id -> BigInt, company_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, company_id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, company_id BIGINT NOT NULL)")?;
+    /// connection.run_pending_migrations(Migrations::new().entity::<Payment>().audit())?;
+    /// let company = Payment::queue().filter(payments::company_id.eq(3345));
+    /// company.failed().by("ops@example.org", "ticket 812").retry_now(&mut connection)?;
+    /// let page = queueable::control::audit(&mut connection, &Audit::new())?;
+    /// assert_eq!((page.rows[0].action.as_str(), page.rows[0].rows), ("retry_now", 0));
+    /// # assert_eq!(page.rows[0].filter, "(`payments`.`company_id` = 3345); status FAILED");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Of the changing call, before anything is changed: [`Error::Control`](crate::Error::Control) if there is no
+    /// [table of the audit](crate::Migrations::audit) or the account may not write it, and
+    /// [`Error::Setting`](crate::Error::Setting) for a name or a reason that is empty, too long, or not in one line.
+    pub fn by(mut self, by: impl Into<String>, reason: impl Into<String>) -> Self {
+        self.terms.author = Some(Author { by: by.into(), reason: reason.into() });
         self
     }
 

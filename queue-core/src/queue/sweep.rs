@@ -12,6 +12,7 @@ use super::change::{held_on_conflict, in_transaction};
 use super::operation::Operation;
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows};
+use crate::audit::Record;
 use crate::backend::{LockSql, QueueConnection, SessionSetup, Statement, execute, load};
 use crate::entity::{Entity, IsKey};
 use crate::error::{Error, refused};
@@ -26,6 +27,8 @@ const MOST_ROWS: usize = 5_000;
 
 /// How a sweep takes its rows.
 pub(crate) struct Sweep<'a, C> {
+    /// The call and its argument, for the audit.
+    pub(crate) action: &'a str,
     /// The archive that contains them, if they are not in the queue's table.
     pub(crate) archive: Option<&'a Archive>,
     /// How many are processed in one transaction.
@@ -62,6 +65,8 @@ pub(crate) struct Swept {
     pub(crate) refused: usize,
     /// The first of these refusals.
     refusal: Option<DieselError>,
+    /// The call's row in the audit.
+    record: Record,
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
@@ -78,7 +83,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
     ) -> Result<Swept, Error> {
-        let mut swept = Swept::default();
+        let mut swept = Swept { record: self.record(connection, sweep.action, true)?, ..Swept::default() };
         for (states, effect) in &operation.0 {
             let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
                 work(connection, keys, columns, effect)
@@ -87,6 +92,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 return Err(swept.interrupted_by(error));
             }
         }
+        self.close(connection, &swept.record)?;
         Ok(swept)
     }
 
@@ -120,7 +126,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 }
                 for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
                     at(Moment::Begins);
-                    let (done, stay) = self.sweep_batch(connection, condition, passes_over, batch, sweep, work)?;
+                    let record = &mut swept.record;
+                    let (done, stay) =
+                        self.sweep_batch(connection, (condition, passes_over), batch, sweep, record, work)?;
                     left += stay;
                     swept.rows += done.rows;
                     at(Moment::Done(done.rows));
@@ -142,10 +150,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     fn sweep_batch<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        condition: Condition<'_, BackendOf<C>>,
-        passes_over: bool,
+        (condition, passes_over): (Condition<'_, BackendOf<C>>, bool),
         batch: &[Q::Key],
         sweep: &Sweep<'_, C::Connection>,
+        record: &mut Record,
         work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String]) -> QueryResult<usize>,
     ) -> Result<(Swept, usize), Error> {
         let connection = connection.as_queue_connection();
@@ -154,8 +162,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         // The result of the last try alone: one that was rolled back before has done nothing.
         let done = in_transaction(connection, self.terms.wait, |connection, _| {
             let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
-            sweep.work_on(connection, &C::are_keys(&locked), work)
+            let done = sweep.work_on(connection, &C::are_keys(&locked), work)?;
+            record.write(connection, done.rows)?;
+            Ok(done)
         })?;
+        record.committed(done.rows);
         if done.rows == batch.len() {
             return Ok((done, 0));
         }

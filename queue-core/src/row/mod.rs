@@ -28,6 +28,6 @@ pub(crate) use self::details::{
 pub(crate) use self::key::{bytes_of, idempotency_key, queue_name};
 pub(crate) use self::status::Settlement;
 pub(crate) use self::text::{
-    CRASHED, FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED, ascii_only, failure_text, printable,
+    CRASHED, FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED, ascii_only, bounded, failure_text, printable,
 };
 pub(crate) use self::time::{HORIZON, microseconds};

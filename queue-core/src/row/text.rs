@@ -113,7 +113,8 @@ fn whole_text(error: &(dyn Error + 'static), limit: usize) -> String {
     text.finish()
 }
 
-fn bounded(text: &str, limit: usize) -> String {
+/// Cuts a text to at most `limit` bytes, between characters, and says so at its end.
+pub(crate) fn bounded(text: &str, limit: usize) -> String {
     let mut bounded = Bounded { text: String::new(), limit, cut: false };
     let _ = bounded.write_str(text);
     bounded.finish()

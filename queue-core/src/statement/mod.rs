@@ -4,11 +4,13 @@
 //! generic over the backend alone. The SQL for each backend is a snapshot in the tests.
 
 mod ahead;
+mod audit;
 mod change;
 mod claim;
 mod claimed;
 mod condition;
 mod control;
+mod filter_text;
 mod finish;
 mod inspect;
 mod key_text;
@@ -29,6 +31,7 @@ mod walk;
 mod writer;
 
 pub use self::ahead::{ahead_due, ahead_key, another_is_leased, head};
+pub use self::audit::{AuditEntry, insert_audit, read_audit, update_audit};
 pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, due_keys};
 pub use self::claimed::{Claimed, read_details};
@@ -62,6 +65,7 @@ pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::control::NO_QUEUE;
+pub(crate) use self::filter_text::filter_text;
 pub(crate) use self::key_text::{key_of, literal, time_literal};
 pub(crate) use self::lane::read_lane;
 pub(crate) use self::minutes::{

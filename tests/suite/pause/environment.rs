@@ -3,7 +3,7 @@
 use diesel::connection::SimpleConnection;
 use queueable::{Error, Message, Outcome, Poller, PollerHandle};
 
-use super::{PATIENCE, bank};
+use super::{BY, PATIENCE, bank};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};
 use crate::suite::warnings::{await_warning, keep_warnings};
@@ -33,9 +33,9 @@ fn the_first_poller_names_the_environment_and_those_of_others_are_refused_until_
         refused.contains("belongs to the environment `production`, and the poller is one of `staging`"),
         "{refused}"
     );
-    assert!(refused.contains("adopt_environment(.., \"staging\")"), "{refused}");
+    assert!(refused.contains("adopt_environment(.., \"staging\", ..)"), "{refused}");
     assert_eq!(
-        queueable::control::adopt_environment(&mut connection, "staging").unwrap().as_deref(),
+        queueable::control::adopt_environment(&mut connection, "staging", BY, "a copy").unwrap().as_deref(),
         Some("production")
     );
     assert!(refusal(poller(&bank, "production").start()).contains("belongs to the environment `staging`"));
@@ -46,7 +46,7 @@ fn the_first_poller_names_the_environment_and_those_of_others_are_refused_until_
 fn a_poller_that_names_no_environment_asks_for_none() {
     let bank = bank();
     bank.enqueue([1]);
-    queueable::control::adopt_environment(&mut bank.connect(), "production").unwrap();
+    queueable::control::adopt_environment(&mut bank.connect(), "production", BY, "a copy").unwrap();
     assert_eq!(bank.run(|_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).succeeded, 1);
 }
 
@@ -56,7 +56,7 @@ fn a_running_poller_stops_when_its_database_is_given_to_another_environment() {
     let bank = bank();
     let name = "the one that is given away";
     let handle: PollerHandle = poller(&bank, name).control().start().unwrap();
-    queueable::control::adopt_environment(&mut bank.connect(), "given <b>away</b>\u{202e}").unwrap();
+    queueable::control::adopt_environment(&mut bank.connect(), "given <b>away</b>\u{202e}", BY, "a copy").unwrap();
     await_warning(&["ERROR", "the database belongs to the environment `given <b>away</b>", "now: the poller stops"]);
     let ids = bank.enqueue([1]);
     handle.shutdown(PATIENCE);
@@ -87,7 +87,7 @@ fn a_name_that_is_none_is_refused_and_so_is_a_database_without_the_table() {
     let bank = bank();
     let mut connection = bank.connect();
     for name in ["", "  ", "two\nlines", &"x".repeat(256)] {
-        let adopted = queueable::control::adopt_environment(&mut connection, name);
+        let adopted = queueable::control::adopt_environment(&mut connection, name, BY, "a copy");
         assert!(matches!(adopted, Err(Error::Setting { setting: "the environment", .. })), "{adopted:?}");
         let started = poller(&bank, name).start();
         assert!(matches!(started, Err(Error::Setting { setting: "environment", .. })), "{started:?}");
@@ -96,8 +96,8 @@ fn a_name_that_is_none_is_refused_and_so_is_a_database_without_the_table() {
     connection.batch_execute("DROP TABLE queueable_control").unwrap();
     let refused = refusal(poller(&bank, "production").start());
     assert!(refused.contains("no table queueable_control"), "{refused}");
-    assert!(refused.contains("asks for `environment`"), "{refused}");
-    let adopted = queueable::control::adopt_environment(&mut connection, "production");
+    assert!(refused.contains("`environment` needs it"), "{refused}");
+    let adopted = queueable::control::adopt_environment(&mut connection, "production", BY, "a copy");
     assert!(matches!(adopted, Err(Error::Control(_))), "{adopted:?}");
 }
 
@@ -113,8 +113,8 @@ fn a_table_of_an_older_version_is_refused_with_what_it_lacks() {
         )
         .unwrap();
     let refused = refusal(poller(&bank, "production").start());
-    assert!(refused.contains("lacks the columns workers, at_most"), "{refused}");
+    assert!(refused.contains("lacks the columns paused_value, workers, at_most"), "{refused}");
     assert!(refused.contains("another release made it"), "{refused}");
     let Err(Error::Control(text)) = queueable::pauses(&mut connection) else { panic!("it is refused") };
-    assert!(text.contains("lacks the columns workers"), "{text}");
+    assert!(text.contains("lacks the columns paused_value"), "{text}");
 }

@@ -21,7 +21,27 @@ fn create<D: Ddl>(table: OwnTable) -> String {
         OwnTable::Control => D::CREATE_CONTROL.to_owned(),
         OwnTable::Minutes => create_minutes::<D>(),
         OwnTable::Pollers => create_pollers::<D>(),
+        OwnTable::Audit => create_audit::<D>(),
     }
+}
+
+/// Writes the statement that creates the table of the audit, unless it exists. The largest number is there for SQLite, where a
+/// text may stand in place of a number, and is larger than each.
+fn create_audit<D: Ddl>() -> String {
+    let (table, types) = (own_table::<D>(OwnTable::Audit), D::TYPES);
+    let (name, text) = (D::NAME_TYPE, types.message.0);
+    let columns = [types.time.0, types.count.0, name, text, name, types.word.0, text, types.count.0];
+    let columns = OwnTable::Audit.columns().into_iter().zip(columns);
+    let columns = columns.map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", table.quoted(&column)));
+    let [by, reason, rows] = ["changed_by", "reason", "row_count"].map(|column| table.quoted(column));
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (\n{}  PRIMARY KEY ({}),\n  CHECK (TRIM({by}) <> ''),\n  \
+         CHECK (TRIM({reason}) <> ''),\n  CHECK ({rows} BETWEEN 0 AND {})\n){}",
+        columns.collect::<String>(),
+        table.quoted_all(["changed_at", "id"]),
+        i64::MAX,
+        D::END_OF_TABLE
+    )
 }
 
 /// Writes the statement that creates the table of minutes, unless it exists.

@@ -211,6 +211,8 @@ pub enum OwnTable {
     Minutes,
     /// The processes whose pollers serve the queues.
     Pollers,
+    /// What operators have changed.
+    Audit,
 }
 
 impl OwnTable {
@@ -220,6 +222,7 @@ impl OwnTable {
             OwnTable::Control => "queueable_control",
             OwnTable::Minutes => "queueable_minutes",
             OwnTable::Pollers => "queueable_pollers",
+            OwnTable::Audit => "queueable_audit",
         }
     }
 
@@ -228,8 +231,10 @@ impl OwnTable {
         let control = ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason", "paused_value"];
         let limits = ["workers", "at_most", "retry_delay_ms", "limited_at", "limited_by", "limit_reason"];
         let minutes = ["queue", "period_start", "part", "stage", "seconds"].map(str::to_owned);
+        let audit = ["changed_at", "id", "changed_by", "reason", "queue", "action", "filter", "row_count"];
         match self {
             OwnTable::Control => control.into_iter().chain(limits).chain(["environment"]).map(str::to_owned).collect(),
+            OwnTable::Audit => audit.map(str::to_owned).into(),
             OwnTable::Minutes => minutes.into_iter().chain(Counts::columns()).collect(),
             OwnTable::Pollers => std::iter::once("id").chain(POLLER_COLUMNS).map(str::to_owned).collect(),
         }

@@ -239,7 +239,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         C: ChangesRows<Q, F>,
     {
-        self.change_group(connection, group, &operation::retry_now())
+        self.change_group(connection, group, "retry_error_group", &operation::retry_now())
     }
 
     /// Stops the rows of one group, as [`stop`](QueueRows::stop) does with other rows: those whose text has the group's pattern
@@ -252,7 +252,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         C: ChangesRows<Q, F>,
     {
-        self.change_group(connection, group, &operation::stop(&Q::Queue::OPTIONS))
+        self.change_group(connection, group, "stop_error_group", &operation::stop(&Q::Queue::OPTIONS))
     }
 
     /// Skips the rows of one group, as [`skip`](QueueRows::skip) does with other rows: those whose text has the group's pattern
@@ -265,21 +265,23 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         C: ChangesRows<Q, F>,
     {
-        self.change_group(connection, group, &operation::skip(&Q::Queue::OPTIONS))
+        self.change_group(connection, group, "skip_error_group", &operation::skip(&Q::Queue::OPTIONS))
     }
 
     fn change_group<C, K>(
         &self,
         connection: &mut C,
         group: &ErrorGroup<K>,
+        action: &str,
         operation: &Operation<Change>,
     ) -> Result<usize, Error>
     where
         C: ChangesRows<Q, F>,
     {
+        let mut record = self.record_of(connection, action, &format!("error `{}`", group.pattern), true)?;
         let mut changed = 0;
         self.each_text_of(connection, group, |connection, texts| {
-            changed += self.each_kind(connection, operation, |connection, condition, change, alone| {
+            changed += self.each_kind(connection, operation, &mut record, |connection, condition, change, alone| {
                 let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
                 let condition = Condition { filter: Some(&filter), ..condition };
                 execute(connection, &change_all(condition, change, alone))
@@ -287,6 +289,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             wake::announce::<Q::Queue>();
             Ok(())
         })?;
+        self.close(connection, &record)?;
         Ok(changed)
     }
 
