@@ -162,11 +162,11 @@ pub mod bounds {
 #[doc(hidden)]
 pub mod __derive {
     pub use queue_core::{
-        ClaimCondition, ColumnNames, HasArchive, HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion,
-        KeyColumn, LaneType, LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn, OrderType,
-        OtherOrderType, Periodic, QueueTable, RerunOnChange, Settings, StageOf, Stages, Timestamps, ValueKind,
-        assert_condition, assert_embedded, assert_selectable, assert_selected_from, claim_condition, field_check,
-        selection_of, stage_named,
+        ClaimCondition, ColumnNames, HasArchive, HasKeep, HasPriority, HasSchedule, HasStages, HasTraceParent,
+        HasVersion, Keep, KeyColumn, LaneType, LaneValues, Lanes, Missed, OnFinish, Options, Order, OrderColumn,
+        OrderType, OtherOrderType, Periodic, QueueTable, RerunOnChange, Settings, StageOf, Stages, Timestamps,
+        ValueKind, assert_condition, assert_embedded, assert_selectable, assert_selected_from, claim_condition,
+        field_check, selection_of, stage_named,
     };
 }
 

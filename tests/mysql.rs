@@ -98,6 +98,7 @@ mod suite {
     mod traced;
     mod triggers;
     mod undecodable_key;
+    mod upkeep;
     pub(crate) mod upsert;
     pub(crate) mod warnings;
 }

@@ -132,6 +132,7 @@ mod suite {
     mod traced;
     mod triggers;
     mod undecodable_key;
+    mod upkeep;
     pub(crate) mod upsert;
     pub(crate) mod warnings;
     mod window;

@@ -52,7 +52,7 @@ pub use self::crash::CrashAccounting;
 pub use self::entity::field_check;
 pub use self::entity::{
     BeginTime, ChangeCount, ClaimCondition, ColumnKind, CreatedTime, Cron, EndTime, Entity, GroupMode, HasArchive,
-    HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion, InvalidSchedule, InvalidWindow,
+    HasKeep, HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion, InvalidSchedule, InvalidWindow,
     LastAttemptErrorMessage, LastAttemptTime, LeaseMode, Migrations, NextAttemptTime, Occasion, Period, Priority,
     QueueColumn, QueueStateColumns, QueueTable, Retry, RetryPolicy, RowCondition, Schedule, ScheduledTime, SelectedIn,
     Settings, StageOf, StageText, StatusText, StoredIn, TableIn, TimeOperand, TimeZone, TraceParent, TransactionMode,
@@ -91,7 +91,7 @@ pub use self::queueable::{Due, Queueable};
 #[doc(hidden)]
 pub use self::row::stage_named;
 pub use self::row::{
-    ColumnNames, Instant, LaneValues, Lanes, MAX_DELAY, Missed, OnFinish, Options, Order, OrderColumn, Periodic,
+    ColumnNames, Instant, Keep, LaneValues, Lanes, MAX_DELAY, Missed, OnFinish, Options, Order, OrderColumn, Periodic,
     QueueState, RerunOnChange, Stage, Stages, Status, TimestampUtc, Timestamps, UnknownStatus, ValueKind,
 };
 pub use self::statement::QueueOn;
@@ -112,9 +112,9 @@ pub mod internals {
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, Connections, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, IndexSql, LaneSql, Loads, LockSql, Now, NowPlus, OneRoundTrip, OwnTable, Place,
-            QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings, SessionSetup, Sql,
-            Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
+            ErrorClasses, Exclusion, IndexSql, LaneSql, LeadersDuty, Loads, LockSql, Now, NowPlus, OneRoundTrip,
+            OwnTable, Place, QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings,
+            SessionSetup, Sql, Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 
@@ -130,11 +130,11 @@ pub mod internals {
             claim_keys, copy_rows, count, count_by_status, count_by_value, count_finished, count_pending,
             due_among_first, due_keys, due_lanes, end_limits, end_pause, enqueue_if_newer, error_examples, error_texts,
             finish, finish_block, head, insert_audit, insert_poller, inspect, inspect_pending, is_archived, is_same,
-            key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows, lock_keys, lock_leased,
-            lock_version, next_lanes, oldest_due, pass_on, prefetch_rows, present, probe_due, read_audit, read_control,
-            read_details, read_keys, read_page, read_pollers, remove_all, remove_poller, retake, sample, set_aside,
-            set_environment, set_priority, sum_by_value, taken, texts_after, unknown_stages, update_audit,
-            update_poller,
+            key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows, lock_expired, lock_keys,
+            lock_leased, lock_version, next_lanes, next_rows, oldest_due, pass_on, prefetch_rows, present, probe_due,
+            read_audit, read_control, read_details, read_keys, read_page, read_pollers, remove_all, remove_poller,
+            retake, sample, set_aside, set_environment, set_priority, sum_by_value, taken, texts_after, unknown_stages,
+            update_audit, update_poller,
         };
     }
 }

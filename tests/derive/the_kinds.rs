@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
-use queueable::__derive::{HasPriority, HasStages, HasVersion, Missed, OnFinish, OrderColumn, QueueTable, Timestamps};
+use queueable::__derive::{
+    HasPriority, HasStages, HasVersion, Keep, Missed, OnFinish, OrderColumn, QueueTable, Timestamps,
+};
 use queueable::{Entity, Queueable, Stage};
 
 diesel::table! {
@@ -62,6 +64,7 @@ struct Checked {
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
 #[queue(on_success = delete, order_by(content_version, age = "1d"), module = once_queue, wake = notify)]
+#[queue(keep(failed = "1y", skipped = "36h"))]
 #[allow(dead_code, reason = "its queue is looked at")]
 struct Once {
     id: i64,
@@ -122,6 +125,8 @@ fn names_are_given_and_policies_have_defaults() {
 
     let options = once_queue::Queue::OPTIONS;
     assert_eq!((options.on_success, options.on_failure), (OnFinish::Delete, OnFinish::Keep));
+    let hours = |hours: u64| Some(Duration::from_secs(hours * 3600));
+    assert_eq!(options.keep, Keep { success: None, failed: hours(365 * 24), skipped: hours(36) });
     assert_eq!(options.order.unwrap().age, Some(Duration::from_secs(86_400)));
 }
 

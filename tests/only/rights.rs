@@ -4,19 +4,30 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
+use queue_core::internals::backend::{Exclusion, LeadersDuty};
+use queueable::bounds::QueueOn;
 use queueable::control::{Audit, adopt_environment};
-use queueable::{Error, Finding, Message, Migrations, Outcome, Pause, Queueable};
+use queueable::{Error, Event, Finding, Message, Migrations, Outcome, Pause, Queueable};
 
 use crate::db::{Account, Conn, SMALLEST_RIGHTS};
 use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::events::{await_event, listener};
 use crate::suite::lease::Charge;
+use crate::suite::warnings::{await_warning, keep_warnings};
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(module = kept_queue, archive(success = paid))]
 #[expect(dead_code, reason = "it is decoded, not read")]
 struct Kept {
+    id: i64,
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = expiring_queue, keep(failed = "1d"), archive(failed = unpaid))]
+#[expect(dead_code, reason = "it is decoded, not read")]
+struct Expiring {
     id: i64,
 }
 
@@ -244,7 +255,7 @@ fn the_first_poller_of_an_environment_needs_the_right_to_name_it_and_others_do_n
 /// A claim needs no right to the column of the texts, and neither does a success.
 #[test]
 fn a_queue_without_the_right_to_a_column_stands_still_until_it_is_granted_again() {
-    use queueable::{Event, Failure};
+    use queueable::Failure;
 
     let bank = Bank::new();
     let account = Account::new(&bank.database, SMALLEST_RIGHTS);
@@ -274,5 +285,39 @@ fn a_queue_without_the_right_to_a_column_stands_still_until_it_is_granted_again(
         await_event(&heard, |event| matches!(event, Event::Succeeded(_) | Event::GaveUp(_)));
     }
     assert!(ids.iter().all(|id| bank.state(*id).try_count == 1));
+    handle.shutdown(std::time::Duration::from_secs(30));
+}
+
+#[test]
+fn the_upkeep_needs_its_rights_at_the_start_and_the_queue_goes_on_without_them_later() {
+    keep_warnings();
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Expiring>()).unwrap();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    let handler = |_: &Expiring, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let found = || findings(Expiring::poller(pool(&account), handler).workers(1).run_until_idle());
+    let mends: Vec<_> = found().into_iter().map(|finding| finding.mend).collect();
+    assert!(mends.iter().any(|mend| mend.starts_with("GRANT INSERT ON ") && mend.contains("unpaid")), "{mends:?}");
+    assert!(mends.iter().any(|mend| mend.starts_with("GRANT DELETE ON ") && mend.contains("payments")), "{mends:?}");
+    mend(&bank, found);
+    // The test holds the lock until the right is gone.
+    let target = <Expiring as QueueOn<Conn>>::QUEUE.target().unwrap();
+    let (mut leader, mut lead) = (bank.connect(), None);
+    assert!(leader.try_lead(&target, LeadersDuty::Upkeep, &mut lead).unwrap());
+    let (listen, heard) = listener();
+    let handle = Expiring::poller(pool(&account), handler).workers(1).on_event(listen).start().unwrap();
+    let grantee = if crate::db::NAME == "mysql" { format!("'{}'@'%'", account.name) } else { account.name.clone() };
+    bank.connect()
+        .batch_execute(&format!(
+            "REVOKE DELETE ON payments FROM {grantee}; INSERT INTO payments (company_id, amount_cents, status, last_attempt_time) \
+             VALUES (1, 2, 'FAILED', '2001-02-03 04:05:06.000')"
+        ))
+        .unwrap();
+    drop((leader, lead));
+    await_warning(&["Expiring", "the upkeep cannot remove rows", "GRANT DELETE ON ", "payments"]);
+    bank.enqueue([1]);
+    await_event(&heard, |event| matches!(event, Event::Succeeded(_)));
+    assert_eq!(handle.health().entities[0].stalled, None);
+    assert_eq!(Expiring::queue().expired().count(&mut bank.connect()).unwrap(), 1);
     handle.shutdown(std::time::Duration::from_secs(30));
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 220;
+const FILES: usize = 236;
 
 /// How many lines of code the core may have.
-const LINES: usize = 33_381;
+const LINES: usize = 35_865;
 
 /// How many lines of code a file of the core may have.
 const LINES_OF_A_FILE: usize = 320;

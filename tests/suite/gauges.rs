@@ -78,7 +78,7 @@ fn asked_for() -> BTreeSet<String> {
 }
 
 /// Waits until a gauge is as expected.
-fn until(name: &str, labels: &[(&str, &str)], is_so: impl Fn(f64) -> bool) {
+pub(crate) fn until(name: &str, labels: &[(&str, &str)], is_so: impl Fn(f64) -> bool) {
     let (begun, (_nobody, pace)) = (Instant::now(), mpsc::channel::<()>());
     loop {
         let value = gauge(name, labels);

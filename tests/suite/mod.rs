@@ -80,6 +80,7 @@ mod timestamps;
 mod traced;
 mod triggers;
 mod undecodable_key;
+mod upkeep;
 pub(crate) mod upsert;
 pub(crate) mod warnings;
 mod webhooks;

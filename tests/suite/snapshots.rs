@@ -10,11 +10,12 @@ use queue_core::internals::statement::{
     And, Archive, AuditEntry, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Recall, SetLimits,
     SetPause, Settle, StateCondition, Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count,
     count_by_status, due_keys, end_limits, end_pause, finish_block, insert_audit, insert_poller, key_texts, keys_found,
-    lease_due, load_rows, lock_keys, oldest_due, present, probe_due, read_audit, read_control, read_details, read_keys,
-    read_pollers, remove_all, remove_poller, retake, sample, set_aside, set_environment, taken, unknown_stages,
-    update_audit, update_poller,
+    lease_due, load_rows, lock_expired, lock_keys, next_rows, oldest_due, present, probe_due, read_audit, read_control,
+    read_details, read_keys, read_pollers, remove_all, remove_poller, retake, sample, set_aside, set_environment,
+    taken, unknown_stages, update_audit, update_poller,
 };
 use queue_core::internals::{ErrorText, Fence, RowKey};
+use queueable::bounds::StoredIn;
 use queueable::columns::Instant;
 use queueable::{Queueable, Status};
 
@@ -24,6 +25,7 @@ use crate::suite::keyed::{erased, fenced_rows, queue, row, rows};
 use crate::suite::on_finish::Moved;
 use crate::suite::periodic::Once as Periodic;
 use crate::suite::stages::Invoice;
+use crate::suite::upkeep::KeptAlone;
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -360,6 +362,20 @@ fn the_sql_of_batches_and_archives() {
         listing.text("create archives, down", &step.down.join(";\n"));
     }
     listing.matches("archives");
+}
+
+#[test]
+fn the_sql_of_the_upkeep() {
+    let mut listing = Listing::default();
+    let after = <KeptAlone as StoredIn<Backend>>::after(&7);
+    listing.add("look at the first rows", &next_rows(queue::<KeptAlone>(), None, 5_000));
+    listing.add("look at the next rows", &next_rows(queue::<KeptAlone>(), Some(after), 5_000));
+    let (states, keys) = ([StateCondition::In(&[Status::Failed]), StateCondition::Expired], rows::<KeptAlone>(&[7, 8]));
+    let expired = Condition::new(queue::<KeptAlone>(), None, &states).among(&keys);
+    listing.add("lock rows that have expired", &lock_expired(expired, true));
+    listing.add("wait for them", &lock_expired(expired, false));
+    listing.add("count them", &count_by_status(Condition::new(queue::<KeptAlone>(), None, &states[1..])));
+    listing.matches("upkeep");
 }
 
 #[test]

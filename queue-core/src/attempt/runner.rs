@@ -14,10 +14,11 @@ use super::in_flight::InFlight;
 use super::slot::{ErasedRow, Slot};
 use crate::backend::{QueueConnection, SessionHolder, Target};
 use crate::claim::ClaimStyle;
-use crate::entity::QueueSql;
+use crate::entity::{IsKey, QueueSql};
 use crate::error::{Error, Finding};
 use crate::event::Events;
-use crate::row::FailureTexts;
+use crate::row::{FailureTexts, Leaving};
+use crate::statement::{ErasedKey, NextRows};
 use crate::sync::Mutex;
 
 /// One entity in a poller on connections of type `C`, as its workers use it.
@@ -127,6 +128,17 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
 
     /// Tells whether rows were interrupted and wait for their next attempt.
     fn has_interrupted(&self) -> bool;
+
+    /// Looks at up to so many rows after a key, and finds up to `most` that have expired.
+    fn next_rows(
+        &self,
+        connection: &mut C,
+        after: Option<&ErasedKey>,
+        limits: (usize, usize),
+    ) -> QueryResult<NextRows<C::Backend>>;
+
+    /// Removes those of some rows that still have expired, in a transaction. Returns how many.
+    fn remove_expired(&self, connection: &mut C, keys: &[IsKey<C::Backend>], leaving: Leaving) -> QueryResult<usize>;
 
     /// Sets how many rows are processed at the same time, and how long a row waits for its retry, in place of what the entity says.
     fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>);

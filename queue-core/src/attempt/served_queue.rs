@@ -14,14 +14,16 @@ use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::{SettleRules, Teller};
 use super::stall::Stall;
 use crate::backend::{
-    ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Unfinished, check_rights,
+    ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Target, Unfinished, check_rights,
 };
 use crate::claim::DueRows;
-use crate::entity::{Entity, GroupMode, Key, QueueSql, QueueTable};
+use crate::entity::{Entity, GroupMode, IsKey, Key, QueueSql, QueueTable};
 use crate::error::{Error, Finding};
 use crate::log::RateLimitedLog;
-use crate::row::{ErrorText, Fence, Lanes, OrderColumn, RowKey, Settlement, ascii_only, failure_text, queue_name};
-use crate::statement::{Change, ErasedQueue, QueueOn};
+use crate::row::{
+    ErrorText, Fence, Lanes, Leaving, OrderColumn, RowKey, Settlement, ascii_only, failure_text, queue_name,
+};
+use crate::statement::{Change, ErasedKey, ErasedQueue, NextRows, QueueOn};
 use crate::sync::{Mutex, fail_point};
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
@@ -223,7 +225,10 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
         if altered.is_some() || C::Backend::ONE_WRITER {
             return Ok(altered);
         }
-        let mut missing = check_rights(connection, &self.info.target)?.into_iter();
+        // The upkeep alone needs the others, and attempts go on without it.
+        let target = &self.info.target;
+        let target = Target { options: target.options.of_attempts(), ..target.clone() };
+        let mut missing = check_rights(connection, &target)?.into_iter();
         Ok(missing.find(|right| !right.is_read_only).map(|right| right.finding))
     }
 
@@ -250,6 +255,20 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
 
     fn has_interrupted(&self) -> bool {
         self.due_rows.row_backoff.any()
+    }
+
+    fn next_rows(
+        &self,
+        connection: &mut C,
+        after: Option<&ErasedKey>,
+        limits: (usize, usize),
+    ) -> QueryResult<NextRows<C::Backend>> {
+        self.queue.next_rows(connection, after, limits)
+    }
+
+    fn remove_expired(&self, connection: &mut C, keys: &[IsKey<C::Backend>], leaving: Leaving) -> QueryResult<usize> {
+        let passes_over = C::Backend::ONE_WRITER || connection.skips_locked_rows()?;
+        in_transaction(connection, |connection| self.queue.remove_expired(connection, keys, leaving, passes_over))
     }
 
     fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>) {

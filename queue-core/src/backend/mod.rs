@@ -41,7 +41,7 @@ pub use self::now::{Now, NowPlus};
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::AsyncPgSession;
 pub use self::schema::{DeclaredColumn, DeclaredTypes, OwnTable, Schema, Step, TableName, Target, TriggerMigration};
-pub use self::setup::{Exclusion, Place, SessionLimits, SessionSettings, SessionSetup};
+pub use self::setup::{Exclusion, LeadersDuty, Place, SessionLimits, SessionSettings, SessionSetup};
 pub use self::statement::{Loads, Sql, Statement};
 pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished};
 

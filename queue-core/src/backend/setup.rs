@@ -136,10 +136,10 @@ pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     /// [`end_exclusion`](Self::end_exclusion) after it. The end of the session always ends it.
     fn try_exclude(&mut self, target: &Target) -> QueryResult<bool>;
 
-    /// Takes, for the session, the lock of the one process that reports a queue's gauges, without waiting. `false`: another
+    /// Takes, for the session, the lock of the one process that has this duty for a queue, without waiting. `false`: another
     /// holds it. A session that already holds it gets it again. It ends with the session, and on SQLite with the file in
     /// `lead`.
-    fn try_lead(&mut self, target: &Target, lead: &mut Option<File>) -> QueryResult<bool>;
+    fn try_lead(&mut self, target: &Target, duty: LeadersDuty, lead: &mut Option<File>) -> QueryResult<bool>;
 
     /// Returns the session that holds the lock, in words by which an operator finds it. `None`: this session, or none.
     fn exclusion_holder(&mut self, _target: &Target) -> QueryResult<Option<String>> {
@@ -160,6 +160,15 @@ pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
         Ok(())
     }
+}
+
+/// What one process at a time does for a queue. Each has a lock of its own: a process that has one may not have the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeadersDuty {
+    /// It reports the gauges.
+    Gauges,
+    /// It removes the rows that the entity keeps no longer.
+    Upkeep,
 }
 
 /// One of the places of a lane, as the session's lock names it.

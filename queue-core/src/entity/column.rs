@@ -264,9 +264,14 @@ pub trait KeyColumn<T> {
     /// The condition `column > value`.
     type IsAfter;
 
+    /// The condition `column >= value`.
+    type IsFrom;
+
     fn is_key(value: T) -> Self::IsKey;
 
     fn is_after(value: T) -> Self::IsAfter;
+
+    fn is_from(value: T) -> Self::IsFrom;
 }
 
 #[diagnostic::do_not_recommend]
@@ -281,12 +286,18 @@ where
 
     type IsAfter = diesel::dsl::Gt<K, E>;
 
+    type IsFrom = diesel::dsl::GtEq<K, E>;
+
     fn is_key(value: T) -> Self::IsKey {
         K::default().eq(value.as_expression())
     }
 
     fn is_after(value: T) -> Self::IsAfter {
         K::default().gt(value.as_expression())
+    }
+
+    fn is_from(value: T) -> Self::IsFrom {
+        K::default().ge(value.as_expression())
     }
 }
 

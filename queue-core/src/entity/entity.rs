@@ -279,3 +279,10 @@ pub trait HasVersion: QueueTable {
     note = "add `#[queue(archive(success = my_table, failed = my_other_table))]` to the entity"
 )]
 pub trait HasArchive: QueueTable {}
+
+/// A queue whose finished rows are kept for a limited time: `#[queue(keep(..))]`. The derive implements it.
+#[diagnostic::on_unimplemented(
+    message = "the rows of this queue do not expire",
+    note = "add `#[queue(keep(success = \"30d\", failed = \"1y\"))]` to the entity"
+)]
+pub trait HasKeep: QueueTable {}

@@ -26,7 +26,7 @@ pub use self::column::{
     QueueStateColumns, ScheduledTime, StageText, StatusText, TimeZone, TraceParent, TryCount, UpdatedTime,
 };
 pub use self::entity::{Entity, GroupMode, Key, LeaseMode, QueueTable, Settings, TransactionMode};
-pub use self::entity::{HasArchive, HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion, StageOf};
+pub use self::entity::{HasArchive, HasKeep, HasPriority, HasSchedule, HasStages, HasTraceParent, HasVersion, StageOf};
 pub use self::migration::Migrations;
 pub use self::queue_sql::{IsKey, KeyedRow, QueueSql, SelectedIn, StoredIn, TableIn};
 pub use self::retry::{Retry, RetryPolicy};

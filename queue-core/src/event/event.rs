@@ -225,6 +225,8 @@ pub(crate) enum Measure<'a> {
     ReplacedConnection,
     /// So many events were dropped.
     DroppedEvents(u64),
+    /// The upkeep has removed so many rows of this status, or failed to.
+    Upkeep { entity: &'static str, status: &'static str, outcome: &'static str, rows: usize },
     /// What is true now.
     Gauge(Gauge),
     /// What gauges mean, by their names.

@@ -14,6 +14,7 @@ const STALLED: &str = "queueable_queues_stalled_total";
 const LOST: &str = "queueable_connections_lost_total";
 const REPLACED: &str = "queueable_connections_replaced_total";
 const LATE: &str = "queueable_heartbeats_late_total";
+const UPKEEP: &str = "queueable_upkeep_rows_total";
 const DROPPED: &str = "queueable_events_dropped_total";
 
 /// Records what a poller has measured.
@@ -23,6 +24,9 @@ pub(crate) fn record_for_metrics(measure: &Measure<'_>) {
         Measure::LateHeartbeats(entity, leases) => counter!(LATE, "entity" => *entity).increment(*leases),
         Measure::ReplacedConnection => counter!(REPLACED).increment(1),
         Measure::DroppedEvents(events) => counter!(DROPPED).increment(*events),
+        Measure::Upkeep { entity, status, outcome, rows } => {
+            counter!(UPKEEP, "entity" => *entity, "status" => *status, "outcome" => *outcome).increment(*rows as u64);
+        }
         Measure::Gauge(Gauge { name, labels, value }) => {
             let labels: Vec<_> = labels.iter().map(|(name, value)| Label::new(*name, value.clone())).collect();
             gauge!(*name, labels).set(*value);
@@ -63,6 +67,7 @@ fn describe() {
     describe_counter!(LOST, Unit::Count, "Times at which a poller's threads began to lack connections");
     describe_counter!(REPLACED, Unit::Count, "Connections that a thread of a poller has opened in place of another");
     describe_counter!(LATE, Unit::Count, "Leases that were extended after a quarter of their length or more");
+    describe_counter!(UPKEEP, Unit::Count, "Rows that the upkeep has removed, or has had to leave");
     describe_counter!(DROPPED, Unit::Count, "Events that were dropped because the listeners were too slow");
 }
 

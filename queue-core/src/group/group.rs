@@ -49,7 +49,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         plan.slot.leave();
         return WorkedGroup::without_rows(GroupEnd::Idle, false);
     }
-    let stays = plan.served.rules.options.on_success == OnFinish::Keep;
+    let stays = plan.served.rules.options.of_attempts().on_success == OnFinish::Keep;
     let group = OpenGroup {
         session,
         plan,
@@ -179,7 +179,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
                 let rereads = self.rereading.is_some();
                 let optimistic = self.plan.served.rules.settings.optimistic && !rereads;
                 // A row that leaves its table does so together with the others.
-                let stays = self.plan.served.rules.options.on_success == OnFinish::Keep;
+                let stays = self.plan.served.rules.options.of_attempts().on_success == OnFinish::Keep;
                 self.settles_in_turn = rereads || !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
                     self.reservation =

@@ -27,6 +27,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// | `queueable_queues_stalled_total` | counter | `entity` |
     /// | `queueable_connections_replaced_total` | counter | |
     /// | `queueable_heartbeats_late_total` | counter of leases | `entity` |
+    /// | `queueable_upkeep_rows_total` | counter, of `#[queue(keep(..))]` | `entity`, `status`, `outcome`: `deleted`, `archived`, `refused` |
     /// | `queueable_events_dropped_total` | counter | |
     ///
     /// The outcomes are the names of the [events](crate::Event) that end an attempt: `succeeded`, `advanced`, `runs_again`,

@@ -25,6 +25,7 @@ mod settings;
 mod shared;
 mod start;
 mod timeouts;
+mod upkeep;
 pub(crate) mod wake;
 mod watchdog;
 mod work_board;

@@ -1,4 +1,5 @@
-//! The reporter: the thread of a poller that reports the gauges and writes the minutes, on a connection of its own.
+//! The reporter: the thread of a poller that reports the gauges, writes the minutes and does the upkeep, on a connection of its
+//! own.
 //!
 //! Many processes serve a queue, and one of them reports the gauges of its table: the one that holds a lock of the database.
 
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::post::{Duty, Post};
 use super::shared::{ENDING, PollerShared, spawn};
-use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use super::upkeep::{self, Upkeep};
+use crate::backend::{ErrorClass, LeadersDuty, QueueConnection, SessionHolder};
 use crate::control::{PRESENT_EVERY, PollerState};
 use crate::error::Error;
 use crate::event::{Gauge, Measure, ThreadConnection};
@@ -40,7 +42,8 @@ impl<C: QueueConnection> Reporter<C> {
     /// Returns the reporter of a poller, if it reports anything. `rests`: it takes the place of one that the database has not
     /// answered, and does not ask for the same at once.
     pub(crate) fn new(shared: &Arc<PollerShared<C>>, connection: ThreadConnection, rests: bool) -> Option<Self> {
-        if shared.gauges.every.is_none() && shared.minutes.is_none() && shared.presence.is_none() {
+        let is_wanted = shared.gauges.every.is_some() || shared.minutes.is_some() || shared.presence.is_some();
+        if !is_wanted && !upkeep::is_any(&shared.runners) {
             return None;
         }
         let patience = shared.settings.patience();
@@ -67,6 +70,7 @@ impl<C: QueueConnection> Reporter<C> {
             next_presence: now,
             next_minutes: now,
             next_merge: now,
+            upkeep: Upkeep::new(&shared, next_gauges),
         };
         if shared.gauges.every.is_some() {
             shared.events.measure(|| Measure::Description(DESCRIPTIONS));
@@ -111,6 +115,7 @@ struct Reports<C: QueueConnection> {
     next_presence: Instant,
     next_minutes: Instant,
     next_merge: Instant,
+    upkeep: Upkeep,
 }
 
 impl<C: QueueConnection> Reports<C> {
@@ -119,7 +124,7 @@ impl<C: QueueConnection> Reports<C> {
         let gauges = shared.gauges.every.map(|_| self.next_gauges);
         let minutes = shared.minutes.as_ref().map(|_| self.next_minutes);
         let presence = shared.presence.as_ref().map(|_| self.next_presence);
-        let next = gauges.into_iter().chain(minutes).chain(presence).min();
+        let next = gauges.into_iter().chain(minutes).chain(presence).chain(self.upkeep.next()).min();
         next.map_or(WRITTEN_EVERY, |next| next.saturating_duration_since(Instant::now()))
     }
 
@@ -134,6 +139,7 @@ impl<C: QueueConnection> Reports<C> {
                 self.write_minutes(shared);
             }
         }
+        self.upkeep.go_on(shared, &mut self.holder);
         let Some(every) = shared.gauges.every.filter(|_| self.next_gauges <= Instant::now()) else { return };
         let begun = Instant::now();
         shared.show_workers(true);
@@ -171,7 +177,7 @@ impl<C: QueueConnection> Reports<C> {
         let (info, lead) = (shared.runners[runner].info(), &mut self.leads[runner]);
         let mut read = |holder: &mut SessionHolder<C>| -> Result<Option<Reading>, Error> {
             let session = holder.session()?;
-            let leads = session.try_lead(&info.target, lead)?;
+            let leads = session.try_lead(&info.target, LeadersDuty::Gauges, lead)?;
             Ok(if leads { Some(shared.measured(runner).read(&mut **session, &shared.gauges)?) } else { None })
         };
         let is_lost = |error: &Error| match error {

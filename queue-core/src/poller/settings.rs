@@ -161,12 +161,9 @@ impl PollerSettings {
     }
 
     /// Returns the connections that a poller takes while it runs.
-    pub(crate) fn connections(&self, has_leases: bool, has_gauges: bool) -> ConnectionsNeeded {
-        ConnectionsNeeded {
-            workers: self.workers,
-            has_leases,
-            has_reporter: has_gauges || self.minutes || self.register,
-        }
+    pub(crate) fn connections(&self, has_leases: bool, reports: bool) -> ConnectionsNeeded {
+        let has_reporter = reports || self.minutes || self.register;
+        ConnectionsNeeded { workers: self.workers, has_leases, has_reporter }
     }
 
     /// Returns how long the database may take to answer a statement of the poller's own.

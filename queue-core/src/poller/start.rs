@@ -20,6 +20,7 @@ use super::scout::Scout;
 use super::serve::ServeLater;
 use super::settings::PollerSettings;
 use super::shared::{PollerSessions, PollerShared, board_for};
+use super::upkeep;
 use super::wake::WakeSignal;
 use super::watchdog::Watchdog;
 use super::worker::{Worker, check_reentrance};
@@ -118,7 +119,9 @@ fn prepare<C: QueueConnection>(
     check_entities(&runners)?;
     let shares = workers_of(&runners, settings.workers, &shares)?;
     gauges.check(&runners.iter().map(|runner| runner.info().queue).collect::<Vec<_>>())?;
-    settings.connections(has_leases(&runners), gauges.every.is_some()).check(connections.max_size())?;
+    settings
+        .connections(has_leases(&runners), gauges.every.is_some() || upkeep::is_any(&runners))
+        .check(connections.max_size())?;
     if until_idle {
         check_calls(&runners)?;
     }
@@ -189,7 +192,8 @@ fn log_start<C: QueueConnection>(shared: &PollerShared<C>) {
     let served: Vec<_> = infos.map(|info| format!("{}: {}", info.entity, info.way)).collect();
     let (entities, database) = (entities(shared), &*shared.sessions.database);
     let PollerSettings { workers, poll_interval, lock_timeout, .. } = shared.settings;
-    let connections = shared.settings.connections(has_leases(&shared.runners), shared.gauges.every.is_some());
+    let has_reporter = shared.gauges.every.is_some() || upkeep::is_any(&shared.runners);
+    let connections = shared.settings.connections(has_leases(&shared.runners), has_reporter);
     let what = "the poller has started";
     tracing::info!(?entities, workers, %connections, database, ?served, ?poll_interval, ?lock_timeout, "{what}");
 }

@@ -419,6 +419,13 @@ impl WorkBoard {
         usize::try_from(self.board.lock().stuck).unwrap_or(0)
     }
 
+    /// Tells whether one more worker could work for a runner, if it had work.
+    pub(crate) fn has_free_worker(&self, runner: usize) -> bool {
+        let board = self.board.lock();
+        let work = &board.runners[runner];
+        work.working < work.most && work.calls.as_ref().is_none_or(|calls| calls.has_room())
+    }
+
     /// Returns the counts so far.
     pub(crate) fn tally(&self) -> Tally {
         self.board.lock().tally

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::row::{ErrorText, Instant, OnFinish, Options, Status};
-use crate::statement::{Change, Next, StateCondition};
+use crate::statement::{Change, Next, StateCondition, finished};
 
 /// The text that marks a row that was stopped before any attempt failed. It tells such a row from one that was never
 /// enqueued, which [`restart`] must leave alone.
@@ -115,11 +115,8 @@ pub(crate) fn delete(options: &Options) -> Operation<Removal> {
 }
 
 pub(crate) fn purge(older_than: Duration) -> Operation<Removal> {
-    let finished = |status| vec![status, StateCondition::NotPending, StateCondition::AttemptedBefore(older_than)];
-    let mut successes = finished(StateCondition::In(&[Status::Success]));
-    // A successful row has no text, unless its schedule was stopped.
-    successes.push(StateCondition::WithoutErrorText);
-    Operation(vec![(finished(StateCondition::In(&[Status::Failed, Status::Skipped])), Removal), (successes, Removal)])
+    let finished = |of| (finished(of, older_than), Removal);
+    Operation(vec![finished(&[Status::Failed, Status::Skipped]), finished(&[Status::Success])])
 }
 
 /// The text on a row that an operator stopped tells it from a row that was never enqueued.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::audit::Author;
-use crate::entity::{Entity, QueueTable, RowCondition};
+use crate::entity::{Entity, HasKeep, QueueTable, RowCondition};
 use crate::row::Status;
 use crate::statement::{And, StateCondition};
 
@@ -156,6 +156,36 @@ impl<Q: Entity, F> QueueRows<Q, F> {
     pub fn finished(self) -> Self {
         self.and(StateCondition::In(&[Status::Success, Status::Failed, Status::Skipped]))
             .and(StateCondition::NotPending)
+    }
+
+    /// Picks the rows that `#[queue(keep(..))]` keeps no longer, by the database's clock: those that the upkeep of the pollers
+    /// removes. It says what would be removed now, without removing it.
+    ///
+    /// No index has them, so this reads the whole table.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable, Status};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// #[derive(Queryable, Selectable, Queueable)]
+    /// #[queue(keep(success = "30d", failed = "1y"))]
+    /// struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    ///
+    /// # connection.batch_execute("INSERT INTO payments (status, last_attempt_time) VALUES ('SUCCESS', '2001-02-03 04:05:06.000')")?;
+    /// let expired = Payment::queue().expired().counts_by_status(&mut connection)?;
+    /// assert_eq!((expired.of(Status::Success), expired.of(Status::Failed)), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn expired(self) -> Self
+    where
+        Q::Queue: HasKeep,
+    {
+        self.and(StateCondition::Expired)
     }
 
     /// Sets how long a changing call waits for rows that others have locked. The default is 5 seconds. MySQL counts

@@ -16,7 +16,7 @@ pub use self::details::{
 pub use self::key::{RowKey, TextForm};
 pub use self::lane::{BoundValue, Lane, LaneValue, LaneValues, Lanes, ValueKind};
 pub use self::options::{
-    ColumnNames, Missed, OnFinish, Options, Order, OrderColumn, Periodic, RerunOnChange, Stages, Timestamps,
+    ColumnNames, Keep, Missed, OnFinish, Options, Order, OrderColumn, Periodic, RerunOnChange, Stages, Timestamps,
 };
 pub use self::status::{Fence, QueueState, Status, UnknownStatus};
 pub use self::text::ErrorText;
@@ -26,6 +26,7 @@ pub(crate) use self::details::{
     ControlRow, ControlType, DetailsRow, DetailsType, MinutesRow, MinutesType, Pending, PollerRow, PollerType,
 };
 pub(crate) use self::key::{bytes_of, idempotency_key, queue_name};
+pub(crate) use self::options::Leaving;
 pub(crate) use self::status::Settlement;
 pub(crate) use self::text::{
     CRASHED, FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED, ascii_only, bounded, failure_text, printable,

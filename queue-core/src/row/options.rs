@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use super::lane::{Lane, Lanes};
+use super::status::Status;
 
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
 /// nothing, and costs nothing.
@@ -30,6 +31,8 @@ pub struct Options {
     pub on_success: OnFinish,
     /// What happens to a row whose status is `FAILED`.
     pub on_failure: OnFinish,
+    /// For how long finished rows stay before the upkeep removes them.
+    pub keep: Keep,
     /// The name of the queue's own column `occasion`, which counts the finished occasions of a row.
     pub occasion: Option<&'static str>,
     /// The name of the queue's own column `traceparent`: the trace context in which a row was enqueued.
@@ -169,6 +172,21 @@ pub enum OnFinish {
     Archive(&'static str),
 }
 
+/// For how long rows stay in their table after their last attempt, by their status. The upkeep then moves them to the archive
+/// that the entity names for the status, or else deletes them. `None`: no upkeep removes them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Rows whose status is `SUCCESS`.
+    pub success: Option<Duration>,
+    /// Rows whose status is `FAILED`.
+    pub failed: Option<Duration>,
+    /// Rows whose status is `SKIPPED`.
+    pub skipped: Option<Duration>,
+}
+
+/// Rows that the upkeep removes: their statuses, for how long they stay, and how they leave.
+pub(crate) type Leaving = (&'static [Status], Duration, OnFinish);
+
 impl Options {
     /// Asks for nothing.
     pub const NONE: Options = Options {
@@ -183,6 +201,7 @@ impl Options {
         traceparent: None,
         on_success: OnFinish::Keep,
         on_failure: OnFinish::Keep,
+        keep: Keep { success: None, failed: None, skipped: None },
         window: None,
         exclusive: false,
         lanes: None,
@@ -196,6 +215,25 @@ impl Options {
     /// order.
     pub(crate) fn keeps_order_in(&self, lane: Option<&Lane>) -> bool {
         self.lanes.is_some_and(|lanes| lanes.strict) && matches!(lane, Some(Lane::Value(_)))
+    }
+
+    /// Returns which rows the upkeep removes.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = Leaving> + use<> {
+        let archive = |on_finish| if on_finish == OnFinish::Keep { OnFinish::Delete } else { on_finish };
+        let Keep { success, failed, skipped } = self.keep;
+        let parts: [(&'static [Status], _, _); 3] = [
+            (&[Status::Success], success, archive(self.on_success)),
+            (&[Status::Failed], failed, archive(self.on_failure)),
+            (&[Status::Skipped], skipped, OnFinish::Delete),
+        ];
+        parts.into_iter().filter_map(|(statuses, kept, leaves)| Some((statuses, kept?, leaves)))
+    }
+
+    /// Returns the options as attempts heed them: rows that the upkeep removes stay when their work ends.
+    pub(crate) const fn of_attempts(self) -> Self {
+        let on_success = if self.keep.success.is_some() { OnFinish::Keep } else { self.on_success };
+        let on_failure = if self.keep.failed.is_some() { OnFinish::Keep } else { self.on_failure };
+        Options { on_success, on_failure, keep: Options::NONE.keep, ..self }
     }
 
     /// Returns the options that the migration depends on, as words. A different list is a different migration. The list
@@ -260,7 +298,7 @@ impl Options {
     /// Tells whether a success writes only the five columns and does nothing else to its row.
     pub(crate) const fn ends_plainly(&self) -> bool {
         !self.decides_by_details()
-            && matches!(self.on_success, OnFinish::Keep)
+            && matches!(self.of_attempts().on_success, OnFinish::Keep)
             && self.timestamps.updated.is_none()
             && self.timestamps.end.is_none()
             && !self.exclusive

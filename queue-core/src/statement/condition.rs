@@ -76,6 +76,8 @@ pub enum StateCondition {
     AttemptedBefore(Duration),
     /// Its last recorded attempt is at most this long ago.
     AttemptedWithin(Duration),
+    /// The entity keeps its row no longer: the upkeep removes it.
+    Expired,
     /// No attempt of it was ever recorded.
     NeverAttempted,
     /// It has the text of a failure.
@@ -114,6 +116,13 @@ impl StateCondition {
             StateCondition::Scheduled => sql.push("{.next_attempt_time} > {statement_time}"),
             StateCondition::AttemptedBefore(ago) => push_attempted(sql, "{.last_attempt_time} <= ", ago),
             StateCondition::AttemptedWithin(ago) => push_attempted(sql, "{.last_attempt_time} >= ", ago),
+            StateCondition::Expired => {
+                // An odd time tells no age.
+                sql.within(("(", " IS NOT NULL AND "), |sql| sql.push_microseconds("{.last_attempt_time}"))?;
+                let kinds: Vec<_> = sql.queue.options.leaving().map(|(of, kept, _)| finished(of, kept)).collect();
+                push_any_kind(sql, &kinds)?;
+                sql.push(")")
+            }
             StateCondition::NeverAttempted => sql.push("{.last_attempt_time} IS NULL"),
             StateCondition::WithErrorText => sql.push("{.last_attempt_error_message} IS NOT NULL"),
             StateCondition::WithoutErrorText => sql.push("{.last_attempt_error_message} IS NULL"),
@@ -127,6 +136,22 @@ impl StateCondition {
             }
         }
     }
+}
+
+/// Returns the states of rows with these statuses whose last attempt was so long ago, and whose work has ended.
+pub(crate) fn finished(of: &'static [Status], ago: Duration) -> Vec<StateCondition> {
+    let mut states = vec![StateCondition::In(of), StateCondition::NotPending, StateCondition::AttemptedBefore(ago)];
+    // A successful row has no text, unless its schedule was stopped.
+    states.extend(of.contains(&Status::Success).then_some(StateCondition::WithoutErrorText));
+    states
+}
+
+/// Writes `((state AND ..) OR ..)`.
+fn push_any_kind<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, kinds: &[Vec<StateCondition>]) -> QueryResult<()> {
+    let push_kind = |sql: &mut Writer<'_, '_, DB>, kind: &[StateCondition]| {
+        sql.within(("(", ")"), |sql| sql.each(kind, " AND ", |sql, state| state.push(sql)))
+    };
+    sql.within(("(", ")"), |sql| sql.each(kinds, " OR ", |sql, kind| push_kind(sql, kind)))
 }
 
 fn push_attempted<DB: QueueBackend>(
@@ -260,10 +285,7 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         // A kind without conditions contains every row.
         if !self.kinds.is_empty() && self.kinds.iter().all(|kind| !kind.is_empty()) {
             sql.push(std::mem::replace(&mut separator, " AND "))?;
-            let push_kind = |sql: &mut Writer<'_, 'b, DB>, kind: &[StateCondition]| {
-                sql.within(("(", ")"), |sql| sql.each(kind, " AND ", |sql, state| state.push(sql)))
-            };
-            sql.within(("(", ")"), |sql| sql.each(self.kinds, " OR ", |sql, kind| push_kind(sql, kind)))?;
+            push_any_kind(sql, self.kinds)?;
         }
         if let Some(keys) = self.among {
             sql.push(separator)?;

@@ -27,6 +27,7 @@ mod report;
 mod settle;
 mod statistics;
 mod unusable_key;
+mod upkeep;
 mod walk;
 mod writer;
 
@@ -36,7 +37,7 @@ pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, due_keys};
 pub use self::claimed::{Claimed, read_details};
 pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
-pub(crate) use self::condition::{FAILED, PENDING};
+pub(crate) use self::condition::{FAILED, PENDING, finished};
 pub use self::control::{PauseEnd, SetLimits, SetPause, end_limits, end_pause, read_control, set_environment};
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
 pub(crate) use self::inspect::ListedRowType;
@@ -62,6 +63,7 @@ pub use self::report::{
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
 pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
+pub use self::upkeep::{lock_expired, next_rows};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::control::NO_QUEUE;
@@ -73,3 +75,4 @@ pub(crate) use self::minutes::{
     remove_minutes_before, update_minute,
 };
 pub(crate) use self::queue::{ErrorExampleRowType, KeyRowType, LoadedRowType, SampleRowType};
+pub(crate) use self::upkeep::{ErasedKey, NextRows};

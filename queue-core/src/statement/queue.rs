@@ -35,10 +35,12 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     id: fn() -> TypeId,
     is_leased: fn() -> bool,
     pub(super) is_its_row: bool,
-    is_key: fn(&K) -> IsKey<C::Backend>,
+    pub(super) is_key: fn(&K) -> IsKey<C::Backend>,
+    pub(super) is_after: fn(&K) -> IsKey<C::Backend>,
     pub(super) selection: fn() -> Box<dyn QueryFragment<C::Backend>>,
     pub(super) load_keys: Load<C, (K, String)>,
     pub(super) load_key_texts: Load<C, KeyTextRow<K>>,
+    pub(super) load_expired: Load<C, ExpiredRow<K>>,
     /// Reads the rows of any claim.
     pub load_claimed: Load<C, ClaimedRow<K>>,
     /// Reads those of the plain claim, whose text is written once.
@@ -151,6 +153,7 @@ where
     C: QueueConnection
         + Loads<(KeyType<Q>, Text), (<Q as Entity>::Key, String)>
         + Loads<KeyTextRowType<Q>, KeyTextRow<<Q as Entity>::Key>>
+        + Loads<((KeyType<Q>,), Text), ExpiredRow<<Q as Entity>::Key>>
         + Loads<ClaimedRowType<Q, C>, TypedRow<Q>>
         + Loads<(ClaimedRowType<Q, C>, Text), (TypedRow<Q>, String)>
         + Loads<(SampleRowType<Q, C>, Nullable<TimestampUtc>), TypedLeaseDueRow<Q>>,
@@ -161,9 +164,11 @@ where
         is_leased: || TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>(),
         is_its_row: Q::IS_ITS_ROW,
         is_key: |key| Q::row(key).is_key,
+        is_after: Q::after,
         selection: Q::selection,
         load_keys: load::<(KeyType<Q>, Text), _, _>,
         load_key_texts: load::<KeyTextRowType<Q>, _, _>,
+        load_expired: load::<((KeyType<Q>,), Text), _, _>,
         load_claimed: load_claimed::<Q, ByText, C>,
         load_plain: load_claimed::<Q, ClaimId<Q, C::Backend, PlainClaim>, C>,
         load_from: load_claimed::<Q, ClaimId<Q, C::Backend, ClaimFromMark>, C>,
@@ -278,6 +283,9 @@ pub type SampleRow<Q> = (
     i32,
     Captured<(Option<Instant>, Option<Instant>, Option<String>, Q)>,
 );
+
+/// A row that the upkeep looks at: its key, and its status, which is empty if the row stays.
+pub(super) type ExpiredRow<K> = (CapturedKey<K>, String);
 
 /// A row whose key or lane may not be decodable: the text of its key, its status and tries, when it is due, its lane's value as
 /// text, and the key.

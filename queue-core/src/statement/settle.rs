@@ -132,8 +132,8 @@ impl Change {
         }
         match (self.status, self.next) {
             _ if self.removes => OnFinish::Delete,
-            (Some(Status::Success), Some(Next::Never)) => options.on_success,
-            (Some(Status::Failed), Some(Next::Never)) => options.on_failure,
+            (Some(Status::Success), Some(Next::Never)) => options.of_attempts().on_success,
+            (Some(Status::Failed), Some(Next::Never)) => options.of_attempts().on_failure,
             _ => OnFinish::Keep,
         }
     }
@@ -227,8 +227,8 @@ fn remove<C: QueueConnection>(connection: &mut C, row: &KeyedRow<C::Backend>, fe
     execute(connection, &Settle::new(row.clone(), fence, &attempted.after_new_content()))
 }
 
-/// Removes settled rows from the table, after it has copied each to its archive.
-fn let_go<C: QueueConnection>(
+/// Removes finished rows from the table, after it has copied each to its archive.
+pub(super) fn let_go<C: QueueConnection>(
     connection: &mut C,
     queue: &'static QueueSql<C::Backend>,
     keys: &[IsKey<C::Backend>],
@@ -249,7 +249,7 @@ fn let_go<C: QueueConnection>(
     let removed = execute(connection, &remove_all(condition))?;
     match removed == keys.len() {
         true => Ok(()),
-        false => Err(refused(format!("{removed} of {} settled rows could be removed from their table", keys.len()))),
+        false => Err(refused(format!("{removed} of {} finished rows could be removed from their table", keys.len()))),
     }
 }
 

@@ -35,6 +35,21 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
     if let (Some(span), Some(_)) = (kinds.on_success_delete, archives_successes) {
         refuse(span, "a row that succeeds is deleted or archived, not both\nhelp: remove one");
     }
+    if let (Some(_), Some(kept)) = (kinds.on_success_delete, kinds.keep.as_ref().and_then(|keep| keep.success.as_ref()))
+    {
+        refuse(
+            kept.span,
+            "`on_success = delete` removes a row when it succeeds, so there is nothing to keep\n\
+             help: remove one: with `keep(success = ..)` alone, the row is deleted after that time",
+        );
+    }
+    if let (Some(keep), Some(_)) = (&kinds.keep, &kinds.rerun_on_change) {
+        refuse(
+            keep.span,
+            "`rerun_on_change` needs rows that stay, and `keep` removes them after some time\n\
+             help: remove one",
+        );
+    }
     let leaves = kinds.on_success_delete.or(kinds.archive.as_ref().map(|archive| archive.span));
     if let (Some((span, _)), Some(_)) = (&kinds.rerun_on_change, leaves) {
         refuse(

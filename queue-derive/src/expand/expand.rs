@@ -157,7 +157,8 @@ impl Key {
                 quote!(::diesel::BoolExpressionMethods::or(#first, #same)),
             )
         });
-        let (is_after, comparison_after) = after;
+        // PostgreSQL begins in an index at a value that it need not conclude from a disjunction.
+        let (is_after, comparison_after) = and(compared(0, from), after);
         let (columns, value) = (quote!((#(#columns),*)), quote!((#(#types),*)));
         Key { columns, value, is_key, comparison, is_after, comparison_after, place: Span::call_site() }
     }
@@ -176,6 +177,14 @@ fn after(place: Span, column: &TokenStream, ty: &Type, value: &TokenStream) -> (
     (
         quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::IsAfter),
         quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::is_after(#value)),
+    )
+}
+
+/// Writes the type of the condition `column >= value`, and the condition.
+fn from(place: Span, column: &TokenStream, ty: &Type, value: &TokenStream) -> (TokenStream, TokenStream) {
+    (
+        quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::IsFrom),
+        quote_spanned!(place=> <#column as ::queueable::__derive::KeyColumn<#ty>>::is_from(#value)),
     )
 }
 

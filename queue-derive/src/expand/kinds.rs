@@ -130,6 +130,12 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
         fields.extend(success.map(|table| quote!(on_success: ::queueable::__derive::OnFinish::Archive(#table))));
         fields.extend(failed.map(|table| quote!(on_failure: ::queueable::__derive::OnFinish::Archive(#table))));
     }
+    if let Some(keep) = &kinds.keep {
+        let [success, failed, skipped] = [keep.success.as_ref().map(|kept| kept.value), keep.failed, keep.skipped]
+            .map(|kept| option(kept.map(duration)));
+        fields
+            .push(quote!(keep: ::queueable::__derive::Keep { success: #success, failed: #failed, skipped: #skipped }));
+    }
     if let Some(window) = kinds.window.as_ref().map(some) {
         fields.push(quote!(window: #window));
     }
@@ -231,6 +237,7 @@ pub(crate) fn markers(model: &Model<'_>) -> TokenStream {
     markers.extend(kinds.periodic.as_ref().map(|_| mark("HasSchedule")));
     markers.extend(kinds.traceparent.as_ref().map(|_| mark("HasTraceParent")));
     markers.extend(kinds.archive.as_ref().map(|_| mark("HasArchive")));
+    markers.extend(kinds.keep.as_ref().map(|_| mark("HasKeep")));
     markers.extend(kinds.stage.as_ref().map(|stage| {
         quote! {
             #[automatically_derived]

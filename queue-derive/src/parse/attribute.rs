@@ -5,7 +5,7 @@ use std::time::Duration;
 use syn::{Data, DeriveInput, Error, Ident, Path, Result};
 
 use super::item::{Form, Item};
-use super::kinds::{self, Archive, Kinds, OPTIONAL_COLUMNS, OwnColumn, Periodic, Priority};
+use super::kinds::{self, Archive, Kept, Kinds, OPTIONAL_COLUMNS, OwnColumn, Periodic, Priority};
 use super::lanes;
 use super::retry::{self, Retry};
 use super::suggest;
@@ -16,7 +16,7 @@ pub(crate) const COLUMNS: [&str; 5] =
     ["status", "next_attempt_time", "try_count", "last_attempt_time", "last_attempt_error_message"];
 
 /// The other keys.
-const SETTINGS: [&str; 28] = [
+const SETTINGS: [&str; 29] = [
     "crate",
     "prefix",
     "module",
@@ -37,6 +37,7 @@ const SETTINGS: [&str; 28] = [
     "timestamps",
     "on_success",
     "archive",
+    "keep",
     "window",
     "exclusive",
     "serial_by",
@@ -48,7 +49,7 @@ const SETTINGS: [&str; 28] = [
 ];
 
 /// Other words for keys: former names of theirs, and the words of other job frameworks.
-const OTHER_WORDS: [(&str, &str); 24] = [
+const OTHER_WORDS: [(&str, &str); 27] = [
     ("attempts", "max_tries"),
     ("backoff", "retry"),
     ("batch", "group"),
@@ -66,17 +67,20 @@ const OTHER_WORDS: [(&str, &str); 24] = [
     ("metrics", "timestamps"),
     ("occurrence", "occasion"),
     ("rerun_on", "rerun_on_change"),
+    ("retain", "keep"),
+    ("retention", "keep"),
     ("retries", "max_tries"),
     ("schedule", "periodic"),
     ("serial", "serial_by"),
     ("singleton", "exclusive"),
     ("stages", "stage"),
+    ("ttl", "keep"),
     ("visibility_timeout", "lease"),
     ("when", "claim_if"),
 ];
 
 /// Words that are no keys: the word, the keys in whose value it may stand, and an item that has it.
-const INNER_WORDS: [(&str, &[&str], &str); 19] = [
+const INNER_WORDS: [(&str, &[&str], &str); 20] = [
     ("age", &["order_by", "priority"], r#"order_by(due_date, age = "1h")"#),
     ("begin", &["timestamps"], "timestamps(begin, end)"),
     ("by", &["at_most"], "at_most(3, by = company_id)"),
@@ -84,7 +88,7 @@ const INNER_WORDS: [(&str, &[&str], &str); 19] = [
     ("delete", &[], "on_success = delete"),
     ("end", &["timestamps"], "timestamps(begin, end)"),
     ("exponential", &[], r#"retry = exponential("10s")"#),
-    ("failed", &["archive"], "archive(failed = payments_failed)"),
+    ("failed", &["archive", "keep"], "archive(failed = payments_failed)"),
     ("fixed", &[], r#"retry = fixed("10s")"#),
     ("jitter", &["retry"], r#"retry = exponential("10s", jitter = 20)"#),
     ("linear", &[], r#"retry = linear("10s")"#),
@@ -94,7 +98,8 @@ const INNER_WORDS: [(&str, &[&str], &str); 19] = [
     ("optimistic", &["group"], "group(50, optimistic)"),
     ("primary_key", &[], "#[diesel(primary_key(id))]"),
     ("strict", &["serial_by"], "serial_by(company_id, strict)"),
-    ("success", &["archive"], "archive(success = payments_done)"),
+    ("skipped", &["keep"], r#"keep(skipped = "30d")"#),
+    ("success", &["archive", "keep"], "archive(success = payments_done)"),
     ("table_name", &[], "#[diesel(table_name = payments)]"),
 ];
 
@@ -219,6 +224,7 @@ impl Attributes {
                 let [success, failed] = item.list(kinds::archive_list)?;
                 kinds.archive = Some(Archive { span, success, failed });
             }
+            "keep" => kinds.keep = Some(Kept { span, ..item.list(kinds::keep_list)? }),
             "window" => kinds.window = Some(item.value(kinds::window)?),
             "serial_by" => kinds.serial_by = Some(item.value_or_list(lanes::serial_by)?),
             "fair_by" => kinds.fair_by = Some(item.value_or_list(lanes::fair_by)?),

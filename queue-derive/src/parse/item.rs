@@ -267,6 +267,7 @@ fn example(key: &str) -> String {
         "window" => r#""Mon-Fri 22:00-06:00 Europe/Berlin""#,
         "rerun_on_change" => return "rerun_on_change(title, body)".to_owned(),
         "archive" => return "archive(success = payments_done, failed = payments_failed)".to_owned(),
+        "keep" => return r#"keep(success = "30d", failed = "1y")"#.to_owned(),
         column => return format!(r#"{column} = "charge_{column}""#),
     };
     format!("{key} = {value}")

@@ -40,6 +40,7 @@ pub(crate) struct Kinds {
     pub(crate) timestamps: Option<[bool; 4]>,
     pub(crate) on_success_delete: Option<Span>,
     pub(crate) archive: Option<Archive>,
+    pub(crate) keep: Option<Kept>,
     pub(crate) window: Option<LitStr>,
     pub(crate) exclusive: Option<Span>,
     pub(crate) serial_by: Option<SerialBy>,
@@ -92,6 +93,14 @@ pub(crate) struct Archive {
     pub(crate) span: Span,
     pub(crate) success: Option<Written<String>>,
     pub(crate) failed: Option<Written<String>>,
+}
+
+/// For how long finished rows stay.
+pub(crate) struct Kept {
+    pub(crate) span: Span,
+    pub(crate) success: Option<Written<Duration>>,
+    pub(crate) failed: Option<Duration>,
+    pub(crate) skipped: Option<Duration>,
 }
 
 const LATE: Duration = Duration::from_secs(60);
@@ -350,6 +359,24 @@ pub(crate) fn archive_list(input: ParseStream<'_>) -> Result<[Option<Written<Str
         return Err(unexpected(input, "`success = table` or `failed = table`"));
     }
     Ok([success, failed])
+}
+
+/// Reads `success = "30d", failed = "1y", skipped = "30d"`.
+pub(crate) fn keep_list(input: ParseStream<'_>) -> Result<Kept> {
+    let mut kept = Kept { span: input.span(), success: None, failed: None, skipped: None };
+    arguments(input, false, &["success", "failed", "skipped"], |key, input| {
+        let (span, time) = (input.span(), some_time(input)?);
+        match key.to_string().as_str() {
+            "success" => kept.success = Some(Written { value: time, span }),
+            "failed" => kept.failed = Some(time),
+            _ => kept.skipped = Some(time),
+        }
+        Ok(())
+    })?;
+    if kept.success.is_none() && kept.failed.is_none() && kept.skipped.is_none() {
+        return Err(unexpected(input, r#"`success = "30d"`, `failed = "1y"` or `skipped = "30d"`"#));
+    }
+    Ok(kept)
 }
 
 /// Reads days, hours and a time zone. The poller reads the hours when it starts, because the derive does not know the

@@ -191,7 +191,7 @@ pub(crate) fn duration(input: ParseStream<'_>) -> Result<Written<Duration>> {
 }
 
 fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
-    const UNITS: &str = "`ms`, `s`, `m` (minutes), `h` or `d`";
+    const UNITS: &str = "`ms`, `s`, `m` (minutes), `h`, `d` or `y` (365 days)";
 
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     if number.is_empty() || !unit.chars().all(char::is_alphabetic) {
@@ -203,6 +203,7 @@ fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
+        "y" => 365 * 86_400_000,
         "" => return Err(format!("`{text}` has no unit, expected {UNITS}")),
         _ => return Err(format!("unknown unit `{unit}`, expected {UNITS}")),
     };

@@ -68,7 +68,7 @@ struct MissingComma {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(max_tries = 0, retry = fixed("10"), timeout = "1y")]
+#[queue(max_tries = 0, retry = fixed("10"), timeout = "1w")]
 struct SeveralMistakes {
     id: i64,
     amount_cents: i64,

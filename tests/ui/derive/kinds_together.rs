@@ -92,4 +92,26 @@ struct Entity12 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(on_success = delete, keep(success = "30d", failed = "1y"))]
+struct Entity13 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(rerun_on_change(title), keep(failed = "1y"))]
+struct Entity14 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(on_success = delete, keep(failed = "1y", skipped = "1d"))]
+#[allow(dead_code)]
+struct Entity15 {
+    id: i64,
+}
+
 fn main() {}

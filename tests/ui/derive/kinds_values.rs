@@ -248,4 +248,74 @@ struct Entity35 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep)]
+struct Entity36 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep())]
+struct Entity37 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep = "30d")]
+struct Entity38 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep(success = 30))]
+struct Entity39 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep(success = "0s"))]
+struct Entity40 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep(failed = "2 weeks"))]
+struct Entity41 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep(error = "1d"))]
+struct Entity42 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(keep(success = "1d", success = "2d"))]
+struct Entity43 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(retention = "30d")]
+struct Entity44 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(archive(failed = failures), skipped = "1d")]
+struct Entity45 {
+    id: i64,
+}
+
 fn main() {}

@@ -13,4 +13,5 @@ fn main() {
     let connection = &mut SqliteConnection::establish(":memory:").unwrap();
     let _ = Payment::queue().all_rows().set_priority(connection, 1);
     let _ = Payment::queue().all_rows().archive(connection);
+    let _ = Payment::queue().expired().count(connection);
 }

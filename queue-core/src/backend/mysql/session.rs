@@ -15,7 +15,7 @@ use super::errors::{NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS};
 use super::settings::{LONGEST_WAIT, MysqlSettings, Variable, whole_seconds};
 use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
 use crate::backend::schema::{Target, fingerprint};
-use crate::backend::setup::{Exclusion, SessionLimits, SessionSettings, SessionSetup};
+use crate::backend::setup::{Exclusion, LeadersDuty, SessionLimits, SessionSettings, SessionSetup};
 use crate::backend::statement::{One, execute};
 use crate::backend::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished, in_own_transaction};
 use crate::error::refused;
@@ -322,9 +322,13 @@ impl<C: MysqlSession> Exclusion<Mysql> for C {
         take(self, target, &exclusion_of(target), 1)
     }
 
-    fn try_lead(&mut self, target: &Target, _lead: &mut Option<File>) -> QueryResult<bool> {
+    fn try_lead(&mut self, target: &Target, duty: LeadersDuty, _lead: &mut Option<File>) -> QueryResult<bool> {
         // MySQL takes names of 64 characters.
-        take(self, target, &format!("lead{}", exclusion_of(target)), 1)
+        let name = match duty {
+            LeadersDuty::Gauges => "lead",
+            LeadersDuty::Upkeep => "keep",
+        };
+        take(self, target, &format!("{name}{}", exclusion_of(target)), 1)
     }
 
     fn exclusion_holder(&mut self, target: &Target) -> QueryResult<Option<String>> {

@@ -13,7 +13,7 @@ use super::errors::is_message;
 use super::live_table::current_role;
 use super::trigger::quoted;
 use crate::backend::schema::{Target, fingerprint};
-use crate::backend::setup::{Exclusion, Place, SessionLimits, SessionSetup};
+use crate::backend::setup::{Exclusion, LeadersDuty, Place, SessionLimits, SessionSetup};
 use crate::backend::statement::One;
 use crate::backend::transactions::{COMMIT_REFUSED, Transactions, in_own_transaction};
 use crate::error::refused;
@@ -243,11 +243,15 @@ impl<C: PgSession> Exclusion<Pg> for C {
         Ok(locked.0)
     }
 
-    fn try_lead(&mut self, target: &Target, _lead: &mut Option<File>) -> QueryResult<bool> {
+    fn try_lead(&mut self, target: &Target, duty: LeadersDuty, _lead: &mut Option<File>) -> QueryResult<bool> {
+        let class = match duty {
+            LeadersDuty::Gauges => !exclusion_of(target),
+            LeadersDuty::Upkeep => fingerprint(&format!("queueable upkeep\n{}", target.columns.status)),
+        };
         let led: One<Bool, bool> = diesel::sql_query(
             "SELECT pg_catalog.pg_try_advisory_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer)) AS led",
         )
-        .bind::<Integer, _>(!exclusion_of(target) as i32)
+        .bind::<Integer, _>(class as i32)
         .bind::<Text, _>(target.table.to_string())
         .get_result(self)?;
         Ok(led.0)

@@ -128,9 +128,10 @@ fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> Que
             let insert = format!("INSERT INTO {archive} ({columns}){own_keys} SELECT {columns} FROM {table}");
             rights.push(right("INSERT".to_owned(), &archive, insert));
         }
-        if on_finish != OnFinish::Keep {
-            rights.push(right("DELETE".to_owned(), table, format!("DELETE FROM {table}")));
-        }
+    }
+    let leaves = [target.options.on_success, target.options.on_failure].iter().any(|end| *end != OnFinish::Keep);
+    if leaves || target.options.leaving().next().is_some() {
+        rights.push(right("DELETE".to_owned(), table, format!("DELETE FROM {table}")));
     }
     Ok(rights)
 }

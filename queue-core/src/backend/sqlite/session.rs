@@ -12,7 +12,7 @@ use diesel::sqlite::SqliteConnection;
 
 use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, message_of};
 use crate::backend::schema::{Target, fingerprint};
-use crate::backend::setup::{Exclusion, SessionLimits, SessionSetup};
+use crate::backend::setup::{Exclusion, LeadersDuty, SessionLimits, SessionSetup};
 use crate::backend::statement::execute;
 use crate::backend::transactions::{OneRoundTrip, Transactions, in_own_transaction};
 use crate::error::refused;
@@ -116,15 +116,19 @@ impl ErrorClasses for SqliteConnection {
 }
 
 impl Exclusion for SqliteConnection {
-    fn try_lead(&mut self, target: &Target, lead: &mut Option<File>) -> QueryResult<bool> {
+    fn try_lead(&mut self, target: &Target, duty: LeadersDuty, lead: &mut Option<File>) -> QueryResult<bool> {
         let database = self.database_name()?;
         if lead.is_some() || database.is_empty() {
             // A database without a file is this session's own.
             return Ok(true);
         }
         // Never the database's own file: closing it would release the locks that SQLite holds in this process.
-        let path =
-            format!("{database}-gauges-{:016x}", fingerprint(&format!("{}\n{}", target.table, target.columns.status)));
+        let name = match duty {
+            LeadersDuty::Gauges => "gauges",
+            LeadersDuty::Upkeep => "upkeep",
+        };
+        let queue = fingerprint(&format!("{}\n{}", target.table, target.columns.status));
+        let path = format!("{database}-{name}-{queue:016x}");
         let cannot = |error| refused(format!("the lock file {path} cannot be used: {error}"));
         let file = File::options().create(true).append(true).open(&path).map_err(cannot)?;
         match file.try_lock() {
