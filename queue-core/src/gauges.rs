@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection, load};
-use crate::control::{name_of, pauses_of};
+use crate::control::{asked_of, name_of};
 use crate::entity::QueueSql;
 use crate::error::Error;
 use crate::event::Gauge;
@@ -128,7 +128,7 @@ impl<DB: QueueBackend> Measured<DB> {
                 self.read_sums(connection, (name, &**summed), split, &mut read)?;
             }
         }
-        let pauses = pauses_of(connection, &name_of(self.sql)?)?;
+        let (pauses, _) = asked_of(connection, &name_of(self.sql)?)?;
         read.gauges.push(self.gauge(PAUSES, Vec::new(), pauses.len() as f64));
         Ok(read)
     }

@@ -247,7 +247,10 @@ fn the_first_poller_of_an_environment_needs_the_right_to_name_it_and_others_do_n
     let refused = findings(poller().run_until_idle());
     let [Finding { entity, mend, .. }] = refused.as_slice() else { panic!("{refused:?}") };
     assert_eq!(entity, "environment");
-    assert!(mend.starts_with("GRANT INSERT ON queueable_control TO ") && mend.contains("adopt_environment"), "{mend}");
+    assert!(
+        mend.starts_with("GRANT INSERT, UPDATE ON queueable_control TO ") && mend.contains("adopt_environment"),
+        "{mend}"
+    );
     adopt_environment(&mut bank.connect(), "production", "ops@example.org", "set up").unwrap();
     assert_eq!(findings(poller().run_until_idle()), []);
 }

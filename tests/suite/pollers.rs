@@ -238,6 +238,7 @@ fn rows_that_mean_nothing_are_left_out_and_removed() {
             ),
         );
     };
+    // A later release may have more words.
     insert(1, "asleep", "[]", "[]");
     insert(2, "running", "not json", "[]");
     insert(3, "running", "[]", "{\"queue\": 7}");
@@ -252,9 +253,16 @@ fn rows_that_mean_nothing_are_left_out_and_removed() {
         insert(5, "running", "[]", "[]");
         execute(&bank, "UPDATE queueable_pollers SET seen_at = 'soon' WHERE id = 5");
     }
-    assert_eq!(pollers(&bank), []);
+    let odd = || match NAME {
+        "sqlite" => execute(&bank, "UPDATE queueable_pollers SET seen_at = 'soon' WHERE id = 5"),
+        _ => {}
+    };
+    let found = pollers(&bank);
+    assert_eq!(found.iter().map(|poller| poller.state).collect::<Vec<_>>(), [PollerState::Running]);
+    age(&bank, 2);
+    odd();
     let handle = Payment::poller(bank.database.pool(4), book).workers(1).register().start().unwrap();
-    await_pollers(&bank, |found| found.len() == 1);
+    await_pollers(&bank, |found| found.len() == 1 && found[0].host != "by hand");
     let deadline = Instant::now() + PATIENCE;
     let by_hand = || queueable_pollers::table.filter(queueable_pollers::host.eq("by hand")).count();
     while by_hand().get_result::<i64>(&mut bank.connect()).unwrap() > 0 {

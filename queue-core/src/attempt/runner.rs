@@ -78,8 +78,8 @@ pub(crate) struct RunnerInfo {
     pub(crate) queue: TypeId,
     /// The mode and the times by which it works, for the log.
     pub(crate) way: String,
-    /// Its settings by their names.
-    pub(crate) settings: BTreeMap<String, String>,
+    /// Returns its settings by their names.
+    pub(crate) settings: Box<dyn Fn() -> BTreeMap<String, String> + Send + Sync>,
     /// The beginning of an idempotency key, before the primary key. The crash records call the queue by this name.
     pub(crate) key_prefix: String,
     /// Whether it keeps such records: a turn holds its transaction, and therefore the process's turn to write, while

@@ -3,6 +3,7 @@
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -55,6 +56,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let RunnerSettings { texts, stages, events, low_water_at_once, .. } = settings;
         let (queue, target) = (Q::QUEUE, Q::QUEUE.target()?);
         let lease = queue.is_leased().then_some(Q::SETTINGS.lease);
+        let of = stages.clone();
         let key_prefix = queue_name(target.table.schema.as_deref(), &target.table.name, target.columns.status);
         Ok(ServedQueue {
             queue,
@@ -62,7 +64,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 entity: Q::ENTITY,
                 queue: queue.id(),
                 way: way_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT),
-                settings: settings_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT, stages.as_deref()),
+                settings: Box::new(move || settings_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT, of.as_deref())),
                 key_prefix: key_prefix.clone(),
                 is_recorded: lease.is_none(),
                 // For the transactions only in lease mode: there, the lease limits the handler's own time.
@@ -165,7 +167,9 @@ fn settings_of<Q: Entity>(
 ) -> BTreeMap<String, String> {
     let (settings, options) = (Q::SETTINGS, <Q::Queue as QueueTable>::OPTIONS);
     let policy = Q::retry_policy();
-    let retry = (1..=SHOWN_RETRIES).map_while(|tries| Some(format!("{:?}", policy.delay(tries)?)));
+    // The policy may be the user's own.
+    let delay = |tries| catch_unwind(AssertUnwindSafe(|| policy.delay(tries))).ok().flatten();
+    let retry = (1..=SHOWN_RETRIES).map_while(|tries| Some(format!("{:?}", delay(tries)?)));
     let column = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
     let turns = |Lanes { column, at_most, strict, .. }: Lanes| {
         let at_most = at_most.map_or(String::new(), |rows| format!(", at most {rows}"));

@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::row::{Instant, TimestampUtc};
 use crate::statement::{AuditEntry, insert_audit, present, update_audit};
 
-/// How long a call about the control table that leaves a row waits for other sessions.
-pub(super) const CONTROL_WAIT: Duration = Duration::from_secs(5);
+/// How long a call about the control table that leaves a row waits for other sessions: on SQLite, for a handler's transaction.
+pub(super) const CONTROL_WAIT: Duration = Duration::from_secs(60);
 
 /// The row of a call in the audit, if the call leaves one.
 #[derive(Debug, Default)]

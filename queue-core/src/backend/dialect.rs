@@ -122,6 +122,9 @@ pub trait LockSql {
     /// The clause that locks a claimed row and passes over rows that others hold.
     const CLAIM_LOCK: &'static str;
 
+    /// The clause that does the same for rows that are to be removed.
+    const REMOVAL_LOCK: &'static str = Self::CLAIM_LOCK;
+
     /// The clause that locks a row and waits for the session that holds it.
     const ROW_LOCK: &'static str;
 

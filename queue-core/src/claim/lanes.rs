@@ -145,14 +145,8 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     /// retry or on which the database refuses to write.
     pub(crate) fn any_may_run(&self, connection: &mut C, stages: Option<&[&'static str]>) -> QueryResult<bool> {
         let scope = Scope { stages, ..Scope::ALL };
-        if self.lanes.is_some_and(|lanes| lanes.of.nullable) {
-            let from = FromLane { lane: Lane::NoValue, place: None, pick: Pick::Any };
-            let peek = ClaimTerms { limit: self.refused_rows.more_than_all(), ..PEEK };
-            for row in self.claim_in_lane(connection, scope, peek, &from)? {
-                if !self.refused_rows.contain(&self.queue.claimed_key(row)) {
-                    return Ok(true);
-                }
-            }
+        if self.lanes.is_some_and(|lanes| lanes.of.nullable) && self.any_in(connection, scope, Lane::NoValue)? {
+            return Ok(true);
         }
         let (mut after, ahead) = (None, self.queue.lanes_ahead(scope));
         loop {
@@ -163,7 +157,10 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
                     continue;
                 }
                 if self.lanes.is_none_or(|lanes| !lanes.strict) {
-                    return Ok(true);
+                    if self.any_in(connection, scope, lane)? {
+                        return Ok(true);
+                    }
+                    continue;
                 }
                 let Some(pick) = pick_of(self.queue.ahead_due(connection, &lane)?) else { continue };
                 // There is none if the claim's condition or the stage keeps the first one from being claimed.
@@ -177,6 +174,14 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             }
             after = lanes.last().cloned();
         }
+    }
+
+    /// Tells whether any row of a lane is due that is not refused.
+    fn any_in(&self, connection: &mut C, scope: Scope<'_, K>, lane: Lane) -> QueryResult<bool> {
+        let from = FromLane { lane, place: None, pick: Pick::Any };
+        let peek = ClaimTerms { limit: self.refused_rows.more_than_all(), ..PEEK };
+        let mut rows = self.claim_in_lane(connection, scope, peek, &from)?.into_iter();
+        Ok(rows.any(|row| !self.refused_rows.contain(&self.queue.claimed_key(row))))
     }
 
     /// Reads the row of a strict lane that is next, without locking it.

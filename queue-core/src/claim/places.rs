@@ -171,14 +171,21 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         Ok(None)
     }
 
-    /// Returns the limit of a lane.
+    /// Returns the limit of a lane for a claim: that of the attribute, or a lower one at run time.
     fn limit_of(&self, lane: &Lane) -> Option<u32> {
-        let (options, limit) = (self.queue.sql.options, self.limit.load(Ordering::Relaxed));
-        let limited = |most: u32| if limit == 0 { most } else { most.min(limit) };
+        let most = self.own_limit_of(lane)?;
+        let is_limited = matches!(lane, Lane::Queue) || self.queue.sql.options.at_most.is_none();
+        match self.limit.load(Ordering::Relaxed) {
+            limit if limit > 0 && is_limited => Some(most.min(limit)),
+            _ => Some(most),
+        }
+    }
+
+    /// Returns the limit of a lane that its attribute sets.
+    fn own_limit_of(&self, lane: &Lane) -> Option<u32> {
         match lane {
-            Lane::Queue => options.at_most.map(limited),
-            Lane::Value(_) if options.at_most.is_some() => self.lanes.and_then(|lanes| lanes.at_most),
-            Lane::Value(_) => self.lanes.and_then(|lanes| lanes.at_most).map(limited),
+            Lane::Queue => self.queue.sql.options.at_most,
+            Lane::Value(_) => self.lanes.and_then(|lanes| lanes.at_most),
             Lane::NoValue => None,
         }
     }
@@ -287,10 +294,10 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
     }
 
     /// Tells whether the worker of a leased row still holds one of the places of its lane. Others cannot claim there
-    /// before the end of the transaction.
+    /// before the end of the transaction. A limit at run time is one of claims: what runs goes on.
     pub(crate) fn standing(&self, connection: &mut C, lane: Option<&Lane>, key: &RowKey<K>) -> QueryResult<Standing> {
         for lane in std::iter::once(&Lane::Queue).chain(lane) {
-            let Some(limit) = self.places.limit_of(lane) else { continue };
+            let Some(limit) = self.places.own_limit_of(lane) else { continue };
             let identity = lane.identity();
             if !self.has_entered(&identity) && !self.take(connection, &identity, 1, false)? {
                 return Ok(Standing::Unknown);

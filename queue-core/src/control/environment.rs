@@ -1,6 +1,7 @@
 //! Whose database this is: a name in the control table, which a copy of the database has too.
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::connection::TransactionManager;
+use diesel::result::QueryResult;
 
 use super::table::{expect_control, given, rows};
 use crate::backend::{AsQueueConnection, ErrorClass, OwnTable, QueueConnection, Statement, execute};
@@ -54,13 +55,22 @@ pub(crate) fn adopt<C: QueueConnection>(
 pub(crate) fn check_environment<C: QueueConnection>(connection: &mut C, name: &str) -> QueryResult<Option<Finding>> {
     let mut found = name_in(connection)?;
     if found.is_none() {
-        match execute(connection, &set_environment(name, false)) {
-            Ok(_) => return Ok(None),
-            // Another process was faster.
-            Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => found = name_in(connection)?,
-            Err(error) if C::classify(&error) == ErrorClass::Other => {
+        // Another process may be faster, and its name stays.
+        connection.begin()?;
+        let written = execute(connection, &set_environment(name, false)).and_then(|_| name_in(connection));
+        match written {
+            Ok(written) => {
+                C::TransactionManager::commit_transaction(connection)?;
+                found = written;
+            }
+            Err(error) => {
+                C::TransactionManager::rollback_transaction(connection)?;
+                if C::classify(&error) != ErrorClass::Other {
+                    return Err(error);
+                }
                 let (table, problem) = (OwnTable::Control.name(), failure_text(&error, 500));
-                let grant = connection.grantee()?.map(|grantee| format!("GRANT INSERT ON {table} TO {grantee}, or "));
+                let grant = connection.grantee()?;
+                let grant = grant.map(|grantee| format!("GRANT INSERT, UPDATE ON {table} TO {grantee}, or "));
                 return Ok(Some(finding(
                     format!("the environment cannot be written into the table {table}: {problem}"),
                     format!(
@@ -69,7 +79,6 @@ pub(crate) fn check_environment<C: QueueConnection>(connection: &mut C, name: &s
                     ),
                 )));
             }
-            Err(error) => return Err(error),
         }
     }
     let found = found.filter(|found| found != name);

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Nonsense, check_author, expect_control, given, name_of, rows, time_of, utc};
-use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, Statement};
+use crate::backend::{AsQueueConnection, QueueConnection, Statement};
 use crate::entity::StoredIn;
 use crate::error::Error;
 use crate::row::{ControlRow, MAX_DELAY, Options, printable};
@@ -122,14 +122,6 @@ pub fn limits<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Limited>, 
     let connection = connection.as_queue_connection();
     expect_control(connection)?;
     Ok(rows(connection, None)?.iter().filter_map(|row| read(row)?.ok()).collect())
-}
-
-/// Reads the limits of one queue; none if there is no control table.
-pub(crate) fn limited<C: QueueConnection>(connection: &mut C, queue: &str) -> QueryResult<Option<Limited>> {
-    if !connection.has_own(OwnTable::Control)? {
-        return Ok(None);
-    }
-    Ok(rows(connection, Some(queue))?.iter().find_map(|row| read(row)?.ok()))
 }
 
 /// Limits to ask for, of the queue `Q`: fewer workers, fewer rows at the same time, another delay of retries.

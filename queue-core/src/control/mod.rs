@@ -15,16 +15,17 @@ use diesel::result::QueryResult;
 pub use self::environment::environment;
 pub(crate) use self::environment::{adopt, check_environment};
 pub use self::limits::{Limited, Limits, limits};
-pub(crate) use self::limits::{end_limits, limited, set_limits};
+pub(crate) use self::limits::{end_limits, set_limits};
 pub use self::pause::{Pause, Paused, pauses};
-pub(crate) use self::pause::{PauseScope, StandingPause, pause, pauses_of, shown, unpause};
+pub(crate) use self::pause::{PauseScope, StandingPause, pause, shown, unpause};
 pub(crate) use self::pollers::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};
 pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved, pollers};
-use self::table::rows;
 pub(crate) use self::table::{
     LONGEST_BY, Nonsense, check_author, check_control, check_own, check_text, expect_control, expect_own, name_of,
 };
-use crate::backend::QueueConnection;
+use self::table::{missing, rows};
+use crate::backend::{OwnTable, QueueConnection};
+use crate::error::refused;
 
 /// What a row of the control table asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,4 +44,22 @@ pub(crate) fn asked<C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<R
         asked.extend(environment::read(&row).map(|name| Ok(Asked::Environment(name))));
     }
     Ok(asked)
+}
+
+/// Reads what is asked of one queue: its pauses and its limits; nothing if there is no control table.
+pub(crate) fn asked_of<C: QueueConnection>(
+    connection: &mut C,
+    queue: &str,
+) -> QueryResult<(Vec<Paused>, Option<Limited>)> {
+    match connection.own_lacks(OwnTable::Control)? {
+        None => return Ok((Vec::new(), None)),
+        Some(lacks) if !lacks.is_empty() => {
+            let (problem, mend) = missing(OwnTable::Control, "control", &lacks);
+            return Err(refused(format!("{problem}; {mend}")));
+        }
+        Some(_) => {}
+    }
+    let rows = rows(connection, Some(queue))?;
+    let pauses = rows.iter().filter_map(|row| Some(pause::read(row)?.ok()?.paused)).collect();
+    Ok((pauses, rows.iter().find_map(|row| limits::read(row)?.ok())))
 }

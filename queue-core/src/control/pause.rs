@@ -11,7 +11,7 @@ use diesel::sql_types::{Nullable, Text};
 use serde::{Deserialize, Serialize};
 
 use super::table::{Nonsense, check_author, expect_control, given, name_of, rows, time_of, utc};
-use crate::backend::{AsQueueConnection, OwnTable, QueueConnection, Statement, load_first};
+use crate::backend::{AsQueueConnection, QueueConnection, Statement, load_first};
 use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::Error;
 use crate::row::{ControlRow, Instant, MAX_DELAY, Stage, TimestampUtc, printable};
@@ -46,9 +46,9 @@ pub struct Paused {
     /// The column and the value whose rows are paused, such as `company_id = 3345`; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The column, and the name of the value.
+    /// The column, a space, and the name of the value.
     #[serde(skip)]
-    pub(crate) lane: Option<(String, String)>,
+    pub(crate) lane: Option<String>,
     /// Since when, by the database's clock.
     pub since: DateTime<Utc>,
     /// When it ends by itself, by the database's clock; `None` if it lasts until `unpause`.
@@ -90,11 +90,11 @@ pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<Stan
     if *is_paused == 0 {
         return None;
     }
-    let of_value = scope.strip_prefix(VALUE).and_then(|value| value.split_once(' '));
+    let of_value = scope.strip_prefix(VALUE).filter(|value| value.contains(' '));
     let scoped = match (scope.strip_prefix(STAGE), of_value) {
         _ if scope.is_empty() => Ok((None, None)),
         (Some(stage), _) if !stage.is_empty() => Ok((Some(stage.to_owned()), None)),
-        (_, Some((column, name))) => Ok((None, Some((column.to_owned(), name.to_owned())))),
+        (_, Some(lane)) => Ok((None, Some(lane.to_owned()))),
         _ => Err("its scope is neither empty nor a stage nor a value"),
     };
     let checked = (|| {
@@ -106,7 +106,7 @@ pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<Stan
         let by = given(by).ok_or("its paused_by is empty")?;
         let reason = given(reason).ok_or("its pause_reason is empty")?;
         let left = until.zip(time_of(*now)).map(|(until, now)| (until - now).to_std().unwrap_or_default());
-        let shown = |(column, name): &(String, String)| format!("{column} = {}", value.as_ref().unwrap_or(name));
+        let shown = |lane: &String| value.clone().unwrap_or_else(|| lane.replacen(' ', " = ", 1));
         let value = lane.as_ref().map(shown);
         let paused = Paused { queue: queue.clone(), stage, value, lane, since, until, by, reason };
         Ok((left != Some(Duration::ZERO)).then_some(StandingPause { paused, left }))
@@ -117,18 +117,6 @@ pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<Stan
 /// Returns the scope of a stage, or of the whole queue.
 fn scope_of(stage: Option<&str>) -> String {
     stage.map_or_else(String::new, |stage| STAGE.to_owned() + stage)
-}
-
-fn paused_now<C: QueueConnection>(connection: &mut C, queue: Option<&str>) -> QueryResult<Vec<Paused>> {
-    Ok(rows(connection, queue)?.iter().filter_map(|row| Some(read(row)?.ok()?.paused)).collect())
-}
-
-/// Reads the pauses of one queue; none if there is no control table.
-pub(crate) fn pauses_of<C: QueueConnection>(connection: &mut C, queue: &str) -> QueryResult<Vec<Paused>> {
-    if !connection.has_own(OwnTable::Control)? {
-        return Ok(Vec::new());
-    }
-    paused_now(connection, Some(queue))
 }
 
 /// Lists the pauses of all queues in the database, in the order of the queues' names. Rows of the control
@@ -159,7 +147,7 @@ pub(crate) fn pauses_of<C: QueueConnection>(connection: &mut C, queue: &str) -> 
 pub fn pauses<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Paused>, Error> {
     let connection = connection.as_queue_connection();
     expect_control(connection)?;
-    Ok(paused_now(connection, None)?)
+    Ok(rows(connection, None)?.iter().filter_map(|row| Some(read(row)?.ok()?.paused)).collect())
 }
 
 /// The shortest pause with an end: pollers read the control table once a second.
@@ -292,8 +280,8 @@ impl PauseScope {
             let found = format!("{column} is null");
             return Err(Error::Setting { setting, found, expected: "a value" });
         };
-        let value = shown(&value.text());
-        let words = format!("{column} = {}", printable(&value, false));
+        let value = format!("{column} = {}", shown(&value.text()));
+        let words = printable(&value, false);
         Ok(PauseScope { scope: format!("{VALUE}{column} {name}"), value: Some(value), words })
     }
 }
@@ -355,9 +343,9 @@ mod tests {
         assert_eq!(paused(&scope_of(Some("SEND"))).stage.as_deref(), Some("SEND"));
         let of_value = paused("value company_id 33 45");
         assert_eq!(of_value.value.as_deref(), Some("company_id = 33 45"));
-        assert_eq!(of_value.lane, Some(("company_id".to_owned(), "33 45".to_owned())));
+        assert_eq!(of_value.lane.as_deref(), Some("company_id 33 45"));
         let mut shown = row("value company_id ab12", 0, None);
-        shown.2.2 = Some("Acme".to_owned());
+        shown.2.2 = Some("company_id = Acme".to_owned());
         assert_eq!(standing(&shown).expect("it stands").paused.value.as_deref(), Some("company_id = Acme"));
     }
 

@@ -16,12 +16,16 @@ use crate::error::{Error, Finding};
 use crate::event::RunningAttempts;
 use crate::row::{PollerRow, PollerType, printable};
 use crate::statement::{PollerEntry, insert_poller, read_pollers, remove_poller, update_poller};
+use crate::sync::Mutex;
 
 /// How often a poller writes what it is and does.
 pub(crate) const PRESENT_EVERY: Duration = Duration::from_secs(5);
 
 /// How long after its last word a poller passes for dead. It writes every five seconds, and a statement may take a while.
 const DEAD_AFTER: TimeDelta = TimeDelta::seconds(60);
+
+/// How often a poller looks for what dead ones have left: it reads all rows.
+const TIDIED_EVERY: Duration = Duration::from_secs(60);
 
 /// How long the last poller of a queue is remembered that nobody serves any more. A guess.
 const REMEMBERED: TimeDelta = TimeDelta::days(30);
@@ -228,11 +232,13 @@ struct Entry {
 }
 
 impl Entry {
-    /// Reads a row. `Err`: it means nothing.
-    fn read((of, what, lists, times): PollerRow) -> Result<Self, i64> {
+    /// Reads a row. `Err`: it means nothing. That one is removed, if nobody has written it within a minute.
+    fn read((of, what, lists, times): PollerRow) -> Result<Self, Option<i64>> {
         let ((id, host, pid), (version, application, state, workers)) = (of, what);
+        let (seen, now) = (time_of(times.1), time_of(times.2));
+        let is_old = seen.zip(now).is_none_or(|(seen, now)| (now - seen).abs() > DEAD_AFTER);
         let read = || {
-            let (started, seen, now) = (time_of(times.0)?, time_of(times.1)?, time_of(times.2)?);
+            let (started, seen, now) = (time_of(times.0)?, seen?, now?);
             let queues = serde_json::from_str(&lists.0).ok()?;
             let running: Vec<StoredMessage> = serde_json::from_str(&lists.1).ok()?;
             let running = running.into_iter().map(|StoredMessage { queue, key, stage, for_ms }| {
@@ -241,7 +247,8 @@ impl Entry {
             });
             let process = PollerProcess {
                 application: Some(application).filter(|text| !text.is_empty()),
-                state: PollerState::ALL.into_iter().find(|known| known.word() == state)?,
+                // A later release may know more.
+                state: PollerState::ALL.into_iter().find(|known| known.word() == state).unwrap_or(PollerState::Running),
                 workers: u32::try_from(workers).ok()?,
                 running: running.collect::<Option<_>>()?,
                 host,
@@ -253,11 +260,12 @@ impl Entry {
             };
             Some(Entry { id, process, ago: now - seen })
         };
-        read().ok_or(id)
+        read().ok_or(is_old.then_some(id))
     }
 
     fn is_alive(&self) -> bool {
-        self.process.state != PollerState::Stopped && self.ago <= DEAD_AFTER
+        // If the clock has jumped back, a living poller has said something since.
+        self.process.state != PollerState::Stopped && self.ago.abs() <= DEAD_AFTER
     }
 
     fn serves(&self, queue: &str) -> bool {
@@ -265,7 +273,7 @@ impl Entry {
     }
 }
 
-fn entries<C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Result<Entry, i64>>> {
+fn entries<C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Result<Entry, Option<i64>>>> {
     let rows = load::<PollerType, PollerRow, _>(connection, &read_pollers())?;
     Ok(rows.into_iter().map(Entry::read).collect())
 }
@@ -341,7 +349,7 @@ pub(crate) fn runner_of<C: QueueConnection>(connection: &mut C, queue: &str, key
 
 /// Returns that nobody serves the queue, if that is known: if there is a table of pollers, and none of them does.
 pub(crate) fn unserved<C: QueueConnection>(connection: &mut C, queue: &str) -> QueryResult<Option<Unserved>> {
-    if !connection.has_own(OwnTable::Pollers)? {
+    if !connection.may_read_own(OwnTable::Pollers)? {
         return Ok(None);
     }
     let serving: Vec<_> = entries(connection)?.into_iter().flatten().filter(|entry| entry.serves(queue)).collect();
@@ -364,6 +372,8 @@ pub(crate) struct Presence {
     started: Instant,
     entry: PollerEntry,
     running: Arc<RunningAttempts>,
+    /// When it last looked for what dead ones have left.
+    tidied: Mutex<Option<Instant>>,
 }
 
 impl Presence {
@@ -394,7 +404,7 @@ impl Presence {
             running: String::new(),
             age: 0,
         };
-        Presence { id, started: Instant::now(), entry, running }
+        Presence { id, started: Instant::now(), entry, running, tidied: Mutex::default() }
     }
 
     /// Says what the poller does now, and removes what dead ones have left.
@@ -412,9 +422,13 @@ impl Presence {
         if execute(connection, &update_poller(&entry))? == 0 {
             execute(connection, &insert_poller(&entry))?;
         }
+        if self.tidied.lock().is_some_and(|tidied| tidied.elapsed() < TIDIED_EVERY) {
+            return Ok(());
+        }
+        *self.tidied.lock() = Some(Instant::now());
         let found = entries(connection)?;
         let gone = |place: usize| match &found[place] {
-            Err(id) => Some(*id),
+            Err(id) => *id,
             Ok(entry) if entry.id == self.id || entry.is_alive() => None,
             // The last one of a queue stays, so that an operator learns when it was.
             Ok(entry) => {

@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use crate::backend::{ErrorClass, OwnTable, QueueBackend, QueueConnection, TableName, load};
 use crate::entity::QueueSql;
 use crate::error::{Error, Finding};
-use crate::row::{ControlRow, ControlType, failure_text, queue_name};
+use crate::row::{ControlRow, ControlType, failure_text, printable, queue_name};
 use crate::statement::read_control;
 
 /// A row of the control table that means nothing, although somebody has written it.
@@ -18,7 +18,8 @@ pub(crate) struct Nonsense {
 
 impl Nonsense {
     pub(super) fn of(queue: &str, scope: &str, problem: &str) -> Self {
-        Nonsense { problem: format!("{problem} (queue `{queue}`, scope `{scope}`)"), queue: queue.to_owned() }
+        let [shown, scope] = [queue, scope].map(|text| printable(text, false));
+        Nonsense { problem: format!("{problem} (queue `{shown}`, scope `{scope}`)"), queue: queue.to_owned() }
     }
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn expect_own<C: QueueConnection>(
     if connection.has_own(table)? {
         return Ok(());
     }
-    let (problem, mend) = missing(table, migration, &connection.own_lacks(table)?);
+    let (problem, mend) = missing(table, migration, &connection.own_lacks(table)?.unwrap_or_default());
     Err(Error::Control(format!("{problem}: {mend}")))
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn expect_control<C: QueueConnection>(connection: &mut C) -> Result<(
 }
 
 /// Returns why a table cannot be used that is not there or lacks columns, and what to do.
-fn missing(table: OwnTable, migration: &str, lacks: &[String]) -> (String, String) {
+pub(super) fn missing(table: OwnTable, migration: &str, lacks: &[String]) -> (String, String) {
     let name = table.name();
     if lacks.is_empty() {
         let problem = format!("there is no table {name} that this session can see");
@@ -99,7 +100,7 @@ pub(crate) fn check_own<C: QueueConnection>(
         None => "let the process read and write the database's file".to_owned(),
     };
     if !connection.has_own(table)? {
-        let lacks = connection.own_lacks(table)?;
+        let lacks = connection.own_lacks(table)?.unwrap_or_default();
         let (problem, mend) = missing(table, migration, &lacks);
         let or_grant = match lacks.is_empty() {
             true => format!("; or if there is one, {grant}, and put its schema into the search path of the session"),

@@ -10,15 +10,17 @@ mod events;
 #[cfg(feature = "metrics")]
 mod meter;
 mod running;
+mod trace;
 
 pub use self::event::{AttemptEvent, Event};
-pub use self::events::set_trace_context;
+pub use self::trace::set_trace_context;
 
 pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
 pub(crate) use self::counts::{Collected, Collector, Counts, Times};
 pub(crate) use self::event::{Gauge, Measure};
 pub(crate) use self::event_queue::ListenerThread;
-pub(crate) use self::events::{EndEvent, Events, Listeners, Watch, current_context, makes_links};
+pub(crate) use self::events::{EndEvent, Events, Listeners, Watch};
 #[cfg(feature = "metrics")]
 pub(crate) use self::meter::record_for_metrics;
 pub(crate) use self::running::RunningAttempts;
+pub(crate) use self::trace::{current_context, makes_links};

@@ -63,8 +63,13 @@ impl<C: QueueConnection> ControlWatch<C> {
     ///
     /// If the table cannot be read, what was known stays: if a lost connection ended a pause, the queue could charge
     /// every customer.
-    pub(super) fn refresh(&mut self, holder: &mut SessionHolder<C>, timers: &mut [PollTimer]) -> bool {
-        let begun = Instant::now();
+    pub(super) fn refresh(
+        &mut self,
+        holder: &mut SessionHolder<C>,
+        timers: &mut [PollTimer],
+        is_left_behind: impl Fn() -> bool,
+    ) -> bool {
+        let (begun, is_first) = (Instant::now(), !self.is_known);
         if self.next_read.is_none_or(|next_read| begun < next_read) {
             return self.is_known;
         }
@@ -84,10 +89,16 @@ impl<C: QueueConnection> ControlWatch<C> {
                 (pauses, self.limits.clone())
             }
         };
-        for (runner, (known, timer)) in pauses.into_iter().zip(timers).enumerate() {
-            self.change(runner, known, timer);
+        // Another scout has read later, if the database has not answered this one for long. What that one knew may hold no more, so
+        // the first reading of each is taken up whatever it says.
+        if is_left_behind() {
+            return false;
         }
-        limits.into_iter().enumerate().for_each(|(runner, limits)| self.limit(runner, limits));
+        let is_first = is_first && self.is_known;
+        for (runner, ((known, limits), timer)) in pauses.into_iter().zip(limits).zip(timers).enumerate() {
+            self.change(runner, known, timer, is_first);
+            self.limit(runner, limits, timer, is_first);
+        }
         self.is_known
     }
 
@@ -163,9 +174,9 @@ impl<C: QueueConnection> ControlWatch<C> {
         }
     }
 
-    /// Takes up the limits of a runner.
-    fn limit(&mut self, runner: usize, limits: Option<Limited>) {
-        if self.limits[runner] == limits {
+    /// Takes up the limits of a runner. `is_first`: whatever they are.
+    fn limit(&mut self, runner: usize, limits: Option<Limited>, timer: &mut PollTimer, is_first: bool) {
+        if !is_first && self.limits[runner] == limits {
             return;
         }
         let before = std::mem::replace(&mut self.limits[runner], limits);
@@ -177,6 +188,9 @@ impl<C: QueueConnection> ControlWatch<C> {
         // Turns that have begun under the former limits end.
         let is_paused = shared.gates[runner].is_paused();
         shared.gates[runner].change(is_paused);
+        if !is_paused {
+            timer.probe_now(Instant::now());
+        }
         let entity = shared.runners[runner].info().entity;
         match (after, before) {
             (Some(limits), _) => tracing::info!(entity, "limited: {limits}"),
@@ -193,17 +207,19 @@ impl<C: QueueConnection> ControlWatch<C> {
         }
     }
 
-    /// Takes up the pauses of a runner.
-    fn change(&mut self, runner: usize, known: Vec<Known>, timer: &mut PollTimer) {
+    /// Takes up the pauses of a runner. `is_first`: whatever they are.
+    fn change(&mut self, runner: usize, known: Vec<Known>, timer: &mut PollTimer, is_first: bool) {
         let before = std::mem::replace(&mut self.pauses[runner], known);
         let after = &self.pauses[runner];
         let scope = |known: &Known| (known.paused.stage.clone(), known.paused.lane.clone());
         let scopes = |pauses: &[Known]| pauses.iter().map(scope).collect::<Vec<_>>();
         let (scopes_before, scopes) = (scopes(&before), scopes(after));
         // Before the line in the log: after it, no paused message begins.
-        if scopes != scopes_before {
+        if is_first || scopes != scopes_before {
             let stages: Vec<_> = scopes.iter().filter_map(|(stage, _)| stage.clone()).collect();
-            let lanes = scopes.iter().filter_map(|(_, lane)| Some(lane.as_ref()?.1.clone())).collect();
+            let options = &self.shared.runners[runner].info().target.options;
+            let lanes =
+                scopes.iter().filter_map(|(_, lane)| Some(lane_name(lane.as_ref()?, options)?.to_owned())).collect();
             let is_left = self.shared.runners[runner].served().leave_out(&stages, lanes);
             let is_paused = !is_left || scopes.contains(&(None, None));
             self.shared.gates[runner].change(is_paused);
@@ -241,9 +257,16 @@ fn new_among<'a>(pauses: &'a [Known], earlier: &[Known]) -> impl Iterator<Item =
 fn unknown_scope(paused: &Paused, options: &Options) -> Option<String> {
     let is_stage = |stage: &str| options.stages.is_some_and(|known| known.names.contains(&stage));
     if let Some(stage) = paused.stage.as_ref().filter(|stage| !is_stage(stage)) {
-        return Some(format!("the entity has no stage `{stage}`"));
+        return Some(format!("the entity has no stage `{}`", printable(stage, false)));
     }
-    let (column, _) = paused.lane.as_ref()?;
-    let own = options.lanes.map(|lanes| lanes.column);
-    (own != Some(column)).then(|| format!("the rows of the entity do not take turns by a column `{column}`"))
+    let lane = paused.lane.as_ref()?;
+    let value = printable(lane, false);
+    lane_name(lane, options)
+        .is_none()
+        .then(|| format!("the rows of the entity do not take turns by the column of `{value}`"))
+}
+
+/// Returns the name of a value of the column by which the rows of the entity take turns.
+fn lane_name<'l>(lane: &'l str, options: &Options) -> Option<&'l str> {
+    lane.strip_prefix(options.lanes?.column)?.strip_prefix(' ')
 }

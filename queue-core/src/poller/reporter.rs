@@ -92,8 +92,12 @@ impl<C: QueueConnection> Reporter<C> {
             reports.holder.end_wait();
             shared.board.pause(reports.pause(&shared));
         }
-        // Handlers that still run keep the poller present.
-        while shared.presence.is_some() && !post.is_left_behind() && !shared.board.wait_for_turns(Duration::ZERO) {
+        // Handlers that still run keep the poller present. The stop does not wait for another session.
+        while shared.presence.is_some()
+            && !post.is_left_behind()
+            && reports.holder.open_session().is_some()
+            && !shared.board.wait_for_turns(Duration::ZERO)
+        {
             reports.next_presence = Instant::now();
             reports.write_presence(&shared, PollerState::Draining);
             reports.holder.end_wait();
@@ -245,7 +249,8 @@ impl<C: QueueConnection> PollerShared<C> {
             let _turn = self.turn_to_write();
             Ok(presence.write(&mut **session, state)?)
         });
-        if let Err(error) = written {
+        let is_conflict = matches!(&written, Err(Error::Database(error)) if C::classify(error) == ErrorClass::Conflict);
+        if let (Err(error), false) = (written, is_conflict) {
             self.log.warn("poller", &format!("the poller cannot be registered: {}", failure_text(&error, 500)));
             holder.close();
         }

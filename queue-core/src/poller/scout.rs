@@ -109,7 +109,7 @@ impl<C: QueueConnection> Scout<C> {
             self.shared.end_silent_sessions(&mut self.holder);
             self.survey();
             self.check_columns(&mut timers);
-            if !self.control.refresh(&mut self.holder, &mut timers) {
+            if !self.control.refresh(&mut self.holder, &mut timers, || self.post.is_left_behind()) {
                 // A paused row must not begin because the poller has not read of its pause yet.
                 self.shared.board.pause(UNTIL_KNOWN);
                 continue;

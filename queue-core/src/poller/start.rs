@@ -146,7 +146,7 @@ fn prepare<C: QueueConnection>(
     let presence = running.map(|running| {
         let queues = runners.iter().map(|runner| {
             let info = runner.info();
-            (info.key_prefix.clone(), info.entity, settings_with(&info.settings, &settings))
+            (info.key_prefix.clone(), info.entity, settings_with((info.settings)(), &settings))
         });
         Presence::new((settings.application.as_deref(), settings.workers), queues, running)
     });
@@ -176,9 +176,9 @@ fn prepare<C: QueueConnection>(
 }
 
 /// Returns the settings of an entity with those of the poller that change how its rows are processed.
-fn settings_with(own: &BTreeMap<String, String>, settings: &PollerSettings) -> BTreeMap<String, String> {
+fn settings_with(own: BTreeMap<String, String>, settings: &PollerSettings) -> BTreeMap<String, String> {
     let window = settings.window.as_ref().map(|window| ("the poller's window".to_owned(), window.to_string()));
-    own.clone().into_iter().chain(window).collect()
+    own.into_iter().chain(window).collect()
 }
 
 /// Returns the names of the entities that are served.

@@ -39,7 +39,7 @@ const WHEN_BUSY: Duration = Duration::from_secs(60);
 const AFTER_TROUBLE: Duration = Duration::from_secs(60);
 
 /// How often rows are tried in all, if that loses against other transactions.
-const TRIES: u32 = 3;
+const TRIES: u32 = 2;
 
 /// How many rows a step looks at, and removes, at most. It is halved when a step has taken longer than [`LONG`], and doubled when
 /// it has taken less than half of that.
@@ -197,7 +197,13 @@ impl Pass {
         };
         let is_conflict =
             |removed: &QueryResult<_>| matches!(removed, Err(error) if C::classify(error) == ErrorClass::Conflict);
-        let removed = (1..TRIES).map(|_| remove()).find(|removed| !is_conflict(removed)).unwrap_or_else(&mut remove);
+        let mut removed = remove();
+        for _ in 1..TRIES {
+            if !is_conflict(&removed) || shared.board.is_stopping() {
+                break;
+            }
+            removed = remove();
+        }
         let error = match removed {
             Ok(rows) => {
                 let all = if leaving.2 == OnFinish::Delete { &mut self.done.deleted } else { &mut self.done.archived };
@@ -221,6 +227,12 @@ impl Pass {
                     }
                 }
                 if let [_] = keys {
+                    if self.done.why.is_none() {
+                        shared.warn(
+                            self.runner,
+                            &format!("the upkeep leaves a row in the table that has expired: {text}"),
+                        );
+                    }
                     self.done.stay(1, &text);
                     shared.count(self.runner, leaving, 0, 1);
                     return Ok(());

@@ -110,11 +110,13 @@ pub fn set_environment<DB: QueueBackend>(name: &str, replaces: bool) -> impl Sta
         out.push_sql("', '', ");
         DB::bind_text(out, name)?;
         out.push_sql(")");
+        push_named(out, DB::ON_SAME_KEY)?;
         if *replaces {
-            push_named(out, DB::ON_SAME_KEY)?;
-            push_inserted(out, &["environment"])?;
+            return push_inserted(out, &["environment"]);
         }
-        Ok(())
+        let (before, after) = DB::INSERTED;
+        let inserted = format!("{before}{{environment}}{after}");
+        push_named(out, &format!("{{environment}} = COALESCE({{queueable_control}}.{{environment}}, {inserted})"))
     })
 }
 

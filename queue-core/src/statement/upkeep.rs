@@ -43,7 +43,7 @@ pub fn lock_expired<DB: QueueBackend>(condition: Condition<'_, DB>, passes_over:
         sql.push("SELECT {key}, {.status} FROM {table}")?;
         condition.push(sql)?;
         sql.push(" ORDER BY {key}")?;
-        sql.push(if *passes_over { "{claim_lock}" } else { "{row_lock}" })
+        sql.push(if *passes_over { "{removal_lock}" } else { "{row_lock}" })
     })
 }
 

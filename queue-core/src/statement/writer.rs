@@ -98,6 +98,7 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
                 "now" => self.out.push_sql(DB::NOW),
                 "statement_time" => self.out.push_sql(DB::STATEMENT_TIME),
                 "claim_lock" => self.out.push_sql(DB::CLAIM_LOCK),
+                "removal_lock" => self.out.push_sql(DB::REMOVAL_LOCK),
                 "row_lock" => self.out.push_sql(DB::ROW_LOCK),
                 _ => {
                     let column = name.trim_start_matches('.');

@@ -9,8 +9,9 @@ use diesel_migrations::MigrationHarness;
 use queueable::{Error, Explanation, Lease, Message, Migrations, Outcome, Pause, Poller, Queueable, Status};
 
 use super::kinds::{ByCode, CODES, documents, documents_of};
+use super::refused::for_jobs;
 use super::{enqueue, job, jobs, jobs_of};
-use crate::db::{Conn, Database, NAME};
+use crate::db::{Conn, Database, NAME, REFUSE_SEVEN};
 use crate::suite::warnings::{await_warning, keep_warnings, times_told};
 
 job!(Fair, fair_paused_queue, fair_by = company_id);
@@ -95,6 +96,19 @@ fn very_many_rows_of_a_paused_value_hold_nobody_back() {
     Fair::pause_where(connection, jobs::company_id, 7, Pause::new("their bank is down", BY)).unwrap();
     let tally = Fair::poller(database.pool(4), done!(Fair)).workers(2).control().run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 10);
+}
+
+#[test]
+fn a_refused_row_beside_a_paused_value_lets_a_run_end() {
+    let database = with_control(jobs_of::<Fair>());
+    enqueue(&database, [Some(7), Some(8), Some(8)]);
+    let connection = &mut database.connect();
+    diesel::update(jobs::table.find(2)).set(jobs::rank.eq(7)).execute(connection).unwrap();
+    connection.batch_execute(&for_jobs(REFUSE_SEVEN)).unwrap();
+    Fair::pause_where(connection, jobs::company_id, 7, Pause::new("their bank is down", BY)).unwrap();
+    let tally = Fair::poller(database.pool(4), done!(Fair)).workers(2).control().run_until_idle().unwrap();
+    assert_eq!(tally.succeeded, 1);
+    assert_eq!(of_status(&database, Status::NotAttempted), 2);
 }
 
 /// Serves the jobs, and tells which begin. The first one waits until it is told to go on.
@@ -215,5 +229,5 @@ fn a_pause_by_hand_of_a_column_by_which_no_rows_take_turns_is_ignored_with_one_w
     connection.batch_execute(&insert("value company_id 8")).unwrap();
     let tally = Fair::poller(database.pool(3), done!(Fair)).workers(1).control().run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 6, "a row by hand pauses an integer");
-    assert_eq!(times_told(&["WARN", "do not take turns by a column `tenant_of_jobs`"]), 1);
+    assert_eq!(times_told(&["WARN", "do not take turns by the column of `tenant_of_jobs 7`"]), 1);
 }

@@ -48,7 +48,7 @@ fn some_jobs(database: &Database) {
 }
 
 /// A trigger for payments of 7 cents, for jobs of the rank 7.
-fn for_jobs(trigger: &str) -> String {
+pub(super) fn for_jobs(trigger: &str) -> String {
     trigger.replace("payments", "jobs").replace("amount_cents", "rank")
 }
 

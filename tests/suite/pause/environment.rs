@@ -1,5 +1,6 @@
 //! Whose database this is: a poller of another environment refuses to run.
 
+use diesel::Connection;
 use diesel::connection::SimpleConnection;
 use queueable::{Error, Message, Outcome, Poller, PollerHandle};
 
@@ -117,4 +118,24 @@ fn a_table_of_an_older_version_is_refused_with_what_it_lacks() {
     assert!(refused.contains("another release made it"), "{refused}");
     let Err(Error::Control(text)) = queueable::pauses(&mut connection) else { panic!("it is refused") };
     assert!(text.contains("lacks the columns paused_value"), "{text}");
+}
+
+#[test]
+fn the_name_stays_although_the_connection_is_the_pollers_own() {
+    let bank = bank();
+    let url = bank.database.url().to_owned();
+    let connect = move || Conn::establish(&url);
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let poller = Poller::with_own_connections(connect).workers(1).serve::<Payment>(handler).environment("production");
+    poller.run_until_idle().unwrap();
+    assert_eq!(queueable::control::environment(&mut bank.connect()).unwrap().as_deref(), Some("production"));
+}
+
+#[test]
+fn a_row_without_a_name_gets_one() {
+    let bank = bank();
+    bank.connect().batch_execute("INSERT INTO queueable_control (queue, scope) VALUES ('queueable', '')").unwrap();
+    poller(&bank, "production").run_until_idle().unwrap();
+    assert_eq!(queueable::control::environment(&mut bank.connect()).unwrap().as_deref(), Some("production"));
+    assert!(refusal(poller(&bank, "staging").start()).contains("belongs to the environment `production`"));
 }

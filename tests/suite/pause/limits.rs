@@ -144,6 +144,27 @@ fn fewer_rows_are_processed_at_the_same_time() {
 }
 
 #[test]
+fn calls_that_run_when_a_limit_comes_go_on_to_their_ends() {
+    keep_warnings();
+    let bank = bank();
+    let (poller, calls) = Calls::new(3, |call| {
+        let call = move |few: &Few, _: &queueable::Lease| call.wait(few.id);
+        let apply = |_: &Few, _: &i64, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+        Poller::new(bank.pool(4)).control().serve::<Few>((call, apply))
+    });
+    let handle = poller.start().unwrap();
+    bank.enqueue([1, 1, 1]);
+    let begun = [calls.next(), calls.next(), calls.next()];
+    limit(&bank, Limits::<Few>::new("while three calls run", BY).at_most(1));
+    await_warning(&["INFO", "limited: at most 1 at the same time", "while three calls run"]);
+    drop(calls.go_on);
+    await_true(|| begun.iter().all(|id| bank.state(*id).status == Status::Success));
+    let tally = handle.shutdown(PATIENCE).tally;
+    assert_eq!((tally.succeeded, tally.lost), (3, 0));
+    assert!(begun.iter().all(|id| bank.state(*id).try_count == 1));
+}
+
+#[test]
 fn fewer_rows_of_each_value_are_processed_at_the_same_time() {
     keep_warnings();
     let bank = bank();

@@ -1,6 +1,7 @@
 //! MySQL and MariaDB.
 
 mod clients;
+mod control_table;
 mod dialect;
 mod errors;
 mod indexable;

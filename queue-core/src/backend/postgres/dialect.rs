@@ -80,6 +80,8 @@ impl LaneSql for Pg {
 impl LockSql for Pg {
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
+    // It passes over a row to which another session is about to refer, as the removal would wait for that.
+    const REMOVAL_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const LEASES_AT_ONCE: bool = true;
     const ROW_VERSION: Option<[&'static str; 2]> = Some(["ctid", "xmin"]);

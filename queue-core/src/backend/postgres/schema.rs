@@ -11,8 +11,8 @@ use super::clients::PgSession;
 use super::live_table::{check_server, in_transaction};
 use crate::backend::dialect::IndexSql;
 use crate::backend::schema::{
-    ColumnType, Ddl, Index, IndexKey, IndexedRows, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, Target,
-    Types, add_together, drop_together, finding, fingerprint, indexes, until_done,
+    ColumnType, Ddl, Index, IndexKey, IndexedRows, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, TableName,
+    Target, Types, add_together, drop_together, finding, fingerprint, indexes, until_done,
 };
 use crate::backend::statement::One;
 use crate::error::{Finding, refused};
@@ -50,6 +50,12 @@ impl<C: PgSession> Ddl<Pg> for C {
   CHECK (("limited_at" IS NULL) = ("limited_by" IS NULL) AND ("limited_at" IS NULL) = ("limit_reason" IS NULL)),
   CHECK (("limited_at" IS NULL) = (COALESCE("workers", "at_most", "retry_delay_ms") IS NULL))
 )"#;
+
+    fn may_read(&mut self, table: &TableName) -> QueryResult<bool> {
+        let sql = "SELECT pg_catalog.has_table_privilege(CAST($1 AS regclass), 'SELECT') AS may";
+        let may: One<Bool, bool> = diesel::sql_query(sql).bind::<Text, _>(table.to_string()).get_result(self)?;
+        Ok(may.0)
+    }
 
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String> {
         // One text is one transaction: no column is ever seen without its comment.

@@ -8,6 +8,7 @@ use diesel::result::QueryResult;
 use super::archive::ArchiveSchema;
 use super::index::{Index, indexes};
 use super::live_table::{LiveColumn, find_column, until_done};
+use super::table_name::TableName;
 use super::target::{Step, Target, finding};
 use super::trigger::Triggers;
 use crate::error::{Finding, refused};
@@ -41,6 +42,11 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
 
     /// What follows the columns of a table.
     const END_OF_TABLE: &'static str = "";
+
+    /// Tells whether the account may read a table of which it knows that it is there. Elsewhere it sees only what it may read.
+    fn may_read(&mut self, _table: &TableName) -> QueryResult<bool> {
+        Ok(true)
+    }
 
     /// Writes the statements that add the columns.
     fn add_columns(target: &Target, columns: &[NeededColumn]) -> Vec<String>;

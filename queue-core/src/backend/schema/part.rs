@@ -30,7 +30,7 @@ fn create<D: Ddl>(table: OwnTable) -> String {
 fn create_audit<D: Ddl>() -> String {
     let (table, types) = (own_table::<D>(OwnTable::Audit), D::TYPES);
     let (name, text) = (D::NAME_TYPE, types.message.0);
-    let columns = [types.time.0, types.count.0, name, text, name, types.word.0, text, types.count.0];
+    let columns = [types.time.0, types.count.0, name, text, name, text, text, types.count.0];
     let columns = OwnTable::Audit.columns().into_iter().zip(columns);
     let columns = columns.map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", table.quoted(&column)));
     let [by, reason, rows] = ["changed_by", "reason", "row_count"].map(|column| table.quoted(column));
@@ -185,8 +185,12 @@ impl<D: Ddl> Schema for D {
         Ok(lacking(self, table)?.is_some_and(|lacking| lacking.is_empty()))
     }
 
-    fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Vec<String>> {
-        Ok(lacking(self, table)?.unwrap_or_default())
+    fn may_read_own(&mut self, table: OwnTable) -> QueryResult<bool> {
+        Ok(self.has_own(table)? && self.may_read(&own_table::<D>(table))?)
+    }
+
+    fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Option<Vec<String>>> {
+        lacking(self, table)
     }
 }
 

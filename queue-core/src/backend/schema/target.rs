@@ -194,8 +194,11 @@ pub trait Schema {
     /// Tells whether there is such a table that this session can see, without a read of it.
     fn has_own(&mut self, table: OwnTable) -> QueryResult<bool>;
 
-    /// Returns the names of the columns that such a table lacks, if there is one of its name.
-    fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Vec<String>>;
+    /// Tells the same, and whether the account may read it.
+    fn may_read_own(&mut self, table: OwnTable) -> QueryResult<bool>;
+
+    /// Returns the names of the columns that such a table lacks; `None` if there is none of its name.
+    fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Option<Vec<String>>>;
 }
 
 /// The columns of the table of pollers beside its key.

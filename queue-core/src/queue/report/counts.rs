@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, Tabular, number, write_table};
 use crate::backend::load;
-use crate::control::{Limited, Paused, limited, name_of, pauses_of, shown};
+use crate::control::{Limited, Paused, asked_of, name_of, shown};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
@@ -142,8 +142,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     pub fn backlog<C: ReadsRows<Q, F>>(&self, connection: &mut C) -> Result<Backlog, Error> {
         let (pending, failed) = self.read_backlog(connection, None)?;
         let sql = C::condition(self, &[]).queue;
-        let paused = pauses_of(connection.as_queue_connection(), &name_of(sql)?)?;
-        let limits = limited(connection.as_queue_connection(), &name_of(sql)?)?;
+        let (paused, limits) = asked_of(connection.as_queue_connection(), &name_of(sql)?)?;
+        // Pollers ignore a limit above that of the attribute.
+        let holds = |rows: u32| sql.options.places().is_some_and(|most| rows <= most);
+        let limits = limits.filter(|limits| limits.at_most.is_none_or(holds));
         let limit = limits.as_ref().and_then(|limits| limits.at_most).unwrap_or(u32::MAX);
         let mut backlog = backlogs::<Q>(pending, failed).into_values().next().unwrap_or_default();
         let Options { lanes, at_most, exclusive, stages, .. } = *sql.options;

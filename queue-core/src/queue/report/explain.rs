@@ -15,12 +15,12 @@ use crate::backend::{
     AsQueueConnection, ErrorClass, Loads, LockSql, OwnTable, QueueConnection, TableName, load, load_first,
 };
 use crate::claim::Places;
-use crate::control::{Paused, limited, name_of, pauses_of, runner_of, unserved};
+use crate::control::{Paused, asked_of, name_of, runner_of, unserved};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
-use crate::row::{Lane, OnFinish, RowKey, failure_text};
+use crate::row::{Lane, OnFinish, Options, RowKey, failure_text};
 use crate::statement::{
     Change, Condition, InspectedRow, InspectedRowType, ListedRow, ListedRowType, Next, QueueOn, inspect,
     inspect_pending, is_archived, is_same, key_of, read_lane,
@@ -78,10 +78,10 @@ where
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return named::<Q, _>(connection, reason, key);
         }
-        let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
+        let (pauses, _) = asked_of(connection, &name_of(Q::SQL)?)?;
         let has_lanes = pauses.iter().any(|pause| pause.lane.is_some());
         let lane = if has_lanes { Q::QUEUE.lane_of(connection, key)? } else { None };
-        if let Some(pause) = pause_of(&pauses, stage.as_deref(), lane.as_ref()) {
+        if let Some(pause) = pause_of(&pauses, Q::SQL.options, stage.as_deref(), lane.as_ref()) {
             return Ok(Explanation::Paused { pause: pause.clone() });
         }
         if is_behind_head::<Q, _>(connection, key)? {
@@ -101,7 +101,7 @@ where
         let connection = self.as_queue_connection();
         let inspect = inspect_pending(rows, LISTED + 1);
         let listed = load::<ListedRowType<Q>, ListedRow<Q::Key>, _>(connection, &inspect)?;
-        let pauses = pauses_of(connection, &name_of(Q::SQL)?)?;
+        let (pauses, _) = asked_of(connection, &name_of(Q::SQL)?)?;
         let unserved = unserved(connection, &name_of(Q::SQL)?)?;
         let mut found = Explanations { more: listed.len() > LISTED, unserved, ..Explanations::default() };
         let mut due = Vec::new();
@@ -110,7 +110,9 @@ where
             let lane = lane.0.ok().and_then(|(lane,)| lane);
             let pause = || {
                 let lane = read_lane(Q::SQL, lane.clone());
-                Some(Explanation::Paused { pause: pause_of(&pauses, stage.as_deref(), Some(&lane))?.clone() })
+                Some(Explanation::Paused {
+                    pause: pause_of(&pauses, Q::SQL.options, stage.as_deref(), Some(&lane))?.clone(),
+                })
             };
             let reason = told_by_the_row::<Q>(row).or_else(pause);
             match (reason, key) {
@@ -188,7 +190,7 @@ where
     Q: QueueOn<C>,
 {
     let Explanation::Held { since, .. } = reason else { return Ok(reason) };
-    if !connection.has_own(OwnTable::Pollers)? {
+    if !connection.may_read_own(OwnTable::Pollers)? {
         return Ok(Explanation::Held { since, by: None });
     }
     // A caller names a row by its value, and the database has the text by which the process knows it.
@@ -228,12 +230,17 @@ fn explain_turn<Q: Entity, C: Explains<Q>>(
 }
 
 /// Returns the pause of the whole queue, or else of this stage or this lane.
-fn pause_of<'p>(pauses: &'p [Paused], stage: Option<&str>, lane: Option<&Lane>) -> Option<&'p Paused> {
-    let name = lane.and_then(Lane::pause_name);
+fn pause_of<'p>(
+    pauses: &'p [Paused],
+    options: &Options,
+    stage: Option<&str>,
+    lane: Option<&Lane>,
+) -> Option<&'p Paused> {
+    let lane = lane.and_then(|lane| Some(format!("{} {}", options.lanes?.column, lane.pause_name()?)));
     let is_of = |pause: &&Paused| match (&pause.stage, &pause.lane) {
         (None, None) => true,
         (Some(of), _) => stage == Some(of),
-        (None, Some((_, of))) => name.as_deref() == Some(of),
+        (None, of) => lane == *of,
     };
     // The whole queue comes first, because its scope is empty.
     pauses.iter().find(is_of)
@@ -282,7 +289,8 @@ fn full_lane<Q: QueueOn<C>, C: QueueConnection>(
 ) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let Some(lanes) = Places::of(Q::QUEUE, is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
-    lanes.set_limit(limited(connection, &name_of(Q::SQL)?)?.and_then(|limited| limited.at_most));
+    let (_, limits) = asked_of(connection, &name_of(Q::SQL)?)?;
+    lanes.set_limit(limits.and_then(|limits| limits.at_most));
     let mut found = None;
     // Rolled back, so that a place that it gets in order to find out is free again.
     let ended = connection.transaction::<(), DieselError, _>(|connection| {

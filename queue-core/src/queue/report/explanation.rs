@@ -79,7 +79,7 @@ pub enum Explanation {
         since: Option<DateTime<Utc>>,
         /// The process that said within the last minute that it runs the row, if one did, see
         /// [`Poller::register`](crate::Poller::register).
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
     /// The condition (`claim_if = ..`) is not true.
@@ -153,7 +153,7 @@ pub struct Explanations {
     /// Whether there are pending rows that were not looked at.
     pub more: bool,
     /// That no poller serves the queue, if that is known, see [`Poller::register`](crate::Poller::register).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unserved: Option<Unserved>,
 }
 
