@@ -41,8 +41,8 @@ const AFTER_TROUBLE: Duration = Duration::from_secs(60);
 /// How often rows are tried in all, if that loses against other transactions.
 const TRIES: u32 = 2;
 
-/// How many rows a step looks at, and removes, at most. It is halved when a step has taken longer than [`LONG`], and doubled when
-/// it has taken less than half of that.
+/// How many rows a step looks at, and removes, at most. The second is halved when a step has taken longer than [`LONG`], and doubled
+/// when it has taken less than half of that.
 const MOST_LOOKED_AT: usize = 5_000;
 const MOST_REMOVED: usize = 500;
 const LEAST: usize = 10;
@@ -97,7 +97,7 @@ impl Upkeep {
                 begins: next,
                 last_step: None,
                 place: None,
-                size: MOST_LOOKED_AT,
+                size: MOST_REMOVED,
                 done: Done::default(),
                 trouble: None,
             }
@@ -154,7 +154,7 @@ impl Pass {
         }
         let begun = Instant::now();
         self.last_step = Some(begun);
-        let limits = (self.size, MOST_REMOVED.min(self.size));
+        let limits = (MOST_LOOKED_AT, self.size);
         let found = served.next_rows(session, self.place.as_ref(), limits).map_err(text)?;
         for leaving in shared.leaving(self.runner) {
             let with_status = found.expired.iter().filter(|(status, _)| status == leaving.0[0].as_str());
@@ -168,7 +168,7 @@ impl Pass {
         let took = begun.elapsed();
         self.size = match took {
             _ if took > LONG => (self.size / 2).max(LEAST),
-            _ if took < LONG / 2 => (self.size * 2).min(MOST_LOOKED_AT),
+            _ if took < LONG / 2 => (self.size * 2).min(MOST_REMOVED),
             _ => self.size,
         };
         if self.place.is_none() {

@@ -157,7 +157,7 @@ fn calls_that_run_when_a_limit_comes_go_on_to_their_ends() {
     let begun = [calls.next(), calls.next(), calls.next()];
     limit(&bank, Limits::<Few>::new("while three calls run", BY).at_most(1));
     await_warning(&["INFO", "limited: at most 1 at the same time", "while three calls run"]);
-    drop(calls.go_on);
+    (0..3).for_each(|_| calls.go_on.send(()).unwrap());
     await_true(|| begun.iter().all(|id| bank.state(*id).status == Status::Success));
     let tally = handle.shutdown(PATIENCE).tally;
     assert_eq!((tally.succeeded, tally.lost), (3, 0));
