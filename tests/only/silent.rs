@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::{
-    AsyncCalls, Event, Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, PollerHandle,
+    AsyncCalls, Event, Failure, HandlerResult, Lease, Message, Migrations, Outcome, Pause, Poller, PollerHandle,
     PollerSettings, Queueable, Status,
 };
 use tokio::runtime::Builder;
@@ -24,6 +24,7 @@ use self::proxy::Proxy;
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, Payment, book, ledger, payments};
 use crate::suite::thorough::times;
+use crate::suite::warnings::{await_warning, keep_warnings};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -244,6 +245,24 @@ fn work_goes_on_after_all_connections_of_an_idle_poller_have_fallen_silent() {
         let _ = handle.shutdown(PATIENCE);
         assert_eq!(bank.booked(), ids);
     }
+}
+
+#[test]
+fn a_pause_that_ends_while_the_network_says_nothing_has_ended_for_the_thread_that_reads_next() {
+    keep_warnings();
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().control()).unwrap();
+    let proxy = Proxy::before(&bank);
+    let handle = MODES[0](poller(&proxy.url(&bank)).control(), Arc::new(|| {})).start().unwrap();
+    Brief::pause(&mut bank.connect(), Pause::new("until nothing is heard", "ops@example.org")).unwrap();
+    await_warning(&["INFO", "paused", "until nothing is heard"]);
+    proxy.silence();
+    await_so("the wait shows", || !handle.health().is_well(Duration::from_millis(300)));
+    Brief::unpause(&mut bank.connect()).unwrap();
+    let ids = bank.enqueue(1..=3);
+    await_booked(&bank, &handle, &ids);
+    let _ = handle.shutdown(PATIENCE);
+    assert_eq!(bank.booked(), ids);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) use self::environment::{adopt, check_environment};
 pub use self::limits::{Limited, Limits, limits};
 pub(crate) use self::limits::{end_limits, set_limits};
 pub use self::pause::{Pause, Paused, pauses};
-pub(crate) use self::pause::{PauseScope, StandingPause, pause, shown, unpause};
+pub(crate) use self::pause::{PauseScope, StandingPause, pause, unpause};
 pub(crate) use self::pollers::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};
 pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved, pollers};
 pub(crate) use self::table::{

@@ -287,7 +287,7 @@ impl PauseScope {
 }
 
 /// Returns a value as a pause shows it.
-pub(crate) fn shown(value: &str) -> String {
+fn shown(value: &str) -> String {
     value.chars().filter(|char| !char.is_control()).take(SHOWN).collect()
 }
 

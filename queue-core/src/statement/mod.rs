@@ -56,7 +56,7 @@ pub use self::queue::{
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
 };
 pub use self::recall::{Recall, retake};
-pub(crate) use self::report::OwnColumn;
+pub(crate) use self::report::{OwnColumn, OwnLane};
 pub use self::report::{
     WithTexts, count_by_value, count_pending, error_examples, error_texts, sum_by_value, texts_after,
 };

@@ -5,6 +5,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::condition::{Condition, StateCondition};
+use super::lane::push_lane_text;
 use super::walk::{Claimable, push_index_hint};
 use super::writer::{Split, Writer, statement};
 use crate::backend::{QueueBackend, Statement};
@@ -55,6 +56,15 @@ pub(crate) struct OwnColumn<DB: QueueBackend>(pub(crate) &'static QueueSql<DB>, 
 impl<DB: QueueBackend> QueryFragment<DB> for OwnColumn<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         Writer::new(self.0, out).push_with("{.}", &[self.1])
+    }
+}
+
+/// The value by which a queue's rows take turns, with the name that the column's collation gives it.
+pub(crate) struct OwnLane<DB: QueueBackend>(pub(crate) &'static QueueSql<DB>);
+
+impl<DB: QueueBackend> QueryFragment<DB> for OwnLane<DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_lane_text(&mut Writer::new(self.0, out))
     }
 }
 

@@ -187,7 +187,9 @@ fn a_value_is_known_by_what_its_column_calls_equal() {
     let connection = &mut database.connect();
     ByCode::pause_where(connection, documents::code, "ACME", Pause::new("bank down", BY)).unwrap();
     let are_equal: bool = NAME == "mysql" && {
-        connection.batch_execute("INSERT INTO documents (code, number) VALUES ('acme', 1)").unwrap();
+        let insert = "INSERT INTO documents (code, number, next_attempt_time) VALUES ('acme', 1, '2020-01-01')";
+        connection.batch_execute(insert).unwrap();
+        assert_eq!(ByCode::queue().backlog(connection).unwrap().paused_due, Some(1));
         documents::table.filter(documents::code.eq("ACME")).count().get_result::<i64>(connection).unwrap() == 1
     };
     assert_eq!(ByCode::unpause_where(connection, documents::code, "acme").unwrap(), are_equal);

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, Tabular, number, write_table};
 use crate::backend::load;
-use crate::control::{Limited, Paused, asked_of, name_of, shown};
+use crate::control::{Limited, Paused, asked_of, name_of};
 use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
 use crate::row::{CountRow, CountRowType, Options, Pending, PendingRow, PendingRowType};
-use crate::statement::{FAILED, OwnColumn, PENDING, count_by_value, count_pending};
+use crate::statement::{FAILED, OwnColumn, OwnLane, PENDING, count_by_value, count_pending, read_lane};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -160,8 +160,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let others = Backlog { due: backlog.due - backlog.behind_others.unwrap_or(0), ..backlog.clone() };
             backlog.over_limit = Some(others.beyond(places));
         }
-        let mut due_where = |column, is_paused: &dyn Fn(&str) -> bool| -> QueryResult<i64> {
-            let by_value = self.read_pending(connection, Some(&OwnColumn(sql, column)))?;
+        let (of_stages, of_lanes) = (stages.map(|stages| OwnColumn(sql, stages.column)), OwnLane(sql));
+        let mut due_where = |split, is_paused: &dyn Fn(&str) -> bool| -> QueryResult<i64> {
+            let by_value = self.read_pending(connection, Some(split))?;
             let is_paused = |value: &Option<String>| value.as_deref().is_some_and(is_paused);
             let paused = backlogs::<Q>(by_value, Vec::new()).into_iter().filter(|(value, _)| is_paused(value));
             Ok(paused.map(|(_, backlog)| backlog.due).sum())
@@ -170,16 +171,17 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             backlog.paused_due = Some(backlog.due);
         } else if !paused.is_empty() {
             let mut due = 0;
-            if let Some(stages) = stages.filter(|_| paused.iter().any(|paused| paused.stage.is_some())) {
+            if let Some(of_stages) = of_stages.as_ref().filter(|_| paused.iter().any(|paused| paused.stage.is_some())) {
                 let is_paused = |stage: &str| paused.iter().any(|paused| paused.stage.as_deref() == Some(stage));
-                due += due_where(stages.column, &is_paused)?;
+                due += due_where(of_stages, &is_paused)?;
             }
             if let Some(lanes) = lanes.filter(|_| paused.iter().any(|paused| paused.value.is_some())) {
                 let is_paused = |value: &str| {
-                    let value = format!("{} = {}", lanes.column, shown(value));
-                    paused.iter().any(|paused| paused.value.as_ref() == Some(&value))
+                    let lane = read_lane(sql, Some(value.to_owned()));
+                    let name = lane.pause_name().map(|name| format!("{} {name}", lanes.column));
+                    paused.iter().any(|paused| paused.lane.is_some() && paused.lane == name)
                 };
-                due += due_where(lanes.column, &is_paused)?;
+                due += due_where(&of_lanes, &is_paused)?;
             }
             // A row of a paused stage may be of a paused value too.
             backlog.paused_due = Some(due.min(backlog.due));

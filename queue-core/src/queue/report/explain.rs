@@ -5,15 +5,13 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use chrono::DateTime;
-use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
 use super::explanation::{Explanation, Explanations, told_by_the_row};
+use super::trial::{Tried, without_trace};
 use crate::attempt::{is_refusal, nowhere};
-use crate::backend::{
-    AsQueueConnection, ErrorClass, Loads, LockSql, OwnTable, QueueConnection, TableName, load, load_first,
-};
+use crate::backend::{AsQueueConnection, Loads, OwnTable, QueueConnection, TableName, load, load_first};
 use crate::claim::Places;
 use crate::control::{Paused, asked_of, name_of, runner_of, unserved};
 use crate::entity::{Entity, LeaseMode, QueueTable, StoredIn};
@@ -354,52 +352,6 @@ fn held_of<Q: QueueOn<C>, C: QueueConnection>(connection: &mut C, keys: &[&RowKe
         Tried::OthersWrite => vec![true; keys.len()],
         Tried::Nothing => vec![false; keys.len()],
     })
-}
-
-/// What a trial that leaves nothing behind has found.
-enum Tried<T> {
-    Done(T),
-    /// Another connection is writing.
-    OthersWrite,
-    /// Nothing was tried: inside a transaction on MySQL and SQLite, which would keep the locks to its end, on a server without
-    /// `SKIP LOCKED`, or in a session that may only read.
-    Nothing,
-}
-
-/// Does something that takes locks, and rolls it back at once.
-fn without_trace<T, C: QueueConnection>(
-    connection: &mut C,
-    mut work: impl FnMut(&mut C) -> QueryResult<T>,
-) -> QueryResult<Tried<T>> {
-    let mut found = Tried::Nothing;
-    if C::Backend::ONE_WRITER {
-        // Rolled back, because without WAL even an empty commit would wait for readers.
-        let writes = connection.with_lock_wait(Duration::ZERO, |connection, alone| {
-            // The caller's transaction would keep the lock of a write to its end.
-            if alone {
-                found = Tried::Done(work(connection)?);
-            }
-            Err::<(), _>(DieselError::RollbackTransaction)
-        });
-        return match writes {
-            Err(DieselError::RollbackTransaction) => Ok(found),
-            Err(error) if C::classify(&error) == ErrorClass::Conflict => Ok(Tried::OthersWrite),
-            writes => writes.map(|()| found),
-        };
-    }
-    let depth = C::TransactionManager::transaction_manager_status_mut(connection).transaction_depth();
-    let is_inside = !matches!(depth, Ok(None));
-    if (is_inside && !C::Backend::SAVEPOINT_FREES_LOCKS) || !connection.skips_locked_rows()? {
-        return Ok(found);
-    }
-    let ended = connection.transaction::<(), DieselError, _>(|connection| {
-        found = Tried::Done(work(connection)?);
-        Err(DieselError::RollbackTransaction)
-    });
-    match ended {
-        Err(error) if C::classify(&error) == ErrorClass::ConnectionLost => Err(error),
-        _ => Ok(found),
-    }
 }
 
 /// Locks the row, and finds out whether it can be written on. Run it in a transaction that is rolled back.

@@ -6,6 +6,7 @@ mod explain;
 mod explanation;
 mod statistics;
 mod table;
+mod trial;
 
 pub use self::counts::Backlog;
 pub use self::errors::{ErrorGroup, ErrorReport};
