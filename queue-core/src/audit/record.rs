@@ -4,11 +4,12 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::Nullable;
 
 use super::Author;
-use crate::backend::{ErrorClass, OwnTable, QueueConnection, Statement, execute, load_first};
+use crate::backend::{ErrorClass, LockSql, OwnTable, QueueConnection, Statement, execute, load_first};
 use crate::control::check_own;
 use crate::error::Error;
 use crate::row::{Instant, TimestampUtc};
@@ -45,9 +46,15 @@ impl Record {
         let (at, Author { by, reason }) = (at.ok_or(DieselError::NotFound)?, author.clone());
         let entry = AuditEntry { at, id: next_id(), by, reason, queue, action, filter };
         let mut row = Row { entry, rows: 0, is_written: false, is_updated: in_batches };
+        let depth = C::TransactionManager::transaction_manager_status_mut(connection).transaction_depth();
+        // InnoDB keeps the gap of an insert that a savepoint has undone locked, and other authors would wait for it.
+        let tries = C::Backend::SAVEPOINT_FREES_LOCKS || matches!(depth, Ok(None));
         loop {
             let mut held = None;
             let found = check_own(connection, OwnTable::Audit, ("audit", "audit", "SELECT, INSERT"), |connection| {
+                if !tries {
+                    return Ok(());
+                }
                 row.try_to_write(connection, wait).or_else(|error| match C::classify(&error) {
                     ErrorClass::Conflict => {
                         held = Some(error);
