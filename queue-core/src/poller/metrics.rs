@@ -69,7 +69,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// | `queueable_workers` | `poller`: the names of its entities; `state`: `busy`, `idle`, `stuck` |
     /// | `queueable_rows_claimed_ahead` | `entity`; under a lease |
     ///
-    /// The states are those of [`Backlog`](crate::report::Backlog). The rows are counted along the queue's index, and the
+    /// The states are those of [`Backlog`](crate::Backlog). The rows are counted along the queue's index, and the
     /// failed ones along that of `#[queue(report_index)]`; an entity without it has no gauge of failed rows, because they would
     /// be searched for in the whole table. If a reading takes long, the next one waits twenty times as long.
     ///
