@@ -252,6 +252,7 @@ fn rows_that_mean_nothing_are_left_out_and_removed() {
     if NAME == "sqlite" {
         insert(5, "running", "[]", "[]");
     }
+    // A time by hand that is none: each change of all times takes it away.
     let odd = || {
         if NAME == "sqlite" {
             execute(&bank, "UPDATE queueable_pollers SET seen_at = 'soon' WHERE id = 5");

@@ -8,6 +8,7 @@ mod environment;
 mod limits;
 mod pause;
 mod pollers;
+mod presence;
 mod table;
 
 use diesel::result::QueryResult;
@@ -18,8 +19,9 @@ pub use self::limits::{Limited, Limits, limits};
 pub(crate) use self::limits::{end_limits, set_limits};
 pub use self::pause::{Pause, Paused, pauses};
 pub(crate) use self::pause::{PauseScope, StandingPause, pause, unpause};
-pub(crate) use self::pollers::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};
-pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved, pollers};
+pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved};
+pub use self::presence::pollers;
+pub(crate) use self::presence::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};
 pub(crate) use self::table::{
     LONGEST_BY, Nonsense, check_author, check_control, check_own, check_text, expect_control, expect_own, name_of,
 };

@@ -76,7 +76,7 @@ where
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return named::<Q, _>(connection, reason, key);
         }
-        let (pauses, _) = asked_of(connection, &name_of(Q::SQL)?)?;
+        let (pauses, limits) = asked_of(connection, &name_of(Q::SQL)?)?;
         let has_lanes = pauses.iter().any(|pause| pause.lane.is_some());
         let lane = if has_lanes { Q::QUEUE.lane_of(connection, key)? } else { None };
         if let Some(pause) = pause_of(&pauses, Q::SQL.options, stage.as_deref(), lane.as_ref()) {
@@ -87,7 +87,11 @@ where
         }
         let found = hindrance::<Q, _>(connection, key)?;
         if found == Explanation::Due
-            && let Some(behind) = behind_retry::<Q, _>(connection, key)?.or(full_lane::<Q, _>(connection, key)?)
+            && let Some(behind) = behind_retry::<Q, _>(connection, key)?.or(full_lane::<Q, _>(
+                connection,
+                key,
+                limits.and_then(|limits| limits.at_most),
+            )?)
         {
             return Ok(behind);
         }
@@ -280,15 +284,15 @@ fn behind_retry<Q: QueueOn<C>, C: QueueConnection>(
     Ok((same.iter().sum::<i64>() == 0).then(|| Explanation::Behind { key: ahead.to_string(), time }))
 }
 
-/// Tells whether the limit of the row's lane, or of the queue, is reached.
+/// Tells whether the limit of the row's lane, or of the queue, is reached. `at_most`: the limit at run time.
 fn full_lane<Q: QueueOn<C>, C: QueueConnection>(
     connection: &mut C,
     key: &RowKey<Q::Key>,
+    at_most: Option<u32>,
 ) -> QueryResult<Option<Explanation>> {
     let is_leased = TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>();
     let Some(lanes) = Places::of(Q::QUEUE, is_leased.then_some(Q::SETTINGS.lease))? else { return Ok(None) };
-    let (_, limits) = asked_of(connection, &name_of(Q::SQL)?)?;
-    lanes.set_limit(limits.and_then(|limits| limits.at_most));
+    lanes.set_limit(at_most);
     let mut found = None;
     // Rolled back, so that a place that it gets in order to find out is free again.
     let ended = connection.transaction::<(), DieselError, _>(|connection| {
