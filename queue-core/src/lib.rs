@@ -112,7 +112,7 @@ pub mod internals {
     pub mod backend {
         pub use crate::backend::{
             AfterFinish, AsQueueConnection, Binds, ChangeSql, Connections, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, IndexSql, LaneSql, LeadersDuty, Loads, LockSql, Now, NowPlus, OneRoundTrip,
+            ErrorClasses, Exclusion, Holds, IndexSql, LaneSql, LeadersDuty, Loads, LockSql, Now, NowPlus, OneRoundTrip,
             OwnTable, Place, QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings,
             SessionSetup, Sql, Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };

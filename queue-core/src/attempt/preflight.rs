@@ -8,7 +8,7 @@ use diesel::{Connection, Expression};
 
 use super::served_queue::ServedQueue;
 use crate::backend::{
-    DeclaredColumn, DeclaredTypes, ErrorClass, LockSql, QueueConnection, TableName, Target, TriggerMigration,
+    DeclaredColumn, DeclaredTypes, ErrorClass, Holds, LockSql, QueueConnection, TableName, Target, TriggerMigration,
     check_rights, column_names,
 };
 use crate::entity::{Entity, Key, QueueTable};
@@ -145,6 +145,10 @@ pub trait ComparesSchema<Q: Entity> {
 
     #[doc(hidden)]
     fn trigger_migration_of(&mut self) -> QueryResult<TriggerMigration>;
+
+    /// Returns the columns that the `table!` declares.
+    #[doc(hidden)]
+    fn declared() -> QueryResult<Vec<DeclaredColumn>>;
 }
 
 /// The columns of an entity's `table!`.
@@ -158,9 +162,6 @@ where
     Columns<Q>: QueryFragment<<C as Connection>::Backend> + Expression<SqlType: DeclaredTypes>,
 {
     fn differences_of(&mut self) -> QueryResult<Vec<Finding>> {
-        let names = column_names(&<Q::Queue as QueueTable>::Table::all_columns(), &C::Backend::default())?;
-        let nullable = <<Columns<Q> as Expression>::SqlType as DeclaredTypes>::nullable();
-        let declared = names.into_iter().zip(nullable).map(|(name, nullable)| DeclaredColumn { name, nullable });
         let target = Q::QUEUE.target()?;
         // Rights and the claim are tried in transactions of their own.
         let status = C::TransactionManager::transaction_manager_status_mut(self);
@@ -169,7 +170,7 @@ where
             true => check_table(self, &target)?,
             false => self.check(&target)?,
         };
-        for finding in self.differences(&target, &declared.collect::<Vec<_>>())? {
+        for finding in self.differences(&target, &<C as ComparesSchema<Q>>::declared()?)? {
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
@@ -182,5 +183,13 @@ where
 
     fn trigger_migration_of(&mut self) -> QueryResult<TriggerMigration> {
         self.trigger_migration(&Q::QUEUE.target()?)
+    }
+
+    fn declared() -> QueryResult<Vec<DeclaredColumn>> {
+        let names = column_names(&<Q::Queue as QueueTable>::Table::all_columns(), &C::Backend::default())?;
+        let types = <<Columns<Q> as Expression>::SqlType as DeclaredTypes>::types();
+        let declared = names.into_iter().zip(types);
+        let holds = Holds::of::<C::Backend>;
+        Ok(declared.map(|(name, (id, nullable))| DeclaredColumn { name, nullable, holds: holds(id) }).collect())
     }
 }

@@ -4,6 +4,7 @@
 //! Such a trait has the backend as its parameter. So a database implements it once, for all types of its sessions, and
 //! the compiler sees that no other database's implementation overlaps.
 
+use std::any::TypeId;
 use std::time::Duration;
 
 use diesel::Connection;
@@ -16,7 +17,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
-use super::schema::{OwnTable, Schema, Step, Target};
+use super::schema::{Holds, OwnTable, Schema, Step, Target};
 use super::setup::{Exclusion, SessionSettings, SessionSetup};
 use super::statement::{AuditRow, AuditType, Loads};
 use super::transactions::{OneRoundTrip, Transactions};
@@ -57,6 +58,11 @@ pub trait QueueBackend:
 
     /// The other type of its sessions; the same one if only one client is switched on.
     type Last: Schema + R2D2Connection<Backend = Self> + Send + 'static;
+
+    /// Tells what a SQL type of this database alone holds; `None` if the library does not know it.
+    fn own_type(_id: TypeId) -> Option<Holds> {
+        None
+    }
 
     /// Returns the steps that add the queue to a table that has none of it.
     fn steps(target: &Target) -> Vec<Step> {

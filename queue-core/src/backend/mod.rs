@@ -40,7 +40,9 @@ pub(crate) use self::now::Waking;
 pub use self::now::{Now, NowPlus};
 #[cfg(feature = "async-postgres")]
 pub use self::postgres::AsyncPgSession;
-pub use self::schema::{DeclaredColumn, DeclaredTypes, OwnTable, Schema, Step, TableName, Target, TriggerMigration};
+pub use self::schema::{
+    DeclaredColumn, DeclaredTypes, Holds, OwnTable, Schema, Step, TableName, Target, TriggerMigration,
+};
 pub use self::setup::{Exclusion, LeadersDuty, Place, SessionLimits, SessionSettings, SessionSetup};
 pub use self::statement::{Loads, Sql, Statement};
 pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished};

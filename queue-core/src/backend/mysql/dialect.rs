@@ -1,15 +1,18 @@
 //! The SQL of MySQL and MariaDB, and how they store times.
 
+use std::any::TypeId;
+
 use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
 use diesel::deserialize::{self, FromSql};
 use diesel::mysql::{Mysql, MysqlValue};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::Datetime;
+use diesel::sql_types::{BigInt, Datetime, Integer, SmallInt, TinyInt, Unsigned};
 
 use super::errors::OTHER_SETTINGS;
 use super::settings::FINGERPRINT;
 use crate::backend::connection::QueueBackend;
 use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::backend::schema::{Holds, of_sql_types};
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
 // The types of the sessions: both name the same one if only one of the features is on.
@@ -90,6 +93,16 @@ impl RoundTrips for Mysql {
 impl QueueBackend for Mysql {
     type First = First;
     type Last = Last;
+
+    fn own_type(id: TypeId) -> Option<Holds> {
+        of_sql_types! { id =>
+            Unsigned<TinyInt> = Holds::Unsigned(1),
+            Unsigned<SmallInt> = Holds::Unsigned(2),
+            Unsigned<Integer> = Holds::Unsigned(4),
+            Unsigned<BigInt> = Holds::Unsigned(8),
+            Datetime = Holds::Timestamps,
+        }
+    }
 }
 
 impl FromSql<TimestampUtc, Mysql> for Instant {

@@ -1,14 +1,17 @@
 //! PostgreSQL's SQL, and how it stores times.
 
+use std::any::TypeId;
+
 use chrono::{DateTime, Datelike, Utc};
 use diesel::deserialize::{self, FromSql};
 use diesel::pg::{Pg, PgValue};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::Timestamptz;
+use diesel::sql_types::{Citext, Timestamptz, Uuid};
 
 use super::session::PLACES;
 use crate::backend::connection::QueueBackend;
 use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::backend::schema::{Holds, of_sql_types};
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
 // The types of the sessions: both name the same one if only one of the features is on.
@@ -118,6 +121,14 @@ impl RoundTrips for Pg {
 impl QueueBackend for Pg {
     type First = First;
     type Last = Last;
+
+    fn own_type(id: TypeId) -> Option<Holds> {
+        of_sql_types! { id =>
+            Timestamptz = Holds::Instants,
+            Uuid = Holds::Uuids,
+            Citext = Holds::Texts,
+        }
+    }
 }
 
 impl FromSql<TimestampUtc, Pg> for Instant {

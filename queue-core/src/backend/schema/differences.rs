@@ -6,9 +6,10 @@
 use diesel::result::QueryResult;
 
 use super::columns::{Ddl, NeededColumn, OTHER_NAMES, foreign, needed_columns};
+use super::declared::DeclaredColumn;
 use super::index::stage_index;
 use super::live_table::{LiveColumn, find_column};
-use super::target::{DeclaredColumn, Target, finding};
+use super::target::{Target, finding};
 use super::trigger;
 use crate::error::Finding;
 use crate::row::ColumnNames;

@@ -6,6 +6,7 @@
 mod archive;
 mod bystanders;
 mod columns;
+mod declared;
 mod differences;
 mod index;
 mod live_table;
@@ -15,9 +16,12 @@ mod table_name;
 mod target;
 mod trigger;
 
+pub use self::declared::{DeclaredColumn, DeclaredTypes, Holds};
 pub use self::table_name::TableName;
-pub use self::target::{DeclaredColumn, DeclaredTypes, OwnTable, Schema, Step, Target, TriggerMigration};
+pub use self::target::{OwnTable, Schema, Step, Target, TriggerMigration};
 
+#[allow(unused_imports, reason = "not without a database")]
+pub(crate) use self::declared::of_sql_types;
 pub(crate) use self::rights::check_rights;
 pub(crate) use self::table_name::{column_names, fingerprint};
 pub(crate) use self::target::{

@@ -8,10 +8,11 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::columns::{Ddl, NeededColumn, OWN, compare, missing, needed_columns, present, tell_of_unmarked};
+use super::declared::DeclaredColumn;
 use super::index::indexes;
 use super::live_table::{LiveTable, until_done};
 use super::table_name::TableName;
-use super::target::{DeclaredColumn, OwnTable, POLLER_COLUMNS, Schema, Step, Target, TriggerMigration, finding};
+use super::target::{OwnTable, POLLER_COLUMNS, Schema, Step, Target, TriggerMigration, finding};
 use super::{archive, bystanders, differences, trigger};
 use crate::error::{Finding, refused};
 use crate::event::Counts;

@@ -1,11 +1,8 @@
 //! Where a queue is in the database: its table, its columns and the names of its indexes. [`Schema`] is the DDL.
 
-use std::any::TypeId;
-
 use diesel::result::QueryResult;
-use diesel::sql_types::SqlType;
-use diesel::sql_types::is_nullable::IsNullable;
 
+use super::declared::DeclaredColumn;
 use super::table_name;
 use super::table_name::TableName;
 use crate::error::Finding;
@@ -241,71 +238,5 @@ impl OwnTable {
             OwnTable::Minutes => minutes.into_iter().chain(Counts::columns()).collect(),
             OwnTable::Pollers => std::iter::once("id").chain(POLLER_COLUMNS).map(str::to_owned).collect(),
         }
-    }
-}
-
-/// A column as the application's `table!` declares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeclaredColumn {
-    /// Its name in the database.
-    pub name: String,
-    /// Whether its SQL type is `Nullable`.
-    pub nullable: bool,
-}
-
-/// The SQL types of the columns that a `table!` declares: a tuple.
-pub trait DeclaredTypes {
-    /// Tells for each column, in their order, whether its SQL type is `Nullable`.
-    fn nullable() -> Vec<bool>;
-}
-
-fn is_nullable<ST: SqlType<IsNull: 'static>>() -> bool {
-    TypeId::of::<ST::IsNull>() == TypeId::of::<IsNullable>()
-}
-
-// For tuples of every length up to that of the list, which is as many columns as Diesel's largest tables have.
-const _: () = {
-    macro_rules! for_tuples {
-        () => {};
-        ($first:ident $($rest:ident)*) => {
-            impl<$first, $($rest),*> DeclaredTypes for ($first, $($rest,)*)
-            where
-                $first: SqlType<IsNull: 'static>,
-                $($rest: SqlType<IsNull: 'static>,)*
-            {
-                fn nullable() -> Vec<bool> {
-                    vec![
-                        is_nullable::<$first>(),
-                        $(is_nullable::<$rest>(),)*
-                    ]
-                }
-            }
-
-            for_tuples!($($rest)*);
-        };
-    }
-
-    for_tuples! {
-        T1 T2 T3 T4 T5 T6 T7 T8 T9 T10 T11 T12 T13 T14 T15 T16
-        T17 T18 T19 T20 T21 T22 T23 T24 T25 T26 T27 T28 T29 T30 T31 T32
-        T33 T34 T35 T36 T37 T38 T39 T40 T41 T42 T43 T44 T45 T46 T47 T48
-        T49 T50 T51 T52 T53 T54 T55 T56 T57 T58 T59 T60 T61 T62 T63 T64
-        T65 T66 T67 T68 T69 T70 T71 T72 T73 T74 T75 T76 T77 T78 T79 T80
-        T81 T82 T83 T84 T85 T86 T87 T88 T89 T90 T91 T92 T93 T94 T95 T96
-        T97 T98 T99 T100 T101 T102 T103 T104 T105 T106 T107 T108 T109 T110 T111 T112
-        T113 T114 T115 T116 T117 T118 T119 T120 T121 T122 T123 T124 T125 T126 T127 T128
-    }
-};
-
-#[cfg(test)]
-mod tests {
-    use diesel::sql_types::{BigInt, Nullable, Text};
-
-    use super::*;
-
-    #[test]
-    fn the_types_of_a_table_are_told_apart_in_their_order() {
-        assert_eq!(<(BigInt,)>::nullable(), [false]);
-        assert_eq!(<(BigInt, Nullable<Text>, Text)>::nullable(), [false, true, false]);
     }
 }

@@ -1,5 +1,6 @@
 //! SQLite's SQL, and how it stores times.
 
+use std::any::TypeId;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -7,11 +8,12 @@ use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Datelike, NaiveDateTime, Timelike, Utc};
 use diesel::deserialize::{self, FromSql};
 use diesel::serialize::{self, IsNull, Output, ToSql};
-use diesel::sql_types::Timestamp;
+use diesel::sql_types::{Timestamp, TimestamptzSqlite};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::connection::QueueBackend;
 use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::backend::schema::{Holds, of_sql_types};
 use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
 
 /// The format in which times are written, parsed once. It has a fixed width, because SQLite compares times as text.
@@ -84,6 +86,10 @@ impl QueueBackend for Sqlite {
 
     type First = SqliteConnection;
     type Last = SqliteConnection;
+
+    fn own_type(id: TypeId) -> Option<Holds> {
+        of_sql_types! { id => TimestamptzSqlite = Holds::Instants, }
+    }
 }
 
 impl FromSql<TimestampUtc, Sqlite> for crate::row::Instant {

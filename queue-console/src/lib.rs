@@ -1,0 +1,1 @@
+//! Operates the queues of [queueable](https://docs.rs/queueable) from a terminal.
