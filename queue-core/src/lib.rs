@@ -108,6 +108,15 @@ pub mod internals {
     };
     pub use crate::sync::ErasedEntity;
 
+    /// For programs that know an entity's columns only by their names, such as a console.
+    pub mod by_name {
+        pub use crate::audit::{pause_value, unpause_scope};
+        pub use crate::backend::{DeclaredColumn, Holds};
+        pub use crate::queue::{Operate, Operated, Picked, TextPage, TextRow, key_names, queue_name_of};
+        pub use crate::row::printable;
+        pub use crate::statement::{Figure, PageOrder, TextColumn};
+    }
+
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{

@@ -107,6 +107,38 @@ where
     control::unpause::<Q, C>(connection, of, |connection, statement| record.beside(connection, statement))
 }
 
+/// Pauses the rows whose column of this name has this value.
+pub fn pause_value<Q, C>(
+    connection: &mut C,
+    column: &str,
+    value: &dyn QueryFragment<C::Backend>,
+    pause: &Pause<Q>,
+) -> Result<(), Error>
+where
+    C: QueueConnection,
+    Q: StoredIn<C::Backend>,
+{
+    pause_where(connection, column, value, pause)
+}
+
+/// Ends a pause of a stage, of a value, or of the whole queue. Returns whether there was one.
+pub fn unpause_scope<Q, C>(
+    connection: &mut C,
+    stage: Option<&str>,
+    value: Option<(&str, &dyn QueryFragment<C::Backend>)>,
+    (by, reason): (&str, &str),
+) -> Result<bool, Error>
+where
+    C: QueueConnection,
+    Q: StoredIn<C::Backend>,
+{
+    let author = Author { by: by.to_owned(), reason: reason.to_owned() };
+    match value {
+        Some((column, value)) => unpause_where::<Q, C>(connection, column, value, Some(&author)),
+        None => unpause::<Q, C>(connection, stage, Some(&author)),
+    }
+}
+
 /// Writes limits.
 pub(crate) fn set_limits<Q, C>(connection: &mut C, limits: &Limits<Q>) -> Result<(), Error>
 where

@@ -37,6 +37,15 @@ pub trait TextSql {
     /// The SQL before and after an expression that makes it text.
     const AS_TEXT: (&'static str, &'static str);
 
+    /// The SQL before and after bytes that makes them text.
+    const BYTES_TEXT: (&'static str, &'static str) = ("HEX(", ")");
+
+    /// The SQL before and after a list of texts that makes it a list of JSON.
+    const JSON_LIST: (&'static str, &'static str) = ("JSON_ARRAY(", ")");
+
+    /// The SQL before and after JSON that makes it text.
+    const JSON_TEXT: (&'static str, &'static str) = ("", "");
+
     /// The SQL before and after a number that makes it a 64 bit integer.
     const AS_INTEGER: (&'static str, &'static str);
 

@@ -205,6 +205,13 @@ impl<Q> Pause<Q> {
     }
 
     /// Checks what does not depend on the database's clock.
+    /// Pauses only the rows in the stage with this name.
+    #[doc(hidden)]
+    pub fn stage_named(mut self, name: Option<&'static str>) -> Self {
+        self.stage = name;
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_author(("who asks for a pause", &self.by), ("the reason of a pause", &self.reason))?;
         match self.end {

@@ -41,7 +41,7 @@ impl fmt::Display for Redriven {
 
 /// Which of the two archives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Failed,
     Succeeded,
 }
@@ -242,7 +242,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
 }
 
 impl Side {
-    fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
+    pub(super) fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
         let options = Q::Queue::OPTIONS;
         let (on_finish, rows, key) = match self {
             Side::Failed => (options.on_failure, "failed", "failed"),
@@ -258,6 +258,6 @@ impl Side {
     }
 }
 
-fn is_conflict(error: &DieselError) -> bool {
+pub(super) fn is_conflict(error: &DieselError) -> bool {
     matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
 }

@@ -3,9 +3,11 @@
 //! Each operation is a method of [`QueueRows`]; `report` counts and explains.
 
 mod archive;
+mod by_name;
 mod change;
 mod dry_run;
 mod existing;
+mod operate;
 mod operation;
 mod page;
 mod queue;
@@ -15,8 +17,10 @@ mod report;
 mod sweep;
 
 pub use self::archive::Redriven;
+pub use self::by_name::{TextPage, TextRow, key_names, queue_name_of};
 pub use self::dry_run::{DryRun, Preview, PreviewedRow};
 pub use self::existing::{EnqueueByVersion, EnqueueExisting, Progress};
+pub use self::operate::{Operate, Operated, Picked};
 pub use self::page::{Cursor, Page};
 pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, QueueRows, Selection};
 pub use self::read::{ChangesRows, LoadsRows, MovesRows, ReadsRows, StatusCounts};

@@ -64,7 +64,7 @@ pub(crate) struct Swept {
     /// How many rows stay, because the database refuses the operation on them.
     pub(crate) refused: usize,
     /// The first of these refusals.
-    refusal: Option<DieselError>,
+    pub(crate) refusal: Option<DieselError>,
     /// The call's row in the audit.
     record: Record,
 }
@@ -176,7 +176,50 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
 }
 
 /// Leaves out the keys that cannot be decoded.
-fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
+    /// Does the work on the rows with these keys that are of the operation still, until `goes_on` says no.
+    pub(crate) fn sweep_keys<C: LoadsRows<Q, F>, E>(
+        &self,
+        connection: &mut C,
+        operation: &Operation<E>,
+        sweep: &Sweep<'_, C::Connection>,
+        keys: &[Q::Key],
+        work: impl Fn(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
+        mut goes_on: impl FnMut(Moment) -> bool,
+    ) -> Result<Swept, Error> {
+        let passes_over = BackendOf::<C>::ONE_WRITER
+            || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
+        let mut swept = Swept { record: self.record(connection, sweep.action, true)?, ..Swept::default() };
+        for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
+            if !goes_on(Moment::Begins) {
+                break;
+            }
+            let before = swept.rows;
+            for (states, effect) in &operation.0 {
+                let states = self.states_and(states);
+                let condition = C::condition(self, &states).within(sweep.archive);
+                let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
+                    work(connection, keys, columns, effect)
+                };
+                let record = &mut swept.record;
+                match self.sweep_batch(connection, (condition, passes_over), batch, sweep, record, &mut work) {
+                    Ok((done, _)) => {
+                        swept.rows += done.rows;
+                        swept.add_refused(done.refused, done.refusal);
+                    }
+                    Err(error) => return Err(swept.interrupted_by(error)),
+                }
+            }
+            if !goes_on(Moment::Done(swept.rows - before)) {
+                break;
+            }
+        }
+        self.close(connection, &swept.record)?;
+        Ok(swept)
+    }
+}
+
+pub(super) fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
     keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect()
 }
 

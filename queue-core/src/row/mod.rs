@@ -20,6 +20,7 @@ pub use self::options::{
 };
 pub use self::status::{Fence, QueueState, Status, UnknownStatus};
 pub use self::text::ErrorText;
+pub use self::text::printable;
 pub use self::time::{DueTime, Instant, MAX_DELAY, TimestampUtc};
 
 pub(crate) use self::details::{
@@ -29,6 +30,6 @@ pub(crate) use self::key::{bytes_of, idempotency_key, queue_name};
 pub(crate) use self::options::Leaving;
 pub(crate) use self::status::Settlement;
 pub(crate) use self::text::{
-    CRASHED, FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED, ascii_only, bounded, failure_text, printable,
+    CRASHED, FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED, ascii_only, bounded, failure_text,
 };
 pub(crate) use self::time::{HORIZON, microseconds};

@@ -187,7 +187,7 @@ fn before_failure(text: &str) -> &'static str {
 
 /// Returns a text of the application or the database as a terminal may show it: characters that would move its cursor, change its
 /// colours or the direction of the line are written as escapes. `lines`: a line feed stays.
-pub(crate) fn printable(text: &str, lines: bool) -> String {
+pub fn printable(text: &str, lines: bool) -> String {
     let is_harmless = |c: char| {
         let turns = matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
         (c == '\n' && lines) || !(c.is_control() || turns)

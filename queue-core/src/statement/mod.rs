@@ -26,6 +26,7 @@ mod recall;
 mod report;
 mod settle;
 mod statistics;
+mod texts;
 mod unusable_key;
 mod upkeep;
 mod walk;
@@ -62,6 +63,8 @@ pub use self::report::{
 };
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
+pub use self::texts::{Figure, TextColumn};
+pub(crate) use self::texts::{read_figures, read_texts};
 pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::upkeep::{lock_expired, next_rows};
 pub use self::walk::{ClaimFloor, Claimable, Scope};

@@ -125,7 +125,7 @@ impl PageOrder {
 
 impl<DB: QueueBackend> PageFrom<DB> {
     /// Returns the name of the column by whose time the rows come, if they do.
-    fn time(&self, condition: &Condition<'_, DB>, sql: &Writer<'_, '_, DB>) -> QueryResult<Option<String>> {
+    pub(super) fn time(&self, condition: &Condition<'_, DB>, sql: &Writer<'_, '_, DB>) -> QueryResult<Option<String>> {
         let names = sql.queue.names;
         Ok(match self.order {
             PageOrder::Key | PageOrder::KeyDescending => None,
@@ -137,7 +137,12 @@ impl<DB: QueueBackend> PageFrom<DB> {
     }
 
     /// Writes the condition and the order. `is_first`: there is no condition before it.
-    fn push<'b>(&'b self, time: Option<&str>, is_first: bool, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+    pub(super) fn push<'b>(
+        &'b self,
+        time: Option<&str>,
+        is_first: bool,
+        sql: &mut Writer<'_, 'b, DB>,
+    ) -> QueryResult<()> {
         let is_descending = matches!(self.order, PageOrder::LatestAttempt | PageOrder::KeyDescending);
         sql.push(if is_first { " WHERE " } else { " AND " })?;
         match self.order {

@@ -38,7 +38,7 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     pub(super) is_key: fn(&K) -> IsKey<C::Backend>,
     pub(super) is_after: fn(&K) -> IsKey<C::Backend>,
     pub(super) selection: fn() -> Box<dyn QueryFragment<C::Backend>>,
-    pub(super) load_keys: Load<C, (K, String)>,
+    pub(crate) load_keys: Load<C, (K, String)>,
     pub(super) load_key_texts: Load<C, KeyTextRow<K>>,
     pub(super) load_expired: Load<C, ExpiredRow<K>>,
     /// Reads the rows of any claim.

@@ -51,9 +51,9 @@ pub fn count_pending<DB: QueueBackend>(
 }
 
 /// A column of a queue's table by its name.
-pub(crate) struct OwnColumn<DB: QueueBackend>(pub(crate) &'static QueueSql<DB>, pub(crate) &'static str);
+pub(crate) struct OwnColumn<'a, DB: QueueBackend>(pub(crate) &'static QueueSql<DB>, pub(crate) &'a str);
 
-impl<DB: QueueBackend> QueryFragment<DB> for OwnColumn<DB> {
+impl<DB: QueueBackend> QueryFragment<DB> for OwnColumn<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         Writer::new(self.0, out).push_with("{.}", &[self.1])
     }

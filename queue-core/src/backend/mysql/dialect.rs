@@ -39,6 +39,7 @@ impl TimeSql for Mysql {
 
 impl TextSql for Mysql {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
+    const JSON_TEXT: (&'static str, &'static str) = ("CAST(", " AS CHAR)");
     const KEY_TEXT: (&'static str, &'static str) = ("HEX(CAST(", " AS BINARY))");
     const TEXT_FORM: TextForm = TextForm::Hex;
     const FINDS_KEY_BY_TEXT: bool = true;

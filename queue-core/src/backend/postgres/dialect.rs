@@ -50,6 +50,9 @@ impl TimeSql for Pg {
 
 impl TextSql for Pg {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS text)");
+    const BYTES_TEXT: (&'static str, &'static str) = ("pg_catalog.encode(", ", 'hex')");
+    const JSON_LIST: (&'static str, &'static str) = ("pg_catalog.json_build_array(", ")");
+    const JSON_TEXT: (&'static str, &'static str) = ("CAST(", " AS pg_catalog.text)");
     const KEY_TEXT: (&'static str, &'static str) = ("CAST(", " AS pg_catalog.text)");
     const KEY_PART_TEXT: (&'static str, &'static str) =
         ("pg_catalog.replace(pg_catalog.replace(CAST(", " AS pg_catalog.text), '%', '%25'), ',', '%2C')");

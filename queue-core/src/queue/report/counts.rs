@@ -200,16 +200,26 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: ReadsRows<Q, F>,
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
     {
-        let (pending, failed) = self.read_backlog(connection, Some(&column))?;
+        self.backlog_split(connection, S::NAME, &column)
+    }
+
+    /// Reports the same for each value of a column with this name.
+    pub(crate) fn backlog_split<C: ReadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        column: &dyn QueryFragment<BackendOf<C>>,
+    ) -> Result<By<Backlog>, Error> {
+        let (pending, failed) = self.read_backlog(connection, Some(column))?;
         let (pending, failed, left_out) = of_known(pending, failed);
         let mut backlogs = backlogs::<Q>(pending, failed);
-        let lanes = C::condition(self, &[]).queue.options.lanes.filter(|lanes| lanes.column == S::NAME);
+        let lanes = C::condition(self, &[]).queue.options.lanes.filter(|lanes| lanes.column == name);
         if let Some(places) = lanes.and_then(|lanes| lanes.at_most) {
             for (value, backlog) in &mut backlogs {
                 backlog.behind_others = Some(if value.is_some() { backlog.beyond(places) } else { 0 });
             }
         }
-        Ok(By::new(S::NAME, backlogs, left_out))
+        Ok(By::new(name, backlogs, left_out))
     }
 
     fn read_backlog<C: ReadsRows<Q, F>>(

@@ -204,9 +204,19 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: LoadsRows<Q, F>,
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
     {
-        let (parts, left_out) = self.read_groups(connection, Some(&column))?;
+        self.errors_split(connection, S::NAME, &column)
+    }
+
+    /// Reports the same for each value of a column with this name.
+    pub(crate) fn errors_split<C: LoadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        column: &dyn QueryFragment<BackendOf<C>>,
+    ) -> Result<By<ErrorReport<Q::Key>>, Error> {
+        let (parts, left_out) = self.read_groups(connection, Some(column))?;
         let report = |groups| ErrorReport { groups, left_out: 0 };
-        Ok(By::new(S::NAME, parts.into_iter().map(|(value, groups)| (value, report(groups))), left_out))
+        Ok(By::new(name, parts.into_iter().map(|(value, groups)| (value, report(groups))), left_out))
     }
 
     /// Reads the groups of each value of a column, or of all rows together, and how many rows were left out.
@@ -280,7 +290,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     {
         let mut record = self.record_of(connection, action, &format!("error `{}`", group.pattern), true)?;
         let mut changed = 0;
-        self.each_text_of(connection, group, |connection, texts| {
+        self.each_text_of(connection, &group.pattern, |connection, texts| {
             changed += self.each_kind(connection, operation, &mut record, |connection, condition, change, alone| {
                 let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
                 let condition = Condition { filter: Some(&filter), ..condition };
@@ -294,10 +304,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Reads the texts of one group in portions.
-    fn each_text_of<C: ReadsRows<Q, F>, K>(
+    pub(crate) fn each_text_of<C: ReadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        group: &ErrorGroup<K>,
+        group: &str,
         mut each: impl FnMut(&mut C, &[String]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
@@ -307,7 +317,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let texts = load::<Text, String, _>(connection.as_queue_connection(), &after)?;
             drop(after);
             let Some(end) = texts.last().cloned() else { return Ok(()) };
-            let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group.pattern).collect();
+            let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group).collect();
             of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| each(connection, texts))?;
             last = Some(end);
         }
@@ -362,7 +372,7 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
     {
         let kinds = operation.kinds();
         let mut preview = Preview::default();
-        self.0.each_text_of(connection, group, |connection, texts| {
+        self.0.each_text_of(connection, &group.pattern, |connection, texts| {
             let condition = C::condition(&self.0, &self.0.terms.states).of_kinds(&kinds);
             let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
             let condition = Condition { filter: Some(&filter), ..condition };

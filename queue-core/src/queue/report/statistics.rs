@@ -313,9 +313,20 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: ReadsRows<Q, F>,
         S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
     {
-        let (parts, left_out, counted) = self.read_periods(connection, interval, Some(&column))?;
+        self.statistics_split(connection, interval, S::NAME, &column)
+    }
+
+    /// Reports the same for each value of a column with this name.
+    pub(crate) fn statistics_split<C: ReadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        interval: Interval,
+        name: &str,
+        column: &dyn QueryFragment<BackendOf<C>>,
+    ) -> Result<By<Statistics>, Error> {
+        let (parts, left_out, counted) = self.read_periods(connection, interval, Some(column))?;
         let report = |(periods, odd_times)| Statistics { interval, counted, periods, left_out: 0, odd_times };
-        Ok(By::new(S::NAME, parts.into_iter().map(|(value, part)| (value, report(part))), left_out))
+        Ok(By::new(name, parts.into_iter().map(|(value, part)| (value, report(part))), left_out))
     }
 
     /// Reads the periods of each value of a column, or of all rows together, how many were left out, and what they count.

@@ -1,0 +1,146 @@
+//! Reads rows, and splits reports, by columns that are known by their names alone: for programs that show any entity, such as a
+//! console. An application names its columns as Diesel does.
+
+use diesel::result::QueryResult;
+
+use super::operate::Picked;
+use super::queue::{QueueRows, Selection};
+use super::read::{BackendOf, LoadsRows, ReadsRows};
+use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
+use crate::backend::{QueueBackend, column_names};
+use crate::control::name_of;
+use crate::entity::{Entity, IsKey, StoredIn};
+use crate::error::{Error, refused};
+use crate::statement::{OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
+
+/// How a page of texts is read.
+pub struct TextPage<'a, DB: QueueBackend> {
+    /// The columns, in their order.
+    pub columns: &'a [TextColumn],
+    /// How many characters of a text are read.
+    pub longest: u32,
+    /// In which order the rows come.
+    pub order: PageOrder,
+    /// After which row the page begins: the text of its time, if it has one, and the conditions that pick the rows after its key, and
+    /// this one.
+    pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
+    /// How many rows are read.
+    pub limit: usize,
+}
+
+/// A row as texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextRow<K> {
+    /// Its key.
+    pub key: K,
+    /// The text of the time by which the page is ordered.
+    pub time: Option<String>,
+    /// The texts of its columns; `None` is null.
+    pub values: Vec<Option<String>>,
+}
+
+/// Returns the names of the columns of an entity's key.
+pub fn key_names<Q: StoredIn<DB>, DB: QueueBackend>() -> QueryResult<Vec<String>> {
+    column_names(Q::SQL.key_columns, &DB::default())
+}
+
+/// Returns the name of an entity's queue in the control table.
+pub fn queue_name_of<Q: StoredIn<DB>, DB: QueueBackend>() -> QueryResult<String> {
+    name_of(Q::SQL)
+}
+
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
+    /// Reads a page of rows as texts.
+    #[doc(hidden)]
+    pub fn texts<C>(&self, connection: &mut C, page: TextPage<'_, BackendOf<C>>) -> Result<Vec<TextRow<Q::Key>>, Error>
+    where
+        C: LoadsRows<Q, F>,
+        Q: QueueOn<C::Connection>,
+    {
+        let TextPage { columns, longest, order, after, limit } = page;
+        let begins_untimed = !order.is_by_key() && after.as_ref().is_some_and(|(time, ..)| time.is_none());
+        let mut after = after;
+        let mut rows = Vec::new();
+        for timed in [true, false] {
+            let is_read = if timed { !order.is_by_key() && !begins_untimed } else { true };
+            if !is_read || rows.len() >= limit {
+                continue;
+            }
+            // What comes after a row with a time is without one from its beginning.
+            let of_part = after.take_if(|(time, ..)| order.is_by_key() || time.is_some() == timed);
+            let from = PageFrom { order, timed, after: of_part };
+            let condition = C::condition(self, &self.terms.states);
+            let read = read_texts(condition, &from, columns, longest, limit - rows.len());
+            let connection = connection.as_queue_connection();
+            for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
+                let (time, values) = parsed(&texts)?;
+                rows.push(TextRow { key, time, values });
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Reads rows that were picked, as texts, in the order of their keys.
+    #[doc(hidden)]
+    pub fn texts_of<C>(
+        &self,
+        connection: &mut C,
+        picked: &Picked<Q::Key>,
+        columns: &[TextColumn],
+        longest: u32,
+        limit: usize,
+    ) -> Result<Vec<TextRow<Q::Key>>, Error>
+    where
+        C: LoadsRows<Q, F>,
+        Q: QueueOn<C::Connection>,
+    {
+        let among = C::are_keys(&picked.keys[..limit.min(picked.keys.len())]);
+        let condition = C::condition(self, &[]).among(&among).within(picked.archive.as_ref());
+        let from = PageFrom { order: PageOrder::Key, timed: false, after: None };
+        let read = read_texts(condition, &from, columns, longest, limit);
+        let rows = (Q::QUEUE.load_keys)(connection.as_queue_connection(), &read)?;
+        let row = |(key, texts): (_, String)| {
+            let (time, values) = parsed(&texts)?;
+            Ok(TextRow { key, time, values })
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    /// Reports the backlog for each value of a column.
+    #[doc(hidden)]
+    pub fn backlog_by_name<C: ReadsRows<Q, F>>(&self, connection: &mut C, column: &str) -> Result<By<Backlog>, Error> {
+        self.backlog_split(connection, column, &OwnColumn(C::condition(self, &[]).queue, column))
+    }
+
+    /// Reports the errors for each value of a column.
+    #[doc(hidden)]
+    pub fn errors_by_name<C: LoadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        column: &str,
+    ) -> Result<By<ErrorReport<Q::Key>>, Error> {
+        self.errors_split(connection, column, &OwnColumn(C::condition(self, &[]).queue, column))
+    }
+
+    /// Reports the finished work for each value of a column.
+    #[doc(hidden)]
+    pub fn statistics_by_name<C: ReadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        interval: Interval,
+        column: &str,
+    ) -> Result<By<Statistics>, Error> {
+        self.statistics_split(connection, interval, column, &OwnColumn(C::condition(self, &[]).queue, column))
+    }
+}
+
+/// The time, and the texts of the columns.
+fn parsed(texts: &str) -> QueryResult<(Option<String>, Vec<Option<String>>)> {
+    let unreadable = |error: serde_json::Error| refused(format!("the texts of a row are no JSON: {error}"));
+    let mut parts: Vec<serde_json::Value> = serde_json::from_str(texts).map_err(unreadable)?;
+    let lists = parts.split_off(parts.len().min(1));
+    let lists = lists.into_iter().map(serde_json::from_value::<Vec<Option<String>>>);
+    let lists = lists.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let time = parts.pop().and_then(|time| time.as_str().map(str::to_owned));
+    Ok((time, lists.concat()))
+}

@@ -1,0 +1,279 @@
+//! An operator's call as a value: first the rows are picked, then it works on those rows in batches, and on no others.
+
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::result::QueryResult;
+use diesel::sql_types::{BigInt, Text};
+
+use super::archive::{Side, is_conflict};
+use super::existing::Progress;
+use super::operation::{self, Operation};
+use super::queue::{QueueRows, Selection};
+use super::read::MovesRows;
+use super::sweep::{Moment, Sweep, decoded, execute_on_each, is_refusal, no_columns};
+use crate::backend::{Schema, TableName, load};
+use crate::entity::{Entity, QueueTable};
+use crate::error::Error;
+use crate::poller::wake;
+use crate::row::failure_text;
+use crate::statement::{
+    And, Archive, Change, Condition, Figure, IfAny, WithTexts, change_all, copy_rows, read_figures, read_keys,
+    remove_all, set_priority,
+};
+
+/// An operation on rows, as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operate {
+    /// [`QueueRows::retry_now`].
+    RetryNow,
+    /// [`QueueRows::postpone_until`].
+    PostponeUntil(DateTime<Utc>),
+    /// [`QueueRows::stop`].
+    Stop,
+    /// [`QueueRows::restart`].
+    Restart,
+    /// [`QueueRows::rerun`].
+    Rerun,
+    /// [`QueueRows::skip`].
+    Skip,
+    /// [`QueueRows::delete`].
+    Delete,
+    /// [`QueueRows::purge`].
+    Purge(Duration),
+    /// [`QueueRows::archive`].
+    Archive,
+    /// [`QueueRows::redrive`].
+    Redrive,
+    /// [`QueueRows::redrive_succeeded`].
+    RedriveSucceeded,
+    /// [`QueueRows::set_priority`].
+    SetPriority(i32),
+    /// [`QueueRows::enqueue_existing`].
+    EnqueueExisting,
+}
+
+impl fmt::Display for Operate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operate::RetryNow => f.write_str("retry_now"),
+            Operate::PostponeUntil(time) => write!(f, "postpone_until {time}"),
+            Operate::Stop => f.write_str("stop"),
+            Operate::Restart => f.write_str("restart"),
+            Operate::Rerun => f.write_str("rerun"),
+            Operate::Skip => f.write_str("skip"),
+            Operate::Delete => f.write_str("delete"),
+            Operate::Purge(older_than) => write!(f, "purge {older_than:?}"),
+            Operate::Archive => f.write_str("archive"),
+            Operate::Redrive => f.write_str("redrive"),
+            Operate::RedriveSucceeded => f.write_str("redrive_succeeded"),
+            Operate::SetPriority(priority) => write!(f, "set_priority {priority}"),
+            Operate::EnqueueExisting => f.write_str("enqueue_existing"),
+        }
+    }
+}
+
+/// The rows on which an operation would work.
+#[derive(Debug, Clone)]
+pub struct Picked<K> {
+    /// Their keys, in their order.
+    pub keys: Vec<K>,
+    /// The texts of the figures over them; `None` is null.
+    pub figures: Vec<Option<String>>,
+    /// The archive in which they are.
+    pub(crate) archive: Option<Archive>,
+}
+
+/// What an operation has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Operated {
+    /// How many rows it has changed, moved or removed.
+    pub rows: usize,
+    /// How many rows the database has refused to change or to move.
+    pub refused: usize,
+    /// Why it has refused the first of them.
+    pub refusal: Option<String>,
+    /// How many of the picked rows it has come to.
+    pub seen: usize,
+}
+
+/// What happens to a row.
+enum Effect {
+    Changes(Change),
+    Removes,
+    Sets(i32),
+    MovesTo(&'static str),
+    MovesBack(Change),
+}
+
+impl Operate {
+    fn operation<Q: Entity>(&self) -> Operation<Effect> {
+        fn with<E>(operation: Operation<E>, effect: impl Fn(E) -> Effect) -> Operation<Effect> {
+            Operation(operation.0.into_iter().map(|(states, of)| (states, effect(of))).collect())
+        }
+        let options = &Q::Queue::OPTIONS;
+        match *self {
+            Operate::RetryNow => with(operation::retry_now(), Effect::Changes),
+            Operate::PostponeUntil(time) => with(operation::postpone_until(time.into()), Effect::Changes),
+            Operate::Stop => with(operation::stop(options), Effect::Changes),
+            Operate::Restart => with(operation::restart(Q::SETTINGS.lease, options), Effect::Changes),
+            Operate::Rerun => with(operation::rerun(options), Effect::Changes),
+            Operate::Skip => with(operation::skip(options), Effect::Changes),
+            Operate::Delete => with(operation::delete(options), |_| Effect::Removes),
+            Operate::Purge(older_than) => with(operation::purge(older_than), |_| Effect::Removes),
+            Operate::Archive => with(operation::archive(options), Effect::MovesTo),
+            Operate::Redrive => with(operation::redrive(false), Effect::MovesBack),
+            Operate::RedriveSucceeded => with(operation::redrive(true), Effect::MovesBack),
+            Operate::SetPriority(priority) => with(operation::set_priority(priority), Effect::Sets),
+            Operate::EnqueueExisting => with(operation::enqueue_existing(), Effect::Changes),
+        }
+    }
+
+    /// Returns the archive in which the rows are; `None` if they are in the table.
+    fn archive<Q: Entity>(&self, live: &TableName) -> Result<Option<Archive>, Error> {
+        match self {
+            Operate::Redrive => Side::Failed.archive::<Q>(live).map(Some),
+            Operate::RedriveSucceeded => Side::Succeeded.archive::<Q>(live).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses what the entity has no attribute for.
+    fn check<Q: Entity>(&self, operation: &Operation<Effect>) -> Result<(), Error> {
+        let options = &Q::Queue::OPTIONS;
+        let lacks = |what: &str, attribute: &str| {
+            Err(Error::Archive(format!("{} has no {what}: add #[queue({attribute})] to the entity", Q::ENTITY)))
+        };
+        match self {
+            Operate::SetPriority(_) if options.priority.is_none() => lacks("priority", "priority"),
+            Operate::Archive if operation.0.is_empty() => lacks("archive", "archive(success = .., failed = ..)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
+    /// Picks the rows on which an operation would work, with figures over them. With `group`, only those whose failure has this
+    /// pattern, and no figures if it has many texts.
+    ///
+    /// It keeps all keys in memory: some 100 bytes for each row.
+    #[doc(hidden)]
+    pub fn pick<C: MovesRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        operate: &Operate,
+        group: Option<&str>,
+        figures: &[Figure],
+    ) -> Result<Picked<Q::Key>, Error> {
+        let operation = operate.operation::<Q>();
+        operate.check::<Q>(&operation)?;
+        let (kinds, live) =
+            (operation.kinds(), TableName::of(C::condition(self, &[]).queue.table, &Default::default())?);
+        let archive = operate.archive::<Q>(&live)?;
+        let mut picked = Picked { keys: Vec::new(), figures: vec![None; figures.len()], archive: None };
+        let mut parts = 0;
+        let mut read = |connection: &mut C, texts: Option<&[String]>| -> Result<(), Error> {
+            let condition = C::condition(self, &self.terms.states).of_kinds(&kinds).within(archive.as_ref());
+            let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
+            let condition = match &filter {
+                Some(filter) => Condition { filter: Some(filter), ..condition },
+                None => condition,
+            };
+            let keys = C::load_keys(connection.as_queue_connection(), &read_keys(condition, usize::MAX, 0))?;
+            picked.keys.extend(decoded(keys));
+            parts += 1;
+            picked.figures = match parts {
+                1 if !figures.is_empty() => figures_of(connection.as_queue_connection(), condition, figures)?,
+                _ => vec![None; figures.len()],
+            };
+            Ok(())
+        };
+        match group {
+            None => read(connection, None)?,
+            Some(group) => self.each_text_of(connection, group, |connection, texts| read(connection, Some(texts)))?,
+        }
+        Ok(Picked { archive, ..picked })
+    }
+
+    /// Works on picked rows in batches, and on no others. A row that is no longer of the operation, or that another session has
+    /// locked, stays as it is. `goes_on` is asked between two batches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`] with the number of rows if a batch fails after the first.
+    #[doc(hidden)]
+    pub fn operate<C: MovesRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        operate: &Operate,
+        picked: &Picked<Q::Key>,
+        mut goes_on: impl FnMut(Progress) -> bool,
+    ) -> Result<Operated, Error> {
+        let operation = operate.operation::<Q>();
+        operate.check::<Q>(&operation)?;
+        let queue = C::condition(self, &[]).queue;
+        let live = TableName::of(queue.table, &Default::default())?;
+        let archive = picked.archive.as_ref();
+        let moves_away = *operate == Operate::Archive;
+        let columns = &|connection: &mut C::Connection| match archive {
+            Some(archive) => {
+                let archived = connection.copied_columns(archive.table())?;
+                let mut columns = connection.copied_columns(&live)?;
+                columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
+                Ok(columns)
+            }
+            None if moves_away => connection.copied_columns(&live),
+            None => no_columns(connection),
+        };
+        let is_refusal = Some(if archive.is_some() { is_conflict } else { is_refusal });
+        let action = &*operate.to_string();
+        let sweep = Sweep { action, archive, batch: self.terms.batch, once: true, is_refusal, columns };
+        let work =
+            |connection: &mut C::Connection, keys: &[_], columns: &[String], effect: &Effect| -> QueryResult<usize> {
+                let condition = Condition::of_keys(queue, keys);
+                match effect {
+                    Effect::Changes(change) => execute_on_each(connection, keys, &change_all(condition, change, false)),
+                    Effect::Removes => execute_on_each(connection, keys, &remove_all(condition)),
+                    Effect::Sets(priority) => {
+                        execute_on_each(connection, keys, &set_priority(condition, *priority, false))
+                    }
+                    Effect::MovesTo(name) => {
+                        execute_on_each(connection, keys, &copy_rows(condition, Some(&live.beside(name)), columns))?;
+                        execute_on_each(connection, keys, &remove_all(condition))
+                    }
+                    Effect::MovesBack(change) => {
+                        let archived = condition.within(archive);
+                        execute_on_each(connection, keys, &copy_rows(archived, None, columns))?;
+                        execute_on_each(connection, keys, &change_all(condition, change, false))?;
+                        execute_on_each(connection, keys, &remove_all(archived))
+                    }
+                }
+            };
+        let (total, batch) = (picked.keys.len(), self.terms.batch as usize);
+        let (mut seen, mut done) = (0, 0);
+        let swept = self.sweep_keys(connection, &operation, &sweep, &picked.keys, work, |moment| {
+            if let Moment::Done(rows) = moment {
+                seen = (seen + batch).min(total);
+                done += rows;
+                wake::announce::<Q::Queue>();
+            }
+            goes_on(Progress { done, total })
+        })?;
+        let refusal = swept.refusal.as_ref().map(|error| failure_text(error, 500));
+        Ok(Operated { rows: swept.rows, refused: swept.refused, refusal, seen })
+    }
+}
+
+fn figures_of<C: crate::backend::QueueConnection>(
+    connection: &mut C,
+    condition: Condition<'_, C::Backend>,
+    figures: &[Figure],
+) -> Result<Vec<Option<String>>, Error> {
+    let read = read_figures(condition, figures);
+    let rows = load::<(Text, BigInt), (String, i64), _>(connection, &read)?;
+    let texts = rows.into_iter().next().map(|(texts, _)| texts).unwrap_or_default();
+    let lists: Vec<Vec<Option<String>>> = serde_json::from_str(&texts).unwrap_or_default();
+    Ok(lists.concat())
+}

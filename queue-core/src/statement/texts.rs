@@ -1,0 +1,98 @@
+//! Reads columns that are known by their names alone, as texts: for programs that show any entity's rows.
+
+use diesel::result::QueryResult;
+
+use super::condition::Condition;
+use super::operation::PageFrom;
+use super::writer::{Writer, statement};
+use crate::backend::{Holds, QueueBackend, Statement};
+
+/// A column whose values are read as texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextColumn {
+    /// Its name in the database.
+    pub name: String,
+    /// What its values are.
+    pub holds: Holds,
+}
+
+/// A number over the rows of a selection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Figure {
+    /// The sum of a column's values.
+    Sum(String),
+    /// How many values of a column there are.
+    Distinct(String),
+}
+
+/// How many arguments a function gets at most. PostgreSQL's functions take 100.
+const ARGUMENTS: usize = 50;
+
+/// Reads a page of a selection: of each row its key, and a JSON text: the text of the time by which the page is ordered, or null,
+/// and lists with the texts of the columns. Texts are cut after `longest` characters.
+pub(crate) fn read_texts<'a, DB: QueueBackend>(
+    condition: Condition<'a, DB>,
+    from: &'a PageFrom<DB>,
+    columns: &'a [TextColumn],
+    longest: u32,
+    limit: usize,
+) -> impl Statement<DB> + 'a {
+    let parts = (condition, from, columns, longest, limit);
+    statement(condition.queue, parts, |(condition, from, columns, longest, limit), sql| {
+        let time = from.time(condition, sql)?;
+        sql.push("SELECT {key}, ")?;
+        sql.within(DB::JSON_TEXT, |sql| {
+            sql.within(DB::JSON_LIST, |sql| {
+                match time.as_deref().filter(|_| from.timed) {
+                    Some(time) => sql.within(DB::TEXT_OF_TIME, |sql| sql.push_with("{.}", &[time]))?,
+                    None => sql.push("NULL")?,
+                }
+                for columns in columns.chunks(ARGUMENTS) {
+                    sql.out.push_sql(", ");
+                    sql.within(DB::JSON_LIST, |sql| {
+                        sql.each(columns, ", ", |sql, column| push_text(sql, column, *longest))
+                    })?;
+                }
+                Ok(())
+            })
+        })?;
+        condition.push_from(sql)?;
+        condition.push(sql)?;
+        from.push(time.as_deref(), condition.is_empty(), sql)?;
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
+    })
+}
+
+/// Counts a selection, and reads a JSON text: lists with the texts of figures.
+pub(crate) fn read_figures<'a, DB: QueueBackend>(
+    condition: Condition<'a, DB>,
+    figures: &'a [Figure],
+) -> impl Statement<DB> + 'a {
+    statement(condition.queue, (condition, figures), |(condition, figures), sql| {
+        sql.push("SELECT ")?;
+        sql.within(DB::JSON_TEXT, |sql| {
+            sql.within(DB::JSON_LIST, |sql| {
+                sql.each(figures.chunks(ARGUMENTS), ", ", |sql, figures| {
+                    sql.within(DB::JSON_LIST, |sql| sql.each(figures, ", ", push_figure))
+                })
+            })
+        })?;
+        sql.push(", COUNT(*)")?;
+        condition.push_from(sql)?;
+        condition.push(sql)
+    })
+}
+
+fn push_figure<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, figure: &Figure) -> QueryResult<()> {
+    sql.within(DB::AS_TEXT, |sql| match figure {
+        Figure::Sum(column) => sql.push_with("SUM({.})", &[column]),
+        Figure::Distinct(column) => sql.push_with("COUNT(DISTINCT {.})", &[column]),
+    })
+}
+
+fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, column: &TextColumn, longest: u32) -> QueryResult<()> {
+    sql.push("SUBSTR(")?;
+    let form = if column.holds == Holds::Bytes { DB::BYTES_TEXT } else { DB::AS_TEXT };
+    sql.within(form, |sql| sql.push_with("{.}", &[&column.name]))?;
+    sql.push_with(&format!(", 1, {longest})"), &[])
+}
