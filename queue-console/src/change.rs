@@ -1,0 +1,301 @@
+//! Operations: the rows are shown first, a person is asked, and then exactly those rows are changed, in batches.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use queue_core::internals::by_name::{Figure, Holds, Operate, Operated};
+use queueable::Error;
+use queueable::control::{self, Audit};
+use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
+
+use crate::cli::{self, Change, Command};
+use crate::command::{Context, condition, group_name, key};
+use crate::database::Database;
+use crate::failure::{Answer, Failure};
+use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows};
+use crate::shown::{Cell, Screen, Table, count, rows, typed, visible};
+
+/// How many of the rows are shown first.
+const SHOWN: usize = 10;
+
+/// More rows than these are changed in production only by somebody who has typed its name.
+const MANY: usize = 1_000;
+
+/// Runs an operation.
+pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
+    let (operate, change) = asked_for(&context.line.command)?;
+    let queue = context.parts.queue(&change.queue)?;
+    let facts = queue.facts();
+    let rows = rows_of(facts, change)?;
+    let group = change.error_group.as_deref().map(|name| group(context, queue, &rows, name)).transpose()?;
+    let author = author(context, &change.author, "from the console")?;
+    let figures = figures(facts);
+    let asked = Asked { operate, rows, group, figures, author, batch: change.batch };
+    let ready = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
+    let found = ready.count();
+    preview(context, facts, &*ready, &asked)?;
+    if found == 0 {
+        return Ok(());
+    }
+    if change.dry_run {
+        return Err(Failure::Found);
+    }
+    let environment = control::environment(&mut context.connection).ok().flatten();
+    confirm_environment(context, change, environment.as_deref(), found)?;
+    let verb = asked.operate.to_string();
+    confirm(&context.screen, &format!("{verb}: {}. Go on?", crate::shown::rows(found)), change.yes)?;
+    // Somebody may have thought for a long time.
+    let again = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
+    if again.count() != found || again.figures() != ready.figures() {
+        return Err(Failure::Failed(format!(
+            "nothing was changed: there were {}, and now there are {}{}; run the command again",
+            crate::shown::rows(found),
+            crate::shown::rows(again.count()),
+            if again.count() == found { " with other sums" } else { "" },
+        )));
+    }
+    work(context, facts, &*again, &asked)
+}
+
+/// Returns the operation, and how its rows are chosen.
+fn asked_for(command: &Command) -> Answer<(Operate, &Change)> {
+    Ok(match command {
+        Command::Retry(change) => (Operate::RetryNow, change),
+        Command::Skip(change) => (Operate::Skip, change),
+        Command::Stop(change) => (Operate::Stop, change),
+        Command::Resume(change) => (Operate::Restart, change),
+        Command::Rerun(change) => (Operate::Rerun, change),
+        Command::Delete(change) => (Operate::Delete, change),
+        Command::Archive(change) => (Operate::Archive, change),
+        Command::Enqueue(change) => (Operate::EnqueueExisting, change),
+        Command::Purge(purge) => (Operate::Purge(purge.older_than), &purge.change),
+        Command::Priority(priority) => (Operate::SetPriority(priority.to), &priority.change),
+        Command::Redrive(redrive) if redrive.succeeded => (Operate::RedriveSucceeded, &redrive.change),
+        Command::Redrive(redrive) => (Operate::Redrive, &redrive.change),
+        Command::Postpone(postpone) => {
+            let cli::When { until, lasting } = postpone.when;
+            let time = until.or_else(|| chrono::Utc::now().checked_add_signed(chrono::TimeDelta::from_std(lasting?).ok()?));
+            let time = time.ok_or_else(|| Failure::Usage("until when? `--for 2h`, or `--until`".to_owned()))?;
+            (Operate::PostponeUntil(time), &postpone.change)
+        }
+        _ => return Err(Failure::Usage("this is no operation on rows".to_owned())),
+    })
+}
+
+/// Reads how the rows are chosen. Nothing chosen is not everything.
+fn rows_of(facts: &Facts, change: &Change) -> Answer<Rows> {
+    let states = change.states.of();
+    let mut conditions = Vec::new();
+    if let Some(text) = &change.filter {
+        conditions.push(condition(facts, text)?);
+    }
+    if !change.keys.is_empty() {
+        let keys = change.keys.iter().map(|text| key(facts, text)).collect::<Answer<Vec<_>>>()?;
+        conditions.push(crate::filter::Condition::any(keys));
+    }
+    let chosen = !conditions.is_empty() || !states.is_empty() || change.error_group.is_some();
+    if !chosen && !change.all {
+        return Err(Failure::Usage(
+            "which rows? Give keys, `--where`, a state such as `--failed`, `--error-group`, or `--all`".to_owned(),
+        ));
+    }
+    if change.all && (!conditions.is_empty() || change.error_group.is_some()) {
+        return Err(Failure::Usage("`--all` takes no condition beside it".to_owned()));
+    }
+    let filter = match conditions.len() {
+        0 => None,
+        _ => Some(crate::filter::Condition::all(conditions)),
+    };
+    Ok(Rows { states, within: None, filter })
+}
+
+/// Finds the pattern of a group of failures by its short name.
+fn group<C: Database>(context: &mut Context<'_, C>, queue: &dyn Queue<C>, rows: &Rows, name: &str) -> Answer<String> {
+    let report = context.ask(queue, |queue, connection| queue.errors(connection, rows))?;
+    let found = report.groups.into_iter().find(|group| group_name(&group.pattern) == name);
+    let table = &queue.facts().table;
+    let refused = || Failure::Usage(format!("there is no group `{name}` of errors: see `errors {table}`"));
+    found.map(|group| group.pattern).ok_or_else(refused)
+}
+
+/// The sums of the domain's numbers, and how many values there are by which the rows take turns.
+fn figures(facts: &Facts) -> Vec<Figure> {
+    let lane = facts.options.lanes.map(|lanes| lanes.column);
+    let domain = facts.columns.list[..facts.domain].iter().filter(|column| !facts.secret.contains(&column.name));
+    let is_identity = |name: &str| name == "id" || name.ends_with("_id") || facts.key.iter().any(|key| key == name);
+    let figures = domain.filter_map(|column| match column.holds {
+        _ if lane == Some(column.name.as_str()) => Some(Figure::Distinct(column.name.clone())),
+        Holds::Integers(_) | Holds::Unsigned(_) | Holds::Decimals if !is_identity(&column.name) => {
+            Some(Figure::Sum(column.name.clone()))
+        }
+        _ => None,
+    });
+    figures.collect()
+}
+
+/// Shows the number of rows, the sums, and the first rows.
+fn preview<C: Database>(
+    context: &mut Context<'_, C>,
+    facts: &Facts,
+    ready: &dyn Prepared<C>,
+    asked: &Asked,
+) -> Answer {
+    let columns = facts.listed(&[])?;
+    let some: Vec<Line> = ready.some(&mut context.connection, &columns, SHOWN)?;
+    let sums: Vec<(String, &str)> = asked
+        .figures
+        .iter()
+        .zip(ready.figures())
+        .filter_map(|(figure, value)| match (figure, value.as_deref()?) {
+            (Figure::Sum(column), value) => Some((format!("sum of {column}"), value)),
+            (Figure::Distinct(column), value) => Some((format!("values of {column}"), value)),
+        })
+        .collect();
+    context.screen.object(|| {
+        let rows: Vec<Value> = some
+            .iter()
+            .map(|line| {
+                let values = columns.iter().zip(&line.values);
+                values.map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref()))).collect()
+            })
+            .collect();
+        let figures: Value = sums.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
+        json!({ "queue": facts.queue, "operation": asked.operate.to_string(), "rows": ready.count(), "figures": figures, "some": rows })
+    })?;
+    let sums: String = sums.iter().map(|(name, value)| format!(", {name}: {}", visible(value))).collect();
+    context.screen.say(format!("{} of {}: {}{sums}", asked.operate, facts.table, rows(ready.count())))?;
+    if some.is_empty() {
+        return Ok(());
+    }
+    let mut table = columns.iter().fold(Table::default(), |table, column| table.text(&column.name));
+    for line in &some {
+        let values = columns.iter().zip(&line.values);
+        table.line(values.map(|(column, value)| match value {
+            None => Cell::default(),
+            Some(_) => facts.shown(context, &column.name, typed(value.as_deref(), column.holds)),
+        }));
+    }
+    context.screen.table(&table)?;
+    match ready.count() - some.len() {
+        0 => Ok(()),
+        more => context.screen.say(format!("and {} more", count(more))),
+    }
+}
+
+/// Who asks: the option, or the user's name.
+pub(crate) fn author<C: Database>(context: &mut Context<'_, C>, of: &cli::Author, reason: &str) -> Answer<Author> {
+    let user = || ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let by = of.by.clone().or_else(user).filter(|name| !name.trim().is_empty());
+    let by = by.ok_or_else(|| Failure::Usage("who are you? Give `--by NAME`".to_owned()))?;
+    let recorded = match control::audit(&mut context.connection, &Audit::new().limit(1)) {
+        Ok(_) => true,
+        Err(Error::Control(_)) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Author { by, reason: of.reason.clone().unwrap_or_else(|| reason.to_owned()), recorded })
+}
+
+/// Asks a person, unless `--yes` has answered.
+pub(crate) fn confirm(screen: &Screen, question: &str, yes: bool) -> Answer {
+    if yes {
+        return Ok(());
+    }
+    if !screen.asks() {
+        return Err(Failure::Usage("nobody can be asked here: look with `--dry-run`, and change with `--yes`".to_owned()));
+    }
+    match asked_line(&format!("{question} [y/N] "))?.to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::Interrupted("nothing was changed".to_owned())),
+    }
+}
+
+fn confirm_environment<C: Database>(
+    context: &Context<'_, C>,
+    change: &Change,
+    environment: Option<&str>,
+    found: usize,
+) -> Answer {
+    let Some(name) = environment.filter(|name| *name == context.parts.production && found > MANY) else {
+        return Ok(());
+    };
+    let typed = match (&change.environment, context.screen.asks()) {
+        (Some(typed), _) => typed.clone(),
+        (None, true) => asked_line(&format!("This changes {}. Type the name of the environment: ", rows(found)))?,
+        (None, false) => String::new(),
+    };
+    match typed == name {
+        true => Ok(()),
+        false => Err(Failure::Usage(format!(
+            "nothing was changed: more than {} rows of `{name}` need `--environment {name}`",
+            count(MANY)
+        ))),
+    }
+}
+
+fn asked_line(question: &str) -> Answer<String> {
+    write!(stderr(), "{question}")?;
+    stderr().flush()?;
+    let mut line = String::new();
+    stdin().read_line(&mut line)?;
+    Ok(line.trim().to_owned())
+}
+
+/// Works on the rows, until they are done or somebody presses Ctrl-C.
+fn work<C: Database>(
+    context: &mut Context<'_, C>,
+    facts: &Facts,
+    ready: &dyn Prepared<C>,
+    asked: &Asked,
+) -> Answer {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let signal = signal_hook::flag::register(SIGINT, stopped.clone())?;
+    let bar = bar(&context.screen, ready.count());
+    let done = ready.work(&mut context.connection, &mut |progress| {
+        bar.set_position(progress.done as u64);
+        !stopped.load(Ordering::SeqCst)
+    });
+    bar.finish_and_clear();
+    signal_hook::low_level::unregister(signal);
+    let Operated { rows: changed, refused, refusal, seen, .. } = done.map_err(|error| {
+        Failure::from(error).with("the rows that were changed stay so; the same command goes on with the others")
+    })?;
+    let left = seen.saturating_sub(changed + refused);
+    context.screen.object(|| {
+        json!({
+            "queue": facts.queue, "operation": asked.operate.to_string(), "changed": changed, "refused": refused,
+            "refusal": refusal, "left": ready.count() - changed - refused, "interrupted": seen < ready.count(),
+        })
+    })?;
+    context.screen.say(format!("{}: {} changed", asked.operate, rows(changed)))?;
+    if left > 0 {
+        context.screen.say(format!(
+            "{} left alone: they run, another session has locked them, or they have changed meanwhile",
+            rows(left)
+        ))?;
+    }
+    if seen < ready.count() {
+        let rest = rows(ready.count() - seen);
+        return Err(Failure::Interrupted(format!(
+            "stopped between two transactions: {} changed, {rest} not looked at; the same command goes on with them",
+            rows(changed)
+        )));
+    }
+    match refusal {
+        None => Ok(()),
+        Some(why) => Err(Failure::Failed(format!("the database refused {}: {why}", rows(refused)))),
+    }
+}
+
+/// Progress, for a person at a terminal.
+fn bar(screen: &Screen, rows: usize) -> ProgressBar {
+    let target = match !screen.json && stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} rows, {eta} left");
+    let bar = ProgressBar::with_draw_target(Some(rows as u64), target);
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}

@@ -1,0 +1,203 @@
+//! The commands.
+
+mod control;
+mod lists;
+mod migrate;
+mod reports;
+mod rows;
+mod status;
+mod why;
+
+pub(crate) use self::reports::group_name;
+
+use std::io::stdout;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::change;
+use crate::cli::{Command, Line};
+use crate::console::Parts;
+use crate::database::Database;
+use crate::failure::{Answer, Failure};
+use crate::filter;
+use crate::queue::{Facts, Queue};
+use crate::shown::Screen;
+
+/// What a command works with.
+pub(crate) struct Context<'a, C: Database> {
+    pub(crate) parts: &'a Parts<C>,
+    pub(crate) screen: Screen,
+    pub(crate) connection: C,
+    pub(crate) line: &'a Line,
+}
+
+impl Command {
+    /// The commands that change something.
+    pub(crate) const CHANGES: [&'static str; 15] = [
+        "retry", "postpone", "skip", "stop", "resume", "rerun", "delete", "purge", "archive", "redrive", "priority",
+        "enqueue", "pause", "unpause", "change",
+    ];
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Retry(_) => "retry",
+            Command::Postpone(_) => "postpone",
+            Command::Skip(_) => "skip",
+            Command::Stop(_) => "stop",
+            Command::Resume(_) => "resume",
+            Command::Rerun(_) => "rerun",
+            Command::Delete(_) => "delete",
+            Command::Purge(_) => "purge",
+            Command::Archive(_) => "archive",
+            Command::Redrive(_) => "redrive",
+            Command::Priority(_) => "priority",
+            Command::Enqueue(_) => "enqueue",
+            Command::Pause(_) => "pause",
+            Command::Unpause(_) => "unpause",
+            Command::Limits(limits) if limits.changes() => "change",
+            Command::Environment(environment) if environment.adopt.is_some() => "change",
+            Command::Migrate(crate::cli::Migrate::Run { .. }) => "change",
+            _ => "report",
+        }
+    }
+
+    /// Whether it may take as long as it wants.
+    pub(crate) fn waits(&self) -> bool {
+        let watch = match self {
+            Command::Status(status) => status.watch.watch,
+            Command::Why(rows) => rows.watch.watch,
+            Command::List(list) => list.rows.watch.watch,
+            Command::Backlog(report) => report.rows.watch.watch,
+            Command::Errors(errors) => errors.report.rows.watch.watch,
+            Command::Statistics(statistics) => statistics.report.rows.watch.watch,
+            _ => None,
+        };
+        watch.is_some() || self.name() != "report"
+    }
+}
+
+/// Runs a command.
+pub(crate) fn run<C: Database>(parts: &Parts<C>, line: &Line) -> Answer {
+    let connection = parts.connect(&line.global)?;
+    let mut context = Context { parts, screen: Screen::new(&line.global), connection, line };
+    let context = &mut context;
+    match &line.command {
+        Command::Status(of) => context.watched(of.watch.watch, |context| status::run(context, of)),
+        Command::Why(of) => context.watched(of.watch.watch, |context| why::run(context, of)),
+        Command::Explain(keys) => rows::run(context, keys, false),
+        Command::Show(keys) => rows::run(context, keys, true),
+        Command::List(of) => context.watched(of.rows.watch.watch, |context| lists::run(context, of)),
+        Command::Backlog(of) => context.watched(of.rows.watch.watch, |context| reports::backlog(context, of)),
+        Command::Errors(of) => context.watched(of.report.rows.watch.watch, |context| reports::errors(context, of)),
+        Command::Statistics(of) => {
+            context.watched(of.report.rows.watch.watch, |context| reports::statistics(context, of))
+        }
+        Command::Pause(pause) => control::pause(context, pause),
+        Command::Unpause(unpause) => control::unpause(context, unpause),
+        Command::Limits(limits) => control::limits(context, limits),
+        Command::Pollers => control::pollers(context),
+        Command::Audit(audit) => control::audit(context, audit),
+        Command::Environment(environment) => control::environment(context, environment),
+        Command::Migrate(migrate) => migrate::run(context, migrate),
+        Command::Completions { .. } | Command::Man => Ok(()),
+        _ => change::run(context),
+    }
+}
+
+/// Writes what needs no database.
+pub(crate) fn write_of(command: &Command, mut of: clap::Command) -> Answer {
+    match command {
+        Command::Completions { shell } => {
+            let name = of.get_bin_name().unwrap_or(of.get_name()).to_owned();
+            clap_complete::generate(*shell, &mut of, name, &mut stdout());
+            Ok(())
+        }
+        _ => Ok(clap_mangen::Man::new(of).render(&mut stdout())?),
+    }
+}
+
+impl<C: Database> Context<'_, C> {
+    /// The time by which ages are shown.
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        Utc::now()
+    }
+
+    /// Runs a report once, or again and again. A connection that is lost is made anew.
+    fn watched(&mut self, every: Option<Duration>, mut report: impl FnMut(&mut Self) -> Answer) -> Answer {
+        let Some(every) = every else { return report(self) };
+        loop {
+            self.screen.clear()?;
+            match report(self) {
+                Ok(()) | Err(Failure::Found) => {}
+                Err(failure @ (Failure::NoConnection(_) | Failure::Failed(_))) => {
+                    self.screen.fail(&failure);
+                    if let Ok(connection) = self.parts.connect(&self.line.global) {
+                        self.connection = connection;
+                    }
+                }
+                Err(failure) => return Err(failure),
+            }
+            std::thread::sleep(every);
+        }
+    }
+
+    /// Asks a queue. If the database refuses, the reason may be that the table lacks something.
+    pub(crate) fn ask<T>(
+        &mut self,
+        queue: &dyn Queue<C>,
+        ask: impl FnOnce(&dyn Queue<C>, &mut C) -> Result<T, queueable::Error>,
+    ) -> Answer<T> {
+        ask(queue, &mut self.connection).map_err(|error| {
+            let is_of_database = matches!(error, queueable::Error::Database(_));
+            let failure = Failure::from(error);
+            if !is_of_database || matches!(failure, Failure::NoConnection(_)) {
+                return failure;
+            }
+            let findings = queue.check(&mut self.connection).unwrap_or_default();
+            let lines: Vec<_> = findings.iter().map(|finding| format!("- {finding}")).collect();
+            failure.with(&lines.join("\n"))
+        })
+    }
+}
+
+/// Reads a condition in words.
+pub(crate) fn condition(facts: &Facts, text: &str) -> Answer<filter::Condition> {
+    filter::parse(text, &facts.columns, Utc::now()).map_err(|refused| Failure::Usage(refused.to_string()))
+}
+
+/// Returns the condition that picks the row with a key.
+pub(crate) fn key(facts: &Facts, text: &str) -> Answer<filter::Condition> {
+    let parts: Vec<&str> = match facts.key.len() {
+        1 => vec![text],
+        _ => text.split(',').map(str::trim).collect(),
+    };
+    if parts.len() != facts.key.len() {
+        let columns = facts.key.join(",");
+        return Err(Failure::Usage(format!("`{text}` is no key of {}: it has the parts {columns}", facts.table)));
+    }
+    let is: Vec<_> = facts.key.iter().zip(parts).map(|(column, part)| facts.is(column, part)).collect();
+    condition(facts, &is.join(" and "))
+}
+
+impl Facts {
+    /// Writes the condition that a column has this value.
+    pub(crate) fn is(&self, column: &str, value: &str) -> String {
+        self.compares(column, "=", value)
+    }
+
+    /// Writes a comparison of a column with the value that a text means.
+    pub(crate) fn compares(&self, column: &str, operator: &str, value: &str) -> String {
+        use queue_core::internals::by_name::Holds::{Booleans, Bytes, Decimals, Floats, Integers, Unsigned};
+        let holds = self.columns.list.iter().find(|of| of.name == column).map(|of| of.holds);
+        let is_number = matches!(holds, Some(Integers(_) | Unsigned(_) | Decimals | Floats))
+            && value.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | '.' | 'e' | 'E'));
+        let is_boolean = holds == Some(Booleans) && matches!(value, "true" | "false");
+        let literal = match is_number || is_boolean {
+            true => value.to_owned(),
+            false if holds == Some(Bytes) => format!("x'{}'", value.replace('\'', "''")),
+            false => format!("'{}'", value.replace('\'', "''")),
+        };
+        format!("\"{}\" {operator} {literal}", column.replace('"', "\"\""))
+    }
+}

@@ -1,0 +1,167 @@
+//! `status`: the first screen. What is wrong comes first.
+
+use std::time::Duration;
+
+use queueable::report::{Backlog, Interval, PollerProcess};
+use queueable::Error;
+use serde_json::json;
+
+use super::Context;
+use crate::cli;
+use crate::database::Database;
+use crate::failure::{Answer, Failure};
+use crate::queue::Rows;
+use crate::shown::{Cell, Table, number, of_report, span, spark};
+
+/// Over which time the rate is counted.
+const RECENT: Duration = Duration::from_secs(10 * 60);
+
+/// How many of the worst things come first.
+const WORST: usize = 3;
+
+/// What is known of a queue.
+struct Known {
+    name: String,
+    queue: String,
+    backlog: Backlog,
+    /// What was finished in each of the last minutes, the oldest first.
+    done: Vec<i64>,
+    failed: i64,
+    /// The processes that serve it; `None` if nobody registers.
+    pollers: Option<usize>,
+}
+
+/// Something that is wrong, with its weight.
+struct Wrong {
+    weight: u8,
+    text: String,
+}
+
+pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &cli::Status) -> Answer {
+    let pollers = registered(context)?;
+    let mut known = Vec::new();
+    for queue in context.parts.queues(None)? {
+        let facts = queue.facts();
+        let backlog = context.ask(queue, |queue, connection| queue.backlog(connection, &Rows::default()))?;
+        let recent = Rows { within: Some(RECENT), ..Rows::default() };
+        let statistics =
+            context.ask(queue, |queue, connection| queue.statistics(connection, &recent, Interval::Minute))?;
+        let mut periods = statistics.periods;
+        periods.sort_by_key(|period| period.start);
+        let serves = |poller: &&PollerProcess| poller.queues.iter().any(|of| of.queue == facts.queue);
+        let serving = pollers.as_ref().map(|pollers| pollers.iter().filter(serves).count());
+        known.push(Known {
+            name: facts.name(context.parts),
+            queue: facts.queue.clone(),
+            backlog,
+            done: periods.iter().map(|period| period.succeeded + period.failed).collect(),
+            failed: periods.iter().map(|period| period.failed).sum(),
+            pollers: serving,
+        });
+    }
+    let wrong = wrong(&known, of);
+    show(context, &known, &wrong)?;
+    match of.check && !wrong.is_empty() {
+        true => Err(Failure::Found),
+        false => Ok(()),
+    }
+}
+
+/// The processes that have registered; `None` if there is no table for them, or it may not be read.
+fn registered<C: Database>(context: &mut Context<'_, C>) -> Answer<Option<Vec<PollerProcess>>> {
+    match queueable::pollers(&mut context.connection) {
+        Ok(pollers) => Ok(Some(pollers)),
+        Err(Error::Control(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn wrong(known: &[Known], of: &cli::Status) -> Vec<Wrong> {
+    let mut wrong = Vec::new();
+    for Known { name, backlog, failed, pollers, .. } in known {
+        let mut add = |weight, text: String| wrong.push(Wrong { weight, text: format!("{name}: {text}") });
+        let whole = backlog.paused.iter().find(|paused| paused.stage.is_none() && paused.value.is_none());
+        if let Some(pollers) = pollers.filter(|pollers| *pollers < of.min_pollers) {
+            let due = number(backlog.due);
+            add(9, format!("{pollers} registered pollers serve it, and {due} rows are due"));
+        }
+        match (backlog.oldest_due.filter(|age| *age > of.max_age), whole) {
+            (_, Some(paused)) if !of.allow_paused => add(6, paused.to_string()),
+            (Some(age), None) => add(8, format!("the oldest due row has waited for {}", span(age))),
+            _ => {}
+        }
+        for paused in backlog.paused.iter().filter(|paused| paused.stage.is_some() || paused.value.is_some()) {
+            if !of.allow_paused {
+                add(4, paused.to_string());
+            }
+        }
+        if of.max_due.is_some_and(|most| backlog.due > most) {
+            add(7, format!("{} rows are due", number(backlog.due)));
+        }
+        match of.max_failed {
+            Some(most) if backlog.failed > most => add(5, format!("{} rows have failed", number(backlog.failed))),
+            None if !of.check && *failed > 0 => {
+                add(5, format!("{} rows have failed in the last 10 minutes", number(*failed)));
+            }
+            _ => {}
+        }
+    }
+    wrong.sort_by_key(|wrong| std::cmp::Reverse(wrong.weight));
+    wrong
+}
+
+fn show<C: Database>(context: &Context<'_, C>, known: &[Known], wrong: &[Wrong]) -> Answer {
+    let screen = &context.screen;
+    for of in known {
+        let Known { queue, backlog, done, failed, pollers, .. } = of;
+        screen.object(|| {
+            json!({
+                "queue": queue, "backlog": of_report(backlog), "pollers": pollers,
+                "done_in_10_minutes": done.iter().sum::<i64>(), "failed_in_10_minutes": failed,
+            })
+        })?;
+    }
+    screen.object(|| json!({ "wrong": wrong.iter().map(|wrong| &wrong.text).collect::<Vec<_>>() }))?;
+    match wrong {
+        [] => screen.say("nothing is wrong")?,
+        wrong => {
+            for of in wrong.iter().take(WORST) {
+                screen.say(format!("! {}", of.text))?;
+            }
+            if wrong.len() > WORST {
+                screen.say(format!("  and {} more: see the table, `why` and `doctor`", wrong.len() - WORST))?;
+            }
+        }
+    }
+    screen.say("")?;
+    let table = ["oldest due", "due", "scheduled", "running", "failed"];
+    let table = table.iter().fold(Table::default().text("queue"), |table, name| table.number(*name));
+    let mut table = table.number("per minute").text("last 10 min").number("pollers").text("paused");
+    for Known { name, backlog, done, pollers, .. } in known {
+        let rate = done.iter().sum::<i64>() as f64 / (RECENT.as_secs_f64() / 60.0);
+        let failed = Cell::new(number(backlog.failed));
+        table.line([
+            Cell::new(name),
+            Cell::new(backlog.oldest_due.map(span).unwrap_or_default()),
+            Cell::new(number(backlog.due)),
+            Cell::new(number(backlog.scheduled)),
+            Cell::new(backlog.running.map(number).unwrap_or_default()),
+            if backlog.failed > 0 { failed.yellow() } else { failed },
+            Cell::new(if rate > 0.0 { format!("{rate:.1}") } else { "0".to_owned() }),
+            Cell::new(spark(done)),
+            pollers.map(|pollers| Cell::new(pollers.to_string())).unwrap_or_default(),
+            Cell::new(paused(backlog)),
+        ]);
+    }
+    screen.table(&table.without_empty_columns())
+}
+
+/// Who has paused it, and for how much of it.
+fn paused(backlog: &Backlog) -> String {
+    let of = |paused: &queueable::Paused| match (&paused.stage, &paused.value) {
+        (Some(stage), _) => format!("stage {stage} by {}", paused.by),
+        (None, Some(value)) => format!("{value} by {}", paused.by),
+        (None, None) => format!("by {}", paused.by),
+    };
+    backlog.paused.iter().map(of).collect::<Vec<_>>().join("; ")
+}

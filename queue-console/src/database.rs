@@ -1,0 +1,152 @@
+//! The databases to which the console connects.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use diesel::Connection;
+use diesel_migrations::MigrationHarness;
+use queueable::bounds::QueueConnection;
+
+use crate::failure::{Answer, Failure};
+use crate::filter::FilterSql;
+
+/// A kind of connection that the console can make.
+pub trait Database: QueueConnection<Backend: FilterSql> + MigrationHarness<<Self as Connection>::Backend> + Sized + 'static {
+    /// Its name for people.
+    #[doc(hidden)]
+    const NAME: &'static str;
+
+    /// How an address of it begins.
+    #[doc(hidden)]
+    const SCHEMES: &'static [&'static str];
+}
+
+/// The one database whose feature is on: the type of the connection follows from it.
+#[diagnostic::on_unimplemented(
+    message = "`{C}` is no connection that the console knows",
+    note = "switch on one of queueable-console's features `postgres`, `mysql` and `sqlite`"
+)]
+pub trait TheDatabase<C> {}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use diesel::PgConnection;
+
+    impl super::Database for PgConnection {
+        const NAME: &'static str = "PostgreSQL";
+        const SCHEMES: &'static [&'static str] = &["postgres://", "postgresql://"];
+    }
+
+    impl super::TheDatabase<PgConnection> for () {}
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use diesel::MysqlConnection;
+
+    impl super::Database for MysqlConnection {
+        const NAME: &'static str = "MySQL or MariaDB";
+        const SCHEMES: &'static [&'static str] = &["mysql://"];
+    }
+
+    impl super::TheDatabase<MysqlConnection> for () {}
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use diesel::SqliteConnection;
+
+    impl super::Database for SqliteConnection {
+        const NAME: &'static str = "SQLite";
+        const SCHEMES: &'static [&'static str] = &[];
+    }
+
+    impl super::TheDatabase<SqliteConnection> for () {}
+}
+
+/// Connects, and waits no longer than this for it.
+pub(crate) fn connect<C: Database>(address: &str, patience: Duration) -> Answer<C> {
+    let name = without_password(address);
+    check::<C>(address, &name)?;
+    let (sender, receiver) = sync_channel(1);
+    let connecting = address.to_owned();
+    // A client library may wait for minutes for a server that says nothing.
+    thread::spawn(move || sender.send(C::establish(&connecting)));
+    match receiver.recv_timeout(patience) {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => {
+            let text = without_address(&error.to_string(), address, &name);
+            Err(Failure::NoConnection(format!("cannot connect to {name}: {text}")))
+        }
+        Err(RecvTimeoutError::Timeout) => Err(Failure::NoConnection(format!(
+            "{name} has not answered within {patience:?}: is the server up, and does a firewall let you through? \
+             `--timeout` waits longer"
+        ))),
+        Err(RecvTimeoutError::Disconnected) => Err(Failure::NoConnection(format!("cannot connect to {name}"))),
+    }
+}
+
+fn check<C: Database>(address: &str, name: &str) -> Answer {
+    if C::SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
+        return Ok(());
+    }
+    if !C::SCHEMES.is_empty() {
+        let begins = C::SCHEMES.join("` or `");
+        return Err(Failure::Usage(format!("`{name}` is no address of {}: it begins with `{begins}`", C::NAME)));
+    }
+    // SQLite would create the file.
+    let file = address.strip_prefix("sqlite://").or(address.strip_prefix("file:")).unwrap_or(address);
+    let file = file.split('?').next().unwrap_or(file);
+    match file {
+        _ if address.contains("://") && !address.starts_with("sqlite://") => {
+            Err(Failure::Usage(format!("`{name}` is no file of {}", C::NAME)))
+        }
+        _ if address == ":memory:" || Path::new(file).is_file() => Ok(()),
+        _ => Err(Failure::NoConnection(format!("there is no file `{file}`"))),
+    }
+}
+
+/// The address without its password.
+pub(crate) fn without_password(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = match authority.rsplit_once('@') {
+        Some((account, host)) => format!("{}@{host}", account.split(':').next().unwrap_or_default()),
+        None => authority.to_owned(),
+    };
+    // A parameter may be a password too.
+    let path = path.split('?').next().unwrap_or(path);
+    format!("{scheme}://{host}{path}")
+}
+
+/// A client's message may repeat the address, or the password alone.
+fn without_address(text: &str, address: &str, name: &str) -> String {
+    let text = text.replace(address, name);
+    let account = address.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(account, _)| account);
+    match account.and_then(|account| account.split_once(':')).map(|(_, password)| password) {
+        Some(password) if !password.is_empty() => text.replace(password, "[hidden]"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        for (address, shown) in [
+            ("postgres://shop:se:cret@db.example.org/shop", "postgres://shop@db.example.org/shop"),
+            ("postgres://shop:p%40ss@db/shop?password=x&sslmode=require", "postgres://shop@db/shop"),
+            ("mysql://root@127.0.0.1:3306/test", "mysql://root@127.0.0.1:3306/test"),
+            ("postgres://u:p@ss/word@host/db", "postgres://u@ss/word@host/db"),
+            ("app.sqlite", "app.sqlite"),
+        ] {
+            assert_eq!(without_password(address), shown);
+        }
+        let text = without_address("password \"x1y2\" of u failed", "postgres://u:x1y2@h/d", "postgres://u@h/d");
+        assert_eq!(text, "password \"[hidden]\" of u failed");
+    }
+}

@@ -1,0 +1,11 @@
+//! How answers look: tables and lines for people, JSON for programs.
+
+mod json;
+mod screen;
+mod table;
+mod words;
+
+pub(crate) use self::json::{Typed, of_report, typed};
+pub(crate) use self::screen::Screen;
+pub(crate) use self::table::{Cell, Table};
+pub(crate) use self::words::{ago, count, number, rows, since, span, spark, visible};

@@ -1,0 +1,103 @@
+//! Where answers go: standard output and standard error.
+
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
+
+use anstream::{AutoStream, ColorChoice};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use super::table::Table;
+use super::words::{since, visible};
+use crate::cli::Global;
+use crate::failure::{Answer, Failure};
+
+/// What a command writes to.
+#[derive(Debug, Clone)]
+pub(crate) struct Screen {
+    pub(crate) json: bool,
+    pub(crate) utc: bool,
+    color: ColorChoice,
+    width: Option<u16>,
+}
+
+impl Screen {
+    pub(crate) fn new(global: &Global) -> Self {
+        let color = match global.color {
+            clap::ColorChoice::Auto => ColorChoice::Auto,
+            clap::ColorChoice::Always => ColorChoice::Always,
+            clap::ColorChoice::Never => ColorChoice::Never,
+        };
+        let terminal = || terminal_size::terminal_size().filter(|_| stdout().is_terminal()).map(|(width, _)| width.0);
+        Screen { json: global.json, utc: global.utc, color, width: global.width.or_else(terminal) }
+    }
+
+    /// Whether somebody reads and can answer.
+    pub(crate) fn asks(&self) -> bool {
+        !self.json && stdin().is_terminal()
+    }
+
+    /// Writes a line, if there is no JSON.
+    pub(crate) fn say(&self, line: impl AsRef<str>) -> Answer {
+        match self.json {
+            true => Ok(()),
+            false => self.write(&format!("{}\n", line.as_ref())),
+        }
+    }
+
+    /// Writes a table, if there is no JSON.
+    pub(crate) fn table(&self, table: &Table) -> Answer {
+        match self.json {
+            true => Ok(()),
+            false => self.write(&table.written(self.width)),
+        }
+    }
+
+    /// Writes an object in a line of its own, if JSON is asked for.
+    pub(crate) fn object(&self, object: impl FnOnce() -> Value) -> Answer {
+        match self.json {
+            true => self.write(&format!("{}\n", object())),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes to standard error what is no answer: a question, a progress.
+    pub(crate) fn note(&self, line: impl AsRef<str>) {
+        if !self.json {
+            let _ = writeln!(stderr(), "{}", line.as_ref());
+        }
+    }
+
+    pub(crate) fn write(&self, text: &str) -> Answer {
+        let mut out = AutoStream::new(stdout(), self.color);
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Who reads has gone, such as `head`.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            written => Ok(written?),
+        }
+    }
+
+    /// Clears the terminal for the next report; without a terminal, an empty line comes between two reports.
+    pub(crate) fn clear(&self) -> Answer {
+        match stdout().is_terminal() {
+            true => self.write("\u{1b}[2J\u{1b}[H"),
+            false => self.say(""),
+        }
+    }
+
+    /// A time for people.
+    pub(crate) fn time(&self, time: DateTime<Utc>) -> String {
+        since(time, self.utc)
+    }
+
+    pub(crate) fn fail(&self, failure: &Failure) {
+        let text = failure.to_string();
+        if text.is_empty() {
+            return;
+        }
+        let lines = text.lines().map(visible).collect::<Vec<_>>().join("\n");
+        let _ = match self.json {
+            true => writeln!(stderr(), "{}", json!({ "error": failure.kind(), "message": text, "exit_code": failure.code() })),
+            false => writeln!(stderr(), "error: {lines}"),
+        };
+    }
+}
