@@ -1,5 +1,6 @@
 //! The console of an application: its entities, and the run of a command.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -169,10 +170,11 @@ impl<C: Database> Console<C> {
     ///
     /// None: what goes wrong is written to standard error, and [the exit code](type@crate::Result) says which kind it is.
     pub fn run(&self) -> Result {
-        let name = std::env::args().next().and_then(|path| Some(std::path::Path::new(&path).file_name()?.display().to_string()));
+        let path = std::env::args_os().next().map(PathBuf::from);
+        let name = path.as_deref().and_then(Path::file_name).map(|name| name.display().to_string());
         let command = self.subcommand();
         let command = match name {
-            Some(name) => command.bin_name(name.clone()).name(name),
+            Some(name) => command.bin_name(name),
             None => command,
         };
         let matches = command.get_matches();

@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use diesel::Connection;
 use diesel_migrations::MigrationHarness;
-use queueable::bounds::QueueConnection;
+use queue_core::{AsQueueConnection, QueueConnection};
 
 use crate::failure::{Answer, Failure};
 use crate::filter::FilterSql;
 
 /// A kind of connection that the console can make.
-pub trait Database: QueueConnection<Backend: FilterSql> + MigrationHarness<<Self as Connection>::Backend> + Sized + 'static {
+#[expect(private_bounds, reason = "nobody else implements it")]
+pub trait Database: QueueConnection<Backend: FilterSql>
+    + AsQueueConnection<Connection = Self>
+    + MigrationHarness<<Self as Connection>::Backend>
+    + Sized
+    + 'static {
     /// Its name for people.
     #[doc(hidden)]
     const NAME: &'static str;

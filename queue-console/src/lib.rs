@@ -27,9 +27,7 @@
 //! ```
 //!
 //! A package that switches on one database may write `Console::new()`: the connection's type follows from the feature.
-//!
-//! # The language of `--where`
-#![doc = include_str!("../docs/filter.md")]
+
 #![recursion_limit = "256"]
 
 mod change;

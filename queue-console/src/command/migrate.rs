@@ -1,7 +1,6 @@
 //! `migrate`: the migrations of the queues, and the live tables compared with the entities.
 
 use diesel::migration::{Migration, MigrationSource};
-use diesel_migrations::MigrationHarness;
 use serde_json::json;
 
 use super::Context;

@@ -143,10 +143,10 @@ impl<C: Database> Context<'_, C> {
     }
 
     /// Asks a queue. If the database refuses, the reason may be that the table lacks something.
-    pub(crate) fn ask<T>(
+    pub(crate) fn ask<'q, T>(
         &mut self,
-        queue: &dyn Queue<C>,
-        ask: impl FnOnce(&dyn Queue<C>, &mut C) -> Result<T, queueable::Error>,
+        queue: &'q dyn Queue<C>,
+        ask: impl FnOnce(&'q dyn Queue<C>, &mut C) -> Result<T, queueable::Error>,
     ) -> Answer<T> {
         ask(queue, &mut self.connection).map_err(|error| {
             let is_of_database = matches!(error, queueable::Error::Database(_));

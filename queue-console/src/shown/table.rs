@@ -3,6 +3,8 @@
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 
+use unicode_width::UnicodeWidthStr;
+
 use super::words::{cut, visible};
 
 /// A table under a line of headings.
@@ -92,7 +94,7 @@ impl Table {
     pub(crate) fn written(&self, width: Option<u16>) -> String {
         let widths = self.widths(width.map(usize::from));
         let mut table = comfy_table::Table::new();
-        table.load_preset(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         let heading = |(heading, width): (&Heading, &usize)| comfy_table::Cell::new(cut(&heading.name, *width));
         table.set_header(self.headings.iter().zip(&widths).map(heading));
         for line in &self.lines {
@@ -144,5 +146,5 @@ impl Table {
 }
 
 fn wide(text: &str) -> usize {
-    text.chars().count()
+    text.width()
 }

@@ -4,18 +4,25 @@ use std::time::Duration;
 
 use chrono::{DateTime, Local, Utc};
 use queue_core::internals::by_name::printable;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A text in one line, in which control characters and those that turn the direction of a line are visible.
 pub(crate) fn visible(text: &str) -> String {
     printable(text, false)
 }
 
-/// A text of at most so many characters.
-pub(crate) fn cut(text: &str, longest: usize) -> String {
-    match text.char_indices().nth(longest.saturating_sub(1)) {
-        Some((at, _)) if text[at..].chars().count() > 1 => format!("{}…", &text[..at]),
-        _ => text.to_owned(),
+/// A text of at most so many columns of a terminal.
+pub(crate) fn cut(text: &str, widest: usize) -> String {
+    if text.width() <= widest {
+        return text.to_owned();
     }
+    let mut left = widest.saturating_sub(1);
+    let fits = |c: &char| {
+        let fits = c.width().unwrap_or(0) <= left;
+        left = left.saturating_sub(c.width().unwrap_or(0));
+        fits
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 /// A whole number with separators: `12,345`.

@@ -95,6 +95,26 @@ pub struct ErrorGroup<K> {
     pub example_text: String,
 }
 
+impl<K> ErrorReport<K> {
+    /// Shows the examples in another form.
+    #[doc(hidden)]
+    pub fn map_keys<T>(self, form: impl Fn(K) -> T) -> ErrorReport<T> {
+        let group = |group: ErrorGroup<K>| ErrorGroup {
+            pattern: group.pattern,
+            rows: group.rows,
+            retrying: group.retrying,
+            failed: group.failed,
+            texts: group.texts,
+            first: group.first,
+            last: group.last,
+            odd_times: group.odd_times,
+            examples: group.examples.into_iter().map(&form).collect(),
+            example_text: group.example_text,
+        };
+        ErrorReport { groups: self.groups.into_iter().map(group).collect(), left_out: self.left_out }
+    }
+}
+
 impl<K: fmt::Debug> Tabular for ErrorReport<K> {
     const COLUMNS: &'static [Heading] = &[
         number("rows"),

@@ -145,6 +145,13 @@ pub struct Part<R> {
 }
 
 impl<R> By<R> {
+    /// Makes another report of each.
+    #[doc(hidden)]
+    pub fn map<T>(self, report: impl Fn(R) -> T) -> By<T> {
+        let parts = self.parts.into_iter().map(|part| Part { value: part.value, report: report(part.report) });
+        By { column: self.column, parts: parts.collect(), left_out: self.left_out }
+    }
+
     pub(crate) fn new(column: &str, parts: impl IntoIterator<Item = (Option<String>, R)>, left_out: i64) -> Self {
         let mut parts: Vec<_> = parts.into_iter().map(|(value, report)| Part { value, report }).collect();
         parts.sort_by(|a, b| in_order(a.value.as_deref(), b.value.as_deref()));

@@ -1,0 +1,52 @@
+//! What commands make of conditions without a text.
+
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+use queue_core::internals::backend::{DeclaredColumn, Holds};
+
+use super::column::{Column, Columns};
+use super::condition::{Condition, Operator};
+use super::sql::FilterSql;
+use super::value::Value;
+
+impl Column {
+    pub(crate) fn new(name: &str, holds: Holds, nullable: bool) -> Self {
+        DeclaredColumn { name: name.to_owned(), nullable, holds }.into()
+    }
+}
+
+impl Columns {
+    /// Says that there is no such column, and which may be meant.
+    pub(crate) fn lacks(&self, name: &str) -> String {
+        self.unknown(name, 0..name.len()).of(name).to_string()
+    }
+}
+
+impl Condition {
+    /// The rows for which one of these holds.
+    pub(crate) fn any(conditions: Vec<Condition>) -> Self {
+        Condition::Any(conditions)
+    }
+
+    /// The rows for which all of these hold.
+    pub(crate) fn all(conditions: Vec<Condition>) -> Self {
+        Condition::All(conditions)
+    }
+
+    /// Returns the column and the value, if the condition is that they are equal.
+    pub(crate) fn into_equal(self) -> Option<(String, Value)> {
+        match self {
+            Condition::Compares { column, operator: Operator::Equal, value } => Some((column.name, value)),
+            _ => None,
+        }
+    }
+}
+
+/// A value alone.
+pub(crate) struct ValueOf<'a>(pub(crate) &'a Value);
+
+impl<DB: FilterSql> QueryFragment<DB> for ValueOf<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        DB::bind_value(&mut out, self.0)
+    }
+}
