@@ -31,7 +31,10 @@ pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
     let facts = queue.facts();
     let rows = rows_of(facts, change)?;
     let group = change.error_group.as_deref().map(|name| group(context, queue, &rows, name)).transpose()?;
-    let author = author(context, &change.author, "from the console")?;
+    let author = match change.dry_run {
+        true => Author { by: String::new(), reason: String::new(), recorded: false },
+        false => author(context, &change.author, "from the console")?,
+    };
     let figures = figures(facts);
     let asked = Asked { operate, rows, group, figures, author, batch: change.batch };
     let ready = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
@@ -77,7 +80,8 @@ fn asked_for(command: &Command) -> Answer<(Operate, &Change)> {
         Command::Redrive(redrive) => (Operate::Redrive, &redrive.change),
         Command::Postpone(postpone) => {
             let cli::When { until, lasting } = postpone.when;
-            let time = until.or_else(|| chrono::Utc::now().checked_add_signed(chrono::TimeDelta::from_std(lasting?).ok()?));
+            let time =
+                until.or_else(|| chrono::Utc::now().checked_add_signed(chrono::TimeDelta::from_std(lasting?).ok()?));
             let time = time.ok_or_else(|| Failure::Usage("until when? `--for 2h`, or `--until`".to_owned()))?;
             (Operate::PostponeUntil(time), &postpone.change)
         }
@@ -137,12 +141,7 @@ fn figures(facts: &Facts) -> Vec<Figure> {
 }
 
 /// Shows the number of rows, the sums, and the first rows.
-fn preview<C: Database>(
-    context: &mut Context<'_, C>,
-    facts: &Facts,
-    ready: &dyn Prepared<C>,
-    asked: &Asked,
-) -> Answer {
+fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> Answer {
     let columns = facts.listed(&[])?;
     let some: Vec<Line> = ready.some(&mut context.connection, &columns, SHOWN)?;
     let sums: Vec<(String, &str)> = asked
@@ -178,7 +177,7 @@ fn preview<C: Database>(
             Some(_) => facts.shown(context, &column.name, typed(value.as_deref(), column.holds)),
         }));
     }
-    context.screen.table(&table)?;
+    context.screen.table(&table.without_empty_columns())?;
     match ready.count() - some.len() {
         0 => Ok(()),
         more => context.screen.say(format!("and {} more", count(more))),
@@ -204,7 +203,9 @@ pub(crate) fn confirm(screen: &Screen, question: &str, yes: bool) -> Answer {
         return Ok(());
     }
     if !screen.asks() {
-        return Err(Failure::Usage("nobody can be asked here: look with `--dry-run`, and change with `--yes`".to_owned()));
+        return Err(Failure::Usage(
+            "nobody can be asked here: look with `--dry-run`, and change with `--yes`".to_owned(),
+        ));
     }
     match asked_line(&format!("{question} [y/N] "))?.to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
@@ -244,12 +245,7 @@ fn asked_line(question: &str) -> Answer<String> {
 }
 
 /// Works on the rows, until they are done or somebody presses Ctrl-C.
-fn work<C: Database>(
-    context: &mut Context<'_, C>,
-    facts: &Facts,
-    ready: &dyn Prepared<C>,
-    asked: &Asked,
-) -> Answer {
+fn work<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> Answer {
     let stopped = Arc::new(AtomicBool::new(false));
     let signal = signal_hook::flag::register(SIGINT, stopped.clone())?;
     let bar = bar(&context.screen, ready.count());

@@ -68,6 +68,7 @@ pub(crate) struct Parts<C: Database> {
     pub(crate) read_only: bool,
     pub(crate) production: String,
     pub(crate) tables: Vec<Tables<C>>,
+    address: Option<String>,
 }
 
 /// Adds migrations of the application's own choice.
@@ -119,6 +120,7 @@ impl<C: Database> Console<C> {
             read_only: false,
             production: "production".to_owned(),
             tables: Vec::new(),
+            address: None,
         };
         Console { parts: Arc::new(parts) }
     }
@@ -136,6 +138,12 @@ impl<C: Database> Console<C> {
             Ok(Served(queue)) => parts.queues.push(queue),
             Err(error) => parts.broken = Some(error),
         })
+    }
+
+    /// Names the database that is meant where neither `--database-url` nor DATABASE_URL does.
+    pub fn default_database(self, url: impl Into<String>) -> Self {
+        let url = url.into();
+        self.with(|parts| parts.address = Some(url))
     }
 
     /// Makes a console without the commands that change something.
@@ -159,7 +167,9 @@ impl<C: Database> Console<C> {
     pub fn subcommand(&self) -> clap::Command {
         let command = Line::command();
         match self.parts.read_only {
-            true => Command::CHANGES.iter().fold(command, |command, name| command.mut_subcommand(name, |of| of.hide(true))),
+            true => {
+                Command::CHANGES.iter().fold(command, |command, name| command.mut_subcommand(name, |of| of.hide(true)))
+            }
             false => command,
         }
     }
@@ -256,9 +266,10 @@ impl<C: Database> Parts<C> {
         };
         match found.iter().find(|found| !found.is_empty()).map(Vec::as_slice) {
             Some([queue]) => Ok(*queue),
-            Some(several) => {
-                Err(Failure::Usage(format!("`{name}` has several queues: {}", several.iter().map(|queue| queue.facts().queue.clone()).collect::<Vec<_>>().join(", "))))
-            }
+            Some(several) => Err(Failure::Usage(format!(
+                "`{name}` has several queues: {}",
+                several.iter().map(|queue| queue.facts().queue.clone()).collect::<Vec<_>>().join(", ")
+            ))),
             None => {
                 let all: Vec<_> = self.queues.iter().map(|queue| &**queue).collect();
                 Err(Failure::Usage(format!("there is no queue `{name}`; there are {}", names(&all))))
@@ -279,9 +290,9 @@ impl<C: Database> Parts<C> {
 
     pub(crate) fn connect(&self, global: &Global) -> Answer<C> {
         let address = global.database_url.as_deref();
-        let address = address.filter(|address| !address.trim().is_empty()).ok_or_else(|| {
-            Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned())
-        })?;
+        let address = address.filter(|address| !address.trim().is_empty()).or(self.address.as_deref());
+        let address = address
+            .ok_or_else(|| Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned()))?;
         crate::database::connect(address, global.timeout)
     }
 }

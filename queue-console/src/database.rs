@@ -14,11 +14,13 @@ use crate::filter::FilterSql;
 
 /// A kind of connection that the console can make.
 #[expect(private_bounds, reason = "nobody else implements it")]
-pub trait Database: QueueConnection<Backend: FilterSql>
+pub trait Database:
+    QueueConnection<Backend: FilterSql>
     + AsQueueConnection<Connection = Self>
     + MigrationHarness<<Self as Connection>::Backend>
     + Sized
-    + 'static {
+    + 'static
+{
     /// Its name for people.
     #[doc(hidden)]
     const NAME: &'static str;

@@ -74,10 +74,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Found => Ok(()),
-            Failure::Usage(text)
-            | Failure::NoConnection(text)
-            | Failure::Interrupted(text)
-            | Failure::Failed(text) => f.write_str(text),
+            Failure::Usage(text) | Failure::NoConnection(text) | Failure::Interrupted(text) | Failure::Failed(text) => {
+                f.write_str(text)
+            }
         }
     }
 }

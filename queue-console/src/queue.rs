@@ -10,13 +10,11 @@ use queue_core::internals::by_name::{
     pause_value, queue_name_of, unpause_scope,
 };
 use queue_core::{
-    AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, Options, QueueOn,
-    QueueTable, StoredIn,
+    AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, Options, QueueOn, QueueTable,
+    StoredIn,
 };
 use queueable::control::Limits;
-use queueable::report::{
-    Backlog, By, ErrorReport, Explanations, Interval, Progress, Statistics,
-};
+use queueable::report::{Backlog, By, ErrorReport, Explanations, Interval, Progress, Statistics};
 use queueable::{Error, Explanation, Finding, Migrations, Pause, QueueRows, Queueable, Status};
 
 use crate::database::Database;
@@ -41,7 +39,6 @@ pub(crate) struct Facts {
     pub(crate) secret: Vec<String>,
     pub(crate) options: &'static Options,
     pub(crate) names: queue_core::ColumnNames,
-    pub(crate) leases: bool,
 }
 
 /// Which rows a command is about.
@@ -183,12 +180,14 @@ impl<Q: Queueable> Of<Q> {
         let own = own_columns(options, names);
         let declared = <C as ComparesSchema<Q>>::declared()?;
         let is_own = |column: &DeclaredColumn| own.iter().any(|own| own.name == column.name);
-        let mut columns: Vec<Column> = declared.into_iter().filter(|column| !is_own(column)).map(Column::from).collect();
+        let mut columns: Vec<Column> =
+            declared.into_iter().filter(|column| !is_own(column)).map(Column::from).collect();
         let domain = columns.len();
         columns.extend(own);
         let columns = Columns { table: table.to_owned(), list: columns };
         let key = key_names::<Q, C::Backend>()?;
-        let secret = secret.into_iter().chain(columns.list.iter().map(|column| column.name.clone()).filter(is_secret)).collect();
+        let secret =
+            secret.into_iter().chain(columns.list.iter().map(|column| column.name.clone()).filter(is_secret)).collect();
         let facts = Facts {
             entity: Q::ENTITY,
             table: table.to_owned(),
@@ -199,7 +198,6 @@ impl<Q: Queueable> Of<Q> {
             secret,
             options,
             names,
-            leases: std::any::TypeId::of::<Q::Mode>() == std::any::TypeId::of::<queue_core::LeaseMode>(),
         };
         Ok(Of { facts, entity: PhantomData })
     }
@@ -207,17 +205,15 @@ impl<Q: Queueable> Of<Q> {
 
 /// The queue's own columns, with what they hold.
 fn own_columns(options: &Options, names: queue_core::ColumnNames) -> Vec<Column> {
-    let statuses = Status::ALL.iter().map(|status| status.to_string()).collect();
     let mut columns = vec![
-        Column { values: Some(statuses), ..Column::new(names.status, Holds::Texts, false) },
+        Column::new(names.status, Holds::Texts, false).of_values(Status::ALL.map(|status| status.to_string())),
         Column::new(names.next_attempt_time, Holds::Instants, true),
         Column::new(names.try_count, Holds::Integers(4), false),
         Column::new(names.last_attempt_time, Holds::Instants, true),
         Column::new(names.last_attempt_error_message, Holds::Texts, true),
     ];
     if let Some(stages) = options.stages {
-        let names = stages.names.iter().map(|name| (*name).to_owned()).collect();
-        columns.push(Column { values: Some(names), ..Column::new(stages.column, Holds::Texts, false) });
+        columns.push(Column::new(stages.column, Holds::Texts, false).of_values(stages.names.iter().copied()));
     }
     columns.extend(options.priority.map(|name| Column::new(name, Holds::Integers(4), false)));
     columns
@@ -324,7 +320,8 @@ where
     fn page(&self, connection: &mut C, rows: &Rows, paging: &Paging) -> Result<Vec<Line>, Error> {
         let Paging { columns, longest, order, after, limit } = paging;
         let after = after.as_ref().map(|(time, after, is_key)| {
-            let [after, is_key] = [after, is_key].map(|condition| Rc::new(condition.on(<Q::Queue as QueueTable>::TABLE)) as Rc<_>);
+            let [after, is_key] =
+                [after, is_key].map(|condition| Rc::new(condition.on(<Q::Queue as QueueTable>::TABLE)) as Rc<_>);
             (time.clone(), after, is_key)
         });
         let page = TextPage { columns, longest: *longest, order: *order, after, limit: *limit };
@@ -358,9 +355,7 @@ where
             Ends::After(time) => pause = pause.lasting(time),
         }
         match &scope.value {
-            Some((column, value)) => {
-                pause_value(connection, column, &ValueOf(value), &pause)
-            }
+            Some((column, value)) => pause_value(connection, column, &ValueOf(value), &pause),
             None => Q::pause(connection, pause),
         }
     }

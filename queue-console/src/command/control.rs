@@ -137,7 +137,9 @@ pub(super) fn pollers<C: Database>(context: &mut Context<'_, C>) -> Answer {
         for message in &poller.running {
             let (queue, host) = (&message.queue, &poller.host);
             let since = span((poller.seen - message.since).to_std().unwrap_or_default());
-            context.screen.say(format!("{queue} {} runs on {host} for {since}", crate::shown::visible(&message.key)))?;
+            context
+                .screen
+                .say(format!("{queue} {} runs on {host} for {since}", crate::shown::visible(&message.key)))?;
         }
     }
     differing.iter().try_for_each(|line| context.screen.say(format!("! {line}")))
@@ -154,8 +156,14 @@ pub(super) fn audit<C: Database>(context: &mut Context<'_, C>, of: &cli::Audit) 
         asked = asked.queue(&context.parts.queue(name)?.facts().queue);
     }
     let page = control::audit(&mut context.connection, &asked)?;
-    let mut table =
-        Table::default().text("when").text("who").text("queue").text("action").number("rows").text("filter").text("reason");
+    let mut table = Table::default()
+        .text("when")
+        .text("who")
+        .text("queue")
+        .text("action")
+        .number("rows")
+        .text("filter")
+        .text("reason");
     for audited in &page.rows {
         context.screen.object(|| of_report(audited))?;
         table.line([

@@ -38,8 +38,9 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     for line in &lines {
         context.screen.object(|| {
             let values = columns.iter().zip(&line.values);
-            let values: Value =
-                values.map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref()))).collect();
+            let values: Value = values
+                .map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref())))
+                .collect();
             json!({ "queue": facts.queue, "key": line.key, "row": values })
         })?;
     }
@@ -52,6 +53,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
         table.line(values.map(|(column, value)| brief(context, facts, column, value.as_deref())));
         table
     });
+    let table = if list.columns.is_empty() { table.without_empty_columns() } else { table };
     match table.is_empty() {
         true => context.screen.say("no rows")?,
         false => context.screen.table(&table)?,
@@ -121,9 +123,8 @@ impl Facts {
     /// Returns the columns with these names; without names the key, some of the domain, and the state.
     pub(crate) fn listed(&self, names: &[String]) -> Answer<Vec<TextColumn>> {
         if !names.is_empty() {
-            let column = |name: &String| {
-                self.column(name.trim()).ok_or_else(|| Failure::Usage(self.columns.lacks(name.trim())))
-            };
+            let column =
+                |name: &String| self.column(name.trim()).ok_or_else(|| Failure::Usage(self.columns.lacks(name.trim())));
             return names.iter().map(column).collect();
         }
         let domain = self.columns.list[..self.domain].iter().map(|column| column.name.as_str());

@@ -55,9 +55,9 @@ pub(super) fn backlog<C: Database>(context: &mut Context<'_, C>, report: &cli::R
             Some(column) => {
                 let split = context.ask(queue, |queue, connection| queue.backlog_by(connection, &rows, column))?;
                 for part in &split.parts {
-                    context.screen.object(|| {
-                        json!({ "queue": facts.queue, column: part.value, "backlog": of_report(&part.report) })
-                    })?;
+                    context.screen.object(
+                        || json!({ "queue": facts.queue, column: part.value, "backlog": of_report(&part.report) }),
+                    )?;
                     let value = part.value.as_deref().map_or(Cell::new("null").dim(), Cell::new);
                     table.line([named(context, facts), value].into_iter().chain(cells_of(&part.report)));
                 }
@@ -90,9 +90,9 @@ fn cells_of(backlog: &Backlog) -> Vec<Cell> {
 /// A short name of a group of failures, by which `--error-group` finds it again.
 pub(crate) fn group_name(pattern: &str) -> String {
     // FNV-1a, which is the same in every release.
-    let hash = pattern.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = pattern
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{:08x}", hash >> 32)
 }
 
@@ -136,7 +136,9 @@ pub(super) fn errors<C: Database>(context: &mut Context<'_, C>, errors: &cli::Er
         false => context.screen.table(&table)?,
     }
     if left_out > 0 {
-        context.screen.say(format!("and {} whose texts were not read", rows(usize::try_from(left_out).unwrap_or(0))))?;
+        context
+            .screen
+            .say(format!("and {} whose texts were not read", rows(usize::try_from(left_out).unwrap_or(0))))?;
     }
     Ok(())
 }
@@ -184,13 +186,12 @@ pub(super) fn statistics<C: Database>(context: &mut Context<'_, C>, of: &cli::St
         let rows = Rows { within: Some(of.since), ..rows };
         let parts = match by {
             None => {
-                let report =
-                    context.ask(queue, |queue, connection| queue.statistics(connection, &rows, interval))?;
+                let report = context.ask(queue, |queue, connection| queue.statistics(connection, &rows, interval))?;
                 vec![(None, report)]
             }
             Some(column) => {
-                let split = context
-                    .ask(queue, |queue, connection| queue.statistics_by(connection, &rows, interval, column))?;
+                let split =
+                    context.ask(queue, |queue, connection| queue.statistics_by(connection, &rows, interval, column))?;
                 split.parts.into_iter().map(|part| (Some(part.value), part.report)).collect()
             }
         };

@@ -69,9 +69,7 @@ impl Facts {
         match value {
             Typed::Null => Cell::new("null").dim(),
             _ if self.is_secret(column) => Cell::new("[hidden]").dim(),
-            Typed::Time(time) => {
-                Cell::new(format!("{} ({})", context.screen.time(time), ago(time, context.now())))
-            }
+            Typed::Time(time) => Cell::new(format!("{} ({})", context.screen.time(time), ago(time, context.now()))),
             Typed::Boolean(is) => Cell::new(is.to_string()),
             Typed::Text(text) => Cell::new(text),
         }

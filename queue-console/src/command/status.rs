@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use queueable::report::{Backlog, Interval, PollerProcess};
 use queueable::Error;
+use queueable::report::{Backlog, Interval, PollerProcess};
 use serde_json::json;
 
 use super::Context;

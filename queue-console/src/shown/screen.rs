@@ -60,13 +60,6 @@ impl Screen {
         }
     }
 
-    /// Writes to standard error what is no answer: a question, a progress.
-    pub(crate) fn note(&self, line: impl AsRef<str>) {
-        if !self.json {
-            let _ = writeln!(stderr(), "{}", line.as_ref());
-        }
-    }
-
     pub(crate) fn write(&self, text: &str) -> Answer {
         let mut out = AutoStream::new(stdout(), self.color);
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -96,7 +89,11 @@ impl Screen {
         }
         let lines = text.lines().map(visible).collect::<Vec<_>>().join("\n");
         let _ = match self.json {
-            true => writeln!(stderr(), "{}", json!({ "error": failure.kind(), "message": text, "exit_code": failure.code() })),
+            true => writeln!(
+                stderr(),
+                "{}",
+                json!({ "error": failure.kind(), "message": text, "exit_code": failure.code() })
+            ),
             false => writeln!(stderr(), "error: {lines}"),
         };
     }

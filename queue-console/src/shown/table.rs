@@ -75,7 +75,8 @@ impl Table {
 
     /// Leaves out the columns without a value.
     pub(crate) fn without_empty_columns(mut self) -> Self {
-        let is_empty = |place: usize| self.lines.iter().all(|line| line.get(place).is_none_or(|cell| cell.text.is_empty()));
+        let is_empty =
+            |place: usize| self.lines.iter().all(|line| line.get(place).is_none_or(|cell| cell.text.is_empty()));
         let empty: Vec<bool> = (0..self.headings.len()).map(is_empty).collect();
         let kept = |place: &mut usize| {
             *place += 1;
@@ -117,9 +118,10 @@ impl Table {
     /// Colours whole lines: that of the first cell with a style. So the widths of texts stay what they are.
     fn coloured(&self, written: Vec<String>) -> String {
         let bold = Style::new().bold();
-        let styles = std::iter::once(bold).chain(self.lines.iter().map(|line| {
-            line.iter().map(|cell| cell.style).find(|style| *style != Style::new()).unwrap_or_default()
-        }));
+        let styles =
+            std::iter::once(bold).chain(self.lines.iter().map(|line| {
+                line.iter().map(|cell| cell.style).find(|style| *style != Style::new()).unwrap_or_default()
+            }));
         let lines = written.iter().zip(styles).map(|(line, style)| match style == Style::new() {
             true => format!("{line}\n"),
             false => format!("{style}{line}{style:#}\n"),
@@ -136,7 +138,8 @@ impl Table {
         let Some(most) = width else { return widths };
         loop {
             let all: usize = widths.iter().map(|width| width + 2).sum::<usize>().saturating_sub(2);
-            let texts = widths.iter_mut().zip(&self.headings).filter(|(width, of)| !of.is_number && **width > NARROWEST);
+            let texts =
+                widths.iter_mut().zip(&self.headings).filter(|(width, of)| !of.is_number && **width > NARROWEST);
             match texts.map(|(width, _)| width).max_by_key(|width| **width) {
                 Some(widest) if all > most => *widest -= 1,
                 _ => return widths,
