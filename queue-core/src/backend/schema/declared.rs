@@ -59,12 +59,16 @@ pub enum Holds {
     Timestamps,
     /// Points in time.
     Instants,
+    /// Points in time as texts with their offsets, which do not compare as texts.
+    InstantsWithOffset,
     /// UUIDs of the database's own type.
     Uuids,
     /// Bytes.
     Bytes,
     /// JSON.
     Json,
+    /// Values of another type of the database, such as an address, a range or a list. They have a text.
+    Printed,
     /// Values of a type that the library does not know, such as an enumeration of the application.
     Others,
 }
