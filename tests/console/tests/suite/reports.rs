@@ -86,8 +86,8 @@ fn tables_fit_the_terminal() {
 fn hostile_and_secret_values_do_no_harm() {
     let served = Served::filled();
     for arguments in REPORTS {
-        let answer = served.run(arguments);
-        let text = answer.out + &answer.err;
+        let [text, json] = [&[][..], &["--json"]].map(|more| served.run(&[arguments, more].concat()));
+        let text = text.out + &text.err + &json.out + &json.err;
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']), "{arguments:?}: {text:?}");
         assert!(!text.contains("t0p"), "{arguments:?}: {text:?}");
     }
