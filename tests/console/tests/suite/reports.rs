@@ -127,3 +127,12 @@ fn pages_follow_one_another_in_every_order() {
     let next = served.objects(&["list", "invoices", "--limit", "1", "--after", cursor]);
     assert_eq!(next[0]["key"], "north,2");
 }
+
+#[test]
+fn an_exit_code_is_the_same_with_json() {
+    let served = Served::filled();
+    for arguments in REPORTS {
+        let [text, json] = [&[][..], &["--json"]].map(|more| served.run(&[arguments, more].concat()).code);
+        assert_eq!(text, json, "{arguments:?}");
+    }
+}
