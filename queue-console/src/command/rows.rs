@@ -59,7 +59,7 @@ impl Facts {
         columns.map(|column| TextColumn { name: column.name.clone(), holds: column.holds }).collect()
     }
 
-    fn is_secret(&self, column: &str) -> bool {
+    pub(super) fn is_secret(&self, column: &str) -> bool {
         self.secret.iter().any(|secret| secret == column)
     }
 

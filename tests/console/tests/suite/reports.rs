@@ -91,6 +91,10 @@ fn hostile_and_secret_values_do_no_harm() {
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']), "{arguments:?}: {text:?}");
         assert!(!text.contains("t0p"), "{arguments:?}: {text:?}");
     }
+    for report in ["backlog", "errors", "statistics"] {
+        let split = served.run(&[report, "payments", "--by", "api_token"]);
+        assert!(split.code == Some(2) && split.err.contains("`api_token` are not shown"), "{split:?}");
+    }
     let coloured = served.said(&["list", "payments", "--failed", "--color", "always"]);
     assert!(!coloured.contains("\u{1b}[31m\u{202e}"), "{coloured:?}");
 }
