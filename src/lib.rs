@@ -119,6 +119,13 @@ pub mod control {
     pub use queue_core::{Audit, AuditPage, Audited, Limits, adopt_environment, audit, environment, limits};
 }
 
+/// What makes a queue slow or unsafe on its database, the worst first, each with what mends it.
+///
+/// [`examine`](doctor::examine) looks at the database, and [`Queueable::examine`] at one queue.
+pub mod doctor {
+    pub use queue_core::{Ill, IllKind, Severity, examine};
+}
+
 /// The answers of reports, operations and a poller's shutdown.
 pub mod report {
     pub use queue_core::{

@@ -46,6 +46,7 @@ mod suite {
     pub(crate) mod chinook;
     mod columns;
     mod crash;
+    mod doctor;
     mod early_times;
     pub(crate) mod events;
     mod frozen;
