@@ -11,7 +11,7 @@ mod check;
 pub(crate) mod chinook;
 mod columns;
 mod crash;
-mod doctor;
+pub(crate) mod doctor;
 mod early_times;
 mod emails;
 pub(crate) mod events;

@@ -59,10 +59,8 @@ fn schema_ills<Q: Entity, C: ComparesSchema<Q>>(
     of_indexes: &[Finding],
 ) -> QueryResult<Vec<Ill>> {
     let mut rights = if C::EXPLAINS_RIGHTS { explain_rights(connection, target)? } else { Vec::new() };
-    if !findings.is_empty() {
-        // What the table lacks is no right. But MySQL hides what the account may not use.
-        rights.retain(|right| right.is_denied);
-    }
+    // That the session may only read is no right. Neither is what the table lacks, but MySQL hides what the account may not use.
+    rights.retain(|right| !right.is_read_only && (right.is_denied || findings.is_empty()));
     if rights.is_empty() {
         for finding in connection.bounded(|connection| connection.differences(target, &C::declared()?))? {
             if !findings.contains(&finding) {
