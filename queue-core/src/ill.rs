@@ -11,7 +11,7 @@ use crate::log::hide_connection_secrets;
 /// [`Queueable::examine`](crate::Queueable::examine) and [`examine`](crate::examine) find them, the worst first.
 ///
 /// ```
-/// use queueable::doctor::{Ill, IllKind, Severity};
+/// use queueable::report::{Ill, IllKind, Severity};
 ///
 /// let json = r#"{"kind": "stuck-lease", "severity": "warning", "queue": "payments.status",
 ///     "problem": "3 leases ended more than 5m ago", "mend": "start a poller"}"#;
@@ -64,7 +64,7 @@ impl fmt::Display for Ill {
 /// How bad an [`Ill`] is. The worst is the least, so that a sort puts it first.
 ///
 /// ```
-/// use queueable::doctor::Severity;
+/// use queueable::report::Severity;
 ///
 /// assert!(Severity::Error < Severity::Warning);
 /// assert_eq!(Severity::Note.to_string(), "note");
@@ -97,7 +97,7 @@ macro_rules! kinds {
         /// What an [`Ill`] is. Its name, which serde and `Display` write, stays the same in later releases.
         ///
         /// ```
-        /// use queueable::doctor::IllKind;
+        /// use queueable::report::IllKind;
         ///
         /// assert_eq!(IllKind::OldTransaction.to_string(), "old-transaction");
         /// ```

@@ -104,6 +104,7 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
+    pub use crate::doctor::examine_from;
     pub use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
     pub use crate::minutes::{Minutes, merge_minutes};
     pub use crate::row::{

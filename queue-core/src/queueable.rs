@@ -537,7 +537,7 @@ pub trait Queueable: Entity {
 
     /// Examines the queue for everything that makes it slow or unsafe on its database: the schema, the account's rights, the health
     /// of the table and of its indexes, triggers, and rows that stand still. Returns what it finds, the worst first, each with
-    /// what mends it. [`doctor::examine`](crate::examine) examines what all queues of a database share.
+    /// what mends it. [`report::examine`](crate::examine) examines what all queues of a database share.
     ///
     /// It only reads, locks no row, and works on a standby and in sessions that may only read. It reads catalogues and
     /// statistics, and at most some thousand rows along an index, so it is safe beside a running queue of any size. On
@@ -549,8 +549,6 @@ pub trait Queueable: Entity {
     /// # use diesel::connection::SimpleConnection;
     /// # use diesel_migrations::MigrationHarness;
     /// # use queueable::{Migrations, Queueable};
-    /// use queueable::doctor::IllKind;
-    ///
     /// # diesel::table! { payments (id) { id -> BigInt, } }
     /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
     /// # let mut connection = SqliteConnection::establish(":memory:")?;
@@ -560,7 +558,7 @@ pub trait Queueable: Entity {
     ///
     /// connection.batch_execute("INSERT INTO payments (status, next_attempt_time) VALUES ('WAITING', '2026-03-01 12:00:00.000')")?;
     /// let ills = Payment::examine(&mut connection)?;
-    /// assert_eq!(ills[0].kind, IllKind::UnknownStatus);
+    /// assert_eq!(ills[0].kind.to_string(), "unknown-status");
     /// assert_eq!(ills[0].mend, "UPDATE `payments` SET `status` = 'NOT_ATTEMPTED' WHERE `status` = 'WAITING'");
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```

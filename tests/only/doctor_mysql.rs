@@ -1,10 +1,13 @@
 //! Ills of a database of MySQL or MariaDB, each planted and found.
 
+use std::time::{Duration, Instant};
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use queue_core::internals::examine_from;
 use queueable::Queueable;
 use queueable::bounds::QueueOn;
-use queueable::doctor::{Ill, IllKind, Severity, examine};
+use queueable::report::{Ill, IllKind, Severity, examine};
 
 use crate::db::{Account, Conn, Database, PrivateServer, SMALLEST_RIGHTS, initialize};
 use crate::suite::bank::{Bank, Payment};
@@ -42,6 +45,38 @@ fn ills_of_a_server_are_found_and_mended() {
         assert_eq!((ill.severity, &ill.queue), (severity, &None), "{ill}");
         operator.batch_execute(&ill.mend).unwrap();
         assert_eq!(examine(&mut bank.connect()).unwrap(), [], "after {}", ill.mend);
+    }
+}
+
+#[test]
+fn what_keeps_old_versions_of_rows_is_found_and_mended() {
+    let server = server();
+    let bank = Bank::in_database(Database::on(&server));
+    let ids = bank.enqueue([1]);
+    let limits = [("{old_seconds}", "-1".to_owned())];
+    let examined = || examine_from(&mut bank.connect(), &limits).unwrap();
+    assert_eq!(examined(), []);
+    let mut idle = bank.connect();
+    idle.batch_execute("START TRANSACTION WITH CONSISTENT SNAPSHOT; SELECT * FROM payments").unwrap();
+    await_that(|| !examined().is_empty());
+    let ill = only(examined(), IllKind::OldTransaction);
+    (0..20).for_each(|_| {
+        bank.connect()
+            .batch_execute(&format!("UPDATE payments SET amount_cents = amount_cents + 1 WHERE id = {}", ids[0]))
+            .unwrap();
+    });
+    let history = examine_from(&mut bank.connect(), &[("{history}", "9".to_owned())]).unwrap();
+    only(history, IllKind::DeadRows);
+    bank.connect().batch_execute(&ill.mend).unwrap();
+    await_that(|| examined().is_empty());
+}
+
+/// The server shows the same transactions as before to whoever asks again within a tenth of a second.
+fn await_that(is_it: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_it() {
+        assert!(Instant::now() < deadline, "it never came true");
+        std::thread::park_timeout(Duration::from_millis(200));
     }
 }
 

@@ -1,11 +1,14 @@
 //! Ills of a database of PostgreSQL, each planted and found.
 
+use std::time::{Duration, Instant};
+
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
+use queue_core::internals::examine_from;
 use queueable::Queueable;
-use queueable::doctor::{Ill, IllKind, Severity, examine};
+use queueable::report::{Ill, IllKind, Severity, examine};
 
 use crate::db::{Account, Conn, Database, PrivateServer, SMALLEST_RIGHTS, start_pooler, start_standby};
 use crate::suite::bank::{Bank, Payment};
@@ -50,19 +53,45 @@ fn ills_of_a_server_are_found_and_mended() {
         let mut operator = bank.connect();
         // With the settings of before, in which the mend can run.
         plant.split("; ").for_each(|statement| operator.batch_execute(statement).unwrap());
-        await_reload(&bank, |ills| !of_kind(ills, kind).is_empty());
+        // The server has no settings at once that it reads anew.
+        await_that(|| !of_kind(&examined(), kind).is_empty());
         let ill = only(examined(), kind);
         assert_eq!((ill.severity, &ill.queue), (severity, &None), "{ill}");
         mend(&mut operator, &ill);
-        await_reload(&bank, |ills| ills.is_empty());
+        await_that(|| examined().is_empty());
     }
 }
 
-/// Waits until the server has read its settings again, of which it takes no notice at once.
-fn await_reload(bank: &Bank, is_it: impl Fn(&[Ill]) -> bool) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !is_it(&examine(&mut bank.connect()).unwrap()) {
-        assert!(std::time::Instant::now() < deadline, "{:#?}", examine(&mut bank.connect()).unwrap());
+#[test]
+fn what_keeps_dead_rows_is_found_and_mended() {
+    let server = PrivateServer::start();
+    server.kill();
+    server.set_arguments(["-c", "fsync=on", "-c", "max_prepared_transactions=2"].map(str::to_owned).into());
+    server.restart();
+    let bank = Bank::in_database(Database::on(&server));
+    let limits = [("{old_seconds}", "0".to_owned())];
+    let examined = || examine_from(&mut bank.connect(), &limits).unwrap();
+    assert_eq!(examined(), []);
+    let mut idle = bank.connect();
+    idle.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
+    let ill = only(examined(), IllKind::OldTransaction);
+    assert!(ill.problem.contains("(idle in transaction)") && ill.problem.contains("of postgres"), "{ill}");
+    mend(&mut bank.connect(), &ill);
+    await_that(|| examined().is_empty());
+    bank.connect().batch_execute("BEGIN; DELETE FROM payments; PREPARE TRANSACTION 'for''got'").unwrap();
+    let ill = only(examined(), IllKind::OldTransaction);
+    assert!(ill.problem.starts_with("the prepared transaction for'got has "), "{ill}");
+    mend(&mut bank.connect(), &ill);
+    assert_eq!(examined(), []);
+    let limits = [("{transaction_ids}", "0".to_owned())];
+    let ills = examine_from(&mut bank.connect(), &limits).unwrap();
+    assert_eq!(only(ills, IllKind::TransactionIds).severity, Severity::Error);
+}
+
+fn await_that(is_it: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_it() {
+        assert!(Instant::now() < deadline, "it never came true");
         std::thread::yield_now();
     }
 }
@@ -175,14 +204,12 @@ fn a_standby_is_examined_too() {
     bank.connect().batch_execute("UPDATE payments SET status = 'WAITING'").unwrap();
     let standby = start_standby(server.port());
     let name = bank.database.url().rsplit('/').next().unwrap();
-    let mut connection = Conn::establish(&format!("{}/{name}", standby.url().rsplit_once('/').unwrap().0)).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while diesel::select(sql::<BigInt>("(SELECT count(*) FROM payments WHERE status = 'WAITING')"))
-        .get_result::<i64>(&mut connection)
-        .unwrap()
-        == 0
-    {
-        assert!(std::time::Instant::now() < deadline);
+    let url = format!("{}/{name}", standby.url().rsplit_once('/').unwrap().0);
+    let (started, mut connection) = (Instant::now(), Conn::establish(&url).unwrap());
+    let mut waiting = Conn::establish(&url).unwrap();
+    let count = sql::<BigInt>("(SELECT count(*) FROM payments WHERE status = 'WAITING')");
+    while diesel::select(count.clone()).get_result::<i64>(&mut waiting).unwrap() == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "the standby has not heard of it");
         std::thread::yield_now();
     }
     assert_eq!(only(examine(&mut connection).unwrap(), IllKind::Standby).severity, Severity::Note);

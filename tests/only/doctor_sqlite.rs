@@ -3,7 +3,7 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use queueable::Queueable;
-use queueable::doctor::{IllKind, Severity, examine};
+use queueable::report::{IllKind, Severity, examine};
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment};

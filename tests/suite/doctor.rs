@@ -4,7 +4,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use queueable::bounds::QueueOn;
-use queueable::doctor::{Ill, IllKind, Severity, examine};
+use queueable::report::{Ill, IllKind, Severity, examine};
 use queueable::{Migrations, Pause, Queueable};
 
 use crate::db::{AUTO_KEY, Conn, NAME, TEXT};

@@ -7,7 +7,6 @@ use diesel::result::QueryResult;
 use diesel::row::{NamedRow, Row};
 use diesel::sql_types::{Nullable, Text};
 
-use super::schema::Target;
 use crate::ill::{Ill, IllKind, Severity};
 
 /// One look at the catalogue, a setting or a statistic.
@@ -96,21 +95,21 @@ where
 }
 
 impl Check {
-    /// Writes the texts of a check with these names for their values.
+    /// Writes a text of a check with these names for their values, and then the limits.
     fn filled(text: &str, names: &[(&str, String)]) -> String {
-        let limits = LIMITS.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value));
-        names.iter().fold(limits, |text, (name, value)| text.replace(name, value))
+        let text = names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value));
+        LIMITS.iter().fold(text, |text, (name, value)| text.replace(name, value))
     }
 
-    /// Runs it, on a queue's table if it is a check of one.
-    pub(crate) fn run<C: Examination>(&self, connection: &mut C, table: &[(&str, String)]) -> QueryResult<Vec<Ill>> {
-        let found = connection.bounded(|connection| connection.look(Self::filled(self.sql, table)))?;
+    /// Runs it. `names`: what stands for the names of a queue's table.
+    pub(crate) fn run<C: Examination>(&self, connection: &mut C, names: &[(&str, String)]) -> QueryResult<Vec<Ill>> {
+        let found = connection.bounded(|connection| connection.look(Self::filled(self.sql, names)))?;
         let mut ills: Vec<_> = found
             .into_iter()
             .map(|Figures(figures)| {
                 let places = (1..=figures.len()).map(|place| format!("{{{place}}}")).collect::<Vec<_>>();
                 let figures =
-                    places.iter().map(String::as_str).zip(figures).chain(table.iter().cloned()).collect::<Vec<_>>();
+                    places.iter().map(String::as_str).zip(figures).chain(names.iter().cloned()).collect::<Vec<_>>();
                 Ill::new(
                     self.kind,
                     self.severity,
@@ -123,19 +122,4 @@ impl Check {
         ills.dedup();
         Ok(ills)
     }
-}
-
-/// Returns what the names in the checks of a queue's table stand for. `indexes`: the names of the queue's.
-pub(crate) fn names_of(target: &Target, indexes: &[String]) -> Vec<(&'static str, String)> {
-    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    let literals = |names: &mut dyn Iterator<Item = &str>| names.map(literal).collect::<Vec<_>>().join(", ");
-    let table = &target.table;
-    vec![
-        ("{table}", table.to_string()),
-        ("{literal}", literal(&table.to_string())),
-        ("{name}", literal(&table.name)),
-        ("{schema}", table.schema.as_deref().map_or_else(|| "NULL".to_owned(), literal)),
-        ("{columns}", literals(&mut target.columns.all().into_iter())),
-        ("{indexes}", literals(&mut indexes.iter().map(String::as_str))),
-    ]
 }

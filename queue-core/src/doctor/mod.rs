@@ -7,7 +7,7 @@ mod database;
 mod queue;
 mod rows;
 
-pub use self::database::examine;
+pub use self::database::{examine, examine_from};
 pub(crate) use self::queue::examine_queue;
 
 use diesel::result::{Error as DieselError, QueryResult};

@@ -6,7 +6,7 @@ use super::database::what;
 use super::rows::examine_rows;
 use super::{add, is_lost};
 use crate::attempt::ComparesSchema;
-use crate::backend::{Target, explain_rights, names_of};
+use crate::backend::{Target, explain_rights};
 use crate::control::name_of;
 use crate::entity::Entity;
 use crate::error::Finding;
@@ -49,6 +49,21 @@ pub(crate) fn examine_queue<Q: Entity, C: ComparesSchema<Q>>(connection: &mut C)
     }
     ills.sort();
     Ok(ills)
+}
+
+/// Returns what the names in the checks of a queue's table stand for. `indexes`: the names of the queue's.
+fn names_of(target: &Target, indexes: &[String]) -> Vec<(&'static str, String)> {
+    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let literals = |names: &mut dyn Iterator<Item = &str>| names.map(literal).collect::<Vec<_>>().join(", ");
+    let table = &target.table;
+    vec![
+        ("{table}", table.to_string()),
+        ("{literal}", literal(&table.to_string())),
+        ("{name}", literal(&table.name)),
+        ("{schema}", table.schema.as_deref().map_or_else(|| "NULL".to_owned(), literal)),
+        ("{columns}", literals(&mut target.columns.all().into_iter())),
+        ("{indexes}", literals(&mut indexes.iter().map(String::as_str))),
+    ]
 }
 
 /// Makes ills of the findings about the live table, and finds the rights that the account lacks.
