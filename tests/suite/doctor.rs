@@ -72,7 +72,10 @@ fn a_row_with_an_unknown_status_is_found_and_mended() {
     bank.enqueue([1, 2]);
     execute(&bank, "UPDATE payments SET status = 'WAITING'");
     let ill = found(&bank, IllKind::UnknownStatus);
-    assert!(ill.problem.starts_with("2 rows ") && ill.problem.contains("`WAITING`"), "{ill}");
+    assert!(
+        ill.problem.starts_with("2 rows ") && ill.problem.contains(" such as 1, have the status `WAITING`"),
+        "{ill}"
+    );
     assert_eq!(ill.severity, Severity::Error);
     is_mended(&bank, IllKind::UnknownStatus);
 }

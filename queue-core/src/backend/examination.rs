@@ -51,6 +51,7 @@ const LIMITS: [(&str, &str); 9] = [
 ];
 
 /// How many seconds a look may take, on databases that can end it.
+#[allow(dead_code, reason = "SQLite ends no statement")]
 pub(super) const LOOKS_FOR: u32 = 5;
 
 /// A database's answers about its own health. It only reads.

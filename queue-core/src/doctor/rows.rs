@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Nullable};
 
 use super::add;
 use super::database::words;
-use crate::backend::{QueueConnection, TableName, load, load_first};
+use crate::backend::{QueueConnection, TableName, Target, TextSql, load, load_first};
 use crate::control::{asked_of, unserved};
 use crate::entity::Key;
 use crate::ill::{Ill, IllKind, Severity};
@@ -41,7 +41,8 @@ pub(super) fn examine_rows<K: Key, C: QueueConnection>(
     ills: &mut Vec<Ill>,
 ) -> QueryResult<()> {
     let pending = connection.bounded(|connection| {
-        let rows = load::<GlanceRowType, GlanceRow, _>(connection, &first_pending(queue.sql, ROWS))?;
+        let mut rows = load::<GlanceRowType, GlanceRow, _>(connection, &first_pending(queue.sql, ROWS))?;
+        rows.iter_mut().for_each(|row| row.0 = C::Backend::TEXT_FORM.read_key(&row.0, queue.sql.key_parts));
         Ok(of_pending(&rows, queue.sql.options.stages.map(|stages| (stages.column, stages.names)), &queue.target()?))
     });
     add::<C>(ills, "the pending rows", pending)?;
@@ -69,7 +70,7 @@ fn rows((count, example): (usize, &str)) -> String {
 fn of_pending(
     found: &[GlanceRow],
     stages: Option<(&'static str, &'static [&'static str])>,
-    target: &crate::backend::Target,
+    target: &Target,
 ) -> Vec<Ill> {
     let (mut statuses, mut unknown_stages, mut stuck, mut tried) =
         (Alike::new(), Alike::new(), Alike::new(), Alike::new());

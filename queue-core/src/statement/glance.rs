@@ -37,7 +37,9 @@ pub fn longest_text<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     statement(queue, (column, limit), |(column, limit), sql| {
         sql.push("SELECT ")?;
-        sql.within(DB::AS_INTEGER, |sql| sql.push_with("MAX(LENGTH({}))", &[column]))?;
+        sql.within(DB::AS_INTEGER, |sql| {
+            sql.within(("MAX(LENGTH(", "))"), |sql| sql.within(DB::AS_TEXT, |sql| sql.push_with("{}", &[column])))
+        })?;
         sql.push_with(" FROM (SELECT {.}", &[column])?;
         push_first_pending(sql, limit)?;
         sql.push(") AS queueable_first")
@@ -51,8 +53,9 @@ pub fn poison_among_last<DB: QueueBackend>(queue: &'static QueueSql<DB>, limit: 
         let keys = column_names(sql.queue.key_columns, sql.out.backend())?;
         sql.each(&keys, ", ", |sql, key| sql.push_with("{} DESC", &[key]))?;
         sql.push_limit(limit)?;
-        sql.push(") AS queueable_last WHERE {status} = 'FAILED' AND {last_attempt_error_message} LIKE ")?;
-        sql.push_with(&format!("'{CRASHED}%'"), &[])
+        sql.push(") AS queueable_last WHERE {status} = 'FAILED' AND ")?;
+        sql.push_within(DB::AS_TEXT, "{last_attempt_error_message}")?;
+        sql.push_with(&format!(" LIKE '{CRASHED}%'"), &[])
     })
 }
 

@@ -92,7 +92,7 @@ const OF_DATABASE: &[Check] = &[
         sql: "SELECT CAST(pid AS text), state, CAST(pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - xact_start) AS text), \
               CAST(usename AS text) FROM pg_catalog.pg_stat_activity \
               WHERE (datname = pg_catalog.current_database() OR backend_type = 'walsender') AND backend_type NOT LIKE 'autovacuum%' \
-              AND xact_start < pg_catalog.clock_timestamp() - {old_seconds} * interval '1 second' AND pid <> pg_catalog.pg_backend_pid() \
+              AND xact_start < pg_catalog.clock_timestamp() - interval '{old_seconds} seconds' AND pid <> pg_catalog.pg_backend_pid() \
               AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL OR state LIKE 'idle in transaction%') ORDER BY xact_start LIMIT 3",
         problem: "the session {1} of {4} has been in a transaction for {3} ({2}): VACUUM keeps all rows that died since",
         mend: "SELECT pg_terminate_backend({1})",
@@ -102,7 +102,7 @@ const OF_DATABASE: &[Check] = &[
         severity: Severity::Warning,
         sql: "SELECT gid, CAST(pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - prepared) AS text), \
               pg_catalog.quote_literal(gid) FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-              AND prepared < pg_catalog.clock_timestamp() - {old_seconds} * interval '1 second' ORDER BY prepared LIMIT 3",
+              AND prepared < pg_catalog.clock_timestamp() - interval '{old_seconds} seconds' ORDER BY prepared LIMIT 3",
         problem: "the prepared transaction {1} has waited for its end for {2}, holds locks, and keeps dead rows",
         mend: "ROLLBACK PREPARED {3}",
     },
@@ -142,7 +142,7 @@ const OF_DATABASE: &[Check] = &[
         sql: "SELECT CAST(pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - pg_catalog.pg_last_xact_replay_timestamp()) AS text) \
               WHERE pg_catalog.pg_is_in_recovery() \
               AND pg_catalog.pg_last_wal_receive_lsn() IS DISTINCT FROM pg_catalog.pg_last_wal_replay_lsn() \
-              AND pg_catalog.pg_last_xact_replay_timestamp() < pg_catalog.clock_timestamp() - {old_seconds} * interval '1 second'",
+              AND pg_catalog.pg_last_xact_replay_timestamp() < pg_catalog.clock_timestamp() - interval '{old_seconds} seconds'",
         problem: "the standby is {1} behind its primary",
         mend: "end long queries on the standby, or set max_standby_streaming_delay",
     },
@@ -150,7 +150,7 @@ const OF_DATABASE: &[Check] = &[
         kind: IllKind::ReplicaLag,
         severity: Severity::Warning,
         sql: "SELECT CAST(application_name AS text), CAST(pg_catalog.date_trunc('second', replay_lag) AS text) \
-              FROM pg_catalog.pg_stat_replication WHERE replay_lag > {old_seconds} * interval '1 second' LIMIT 3",
+              FROM pg_catalog.pg_stat_replication WHERE replay_lag > interval '{old_seconds} seconds' LIMIT 3",
         problem: "the standby {1} is {2} behind",
         mend: "end long queries on the standby, or give it more of the machine",
     },
@@ -189,14 +189,14 @@ const OF_TABLE: &[Check] = &[
         problem: "the table {table} has {1} dead rows beside {2} live ones, and was last vacuumed {3}",
         mend: "VACUUM {table}",
     },
-    // An entry of one time takes 20 bytes with its pointer, and other columns add some.
+    // An entry of one time takes 20 bytes with its pointer, and other columns add some: ten times as much is too much. A guess.
     Check {
         kind: IllKind::BloatedIndex,
         severity: Severity::Warning,
         sql: "SELECT CAST(i.indexrelid AS pg_catalog.regclass)::text, pg_catalog.pg_size_pretty(pg_catalog.pg_relation_size(i.indexrelid)), \
               CAST(CAST(GREATEST(c.reltuples, 0) AS bigint) AS text) FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid \
               WHERE i.indrelid = pg_catalog.to_regclass({literal}) AND c.relname IN ({indexes}) AND c.relkind = 'i' AND c.reltuples >= 0 \
-              AND pg_catalog.pg_relation_size(i.indexrelid) > {small_index} + c.reltuples * 20 * 10",
+              AND pg_catalog.pg_relation_size(i.indexrelid) > {small_index} + CAST(c.reltuples AS bigint) * 200",
         problem: "the index {1} has {2} for about {3} entries, and a claim reads what lies before the first due one",
         mend: "REINDEX INDEX CONCURRENTLY {1}",
     },
