@@ -110,6 +110,8 @@ pub(crate) enum Command {
     /// The migrations of the queues
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Find what makes the queues slow or unsafe, worst first, and say what mends it
+    Doctor(Doctor),
     /// Write the completions of a shell
     Completions {
         /// The shell
@@ -502,6 +504,20 @@ pub(crate) enum Migrate {
     },
     /// Compare the live tables with the entities; exits with 4 if they differ
     Check,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The queue [default: all]
+    pub(crate) queue: Option<String>,
+
+    /// Write what a ticket needs into this file: findings, backlogs, reasons, folded errors, pauses, pollers; no rows, and no password
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bundle: Option<std::path::PathBuf>,
+
+    /// Exit with 4 only for errors, not for warnings
+    #[arg(long)]
+    pub(crate) errors_only: bool,
 }
 
 /// A duration as people write it: `90s`, `1h 30m`, `2d`.

@@ -286,11 +286,14 @@ impl<C: Database> Parts<C> {
     }
 
     pub(crate) fn connect(&self, global: &Global) -> Answer<C> {
-        let address = global.database_url.as_deref();
-        let address = address.filter(|address| !address.trim().is_empty()).or(self.address.as_deref());
-        let address = address
-            .ok_or_else(|| Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned()))?;
-        crate::database::connect(address, global.timeout)
+        let refused = || Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned());
+        crate::database::connect(self.address(global).ok_or_else(refused)?, global.timeout)
+    }
+
+    /// The address of the database.
+    pub(crate) fn address<'a>(&'a self, global: &'a Global) -> Option<&'a str> {
+        let address = global.database_url.as_deref().filter(|address| !address.trim().is_empty());
+        address.or(self.address.as_deref())
     }
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::Connection;
+use diesel::result::QueryResult;
 use diesel_migrations::MigrationHarness;
 use queue_core::{AsQueueConnection, QueueConnection};
 
@@ -28,6 +29,12 @@ pub trait Database:
     /// How an address of it begins.
     #[doc(hidden)]
     const SCHEMES: &'static [&'static str];
+
+    /// Sets up a new connection.
+    #[doc(hidden)]
+    fn set_up(&mut self) -> QueryResult<()> {
+        Ok(())
+    }
 }
 
 /// The one database whose feature is on: the type of the connection follows from it.
@@ -64,10 +71,17 @@ mod mysql {
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use diesel::SqliteConnection;
+    use diesel::connection::SimpleConnection;
+    use diesel::result::QueryResult;
 
     impl super::Database for SqliteConnection {
         const NAME: &'static str = "SQLite";
         const SCHEMES: &'static [&'static str] = &[];
+
+        // While a worker writes, others wait for so long.
+        fn set_up(&mut self) -> QueryResult<()> {
+            self.batch_execute("PRAGMA busy_timeout = 5000")
+        }
     }
 
     impl super::TheDatabase<SqliteConnection> for () {}
@@ -82,7 +96,10 @@ pub(crate) fn connect<C: Database>(address: &str, patience: Duration) -> Answer<
     // A client library may wait for minutes for a server that says nothing.
     thread::spawn(move || sender.send(C::establish(&connecting)));
     match receiver.recv_timeout(patience) {
-        Ok(Ok(connection)) => Ok(connection),
+        Ok(Ok(mut connection)) => {
+            connection.set_up()?;
+            Ok(connection)
+        }
         Ok(Err(error)) => {
             let text = without_address(&error.to_string(), address, &name);
             Err(Failure::NoConnection(format!("cannot connect to {name}: {text}")))

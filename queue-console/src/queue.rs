@@ -14,7 +14,7 @@ use queue_core::{
     StoredIn,
 };
 use queueable::control::Limits;
-use queueable::report::{Backlog, By, ErrorReport, Explanations, Interval, Progress, Statistics};
+use queueable::report::{Backlog, By, ErrorReport, Explanations, Ill, Interval, Progress, Statistics};
 use queueable::{Error, Explanation, Finding, Migrations, Pause, QueueRows, Queueable, Status};
 
 use crate::database::Database;
@@ -140,6 +140,7 @@ pub(crate) trait Queue<C: Database>: Send + Sync {
     fn limit(&self, connection: &mut C, limits: Limiting, author: &Author) -> Result<(), Error>;
     fn end_limits(&self, connection: &mut C, author: &Author) -> Result<bool, Error>;
     fn check(&self, connection: &mut C) -> Result<Vec<Finding>, Error>;
+    fn examine(&self, connection: &mut C) -> Result<Vec<Ill>, Error>;
     fn migrate(&self, migrations: Migrations<C::Backend>) -> Migrations<C::Backend>;
 }
 
@@ -186,8 +187,10 @@ impl<Q: Queueable> Of<Q> {
         columns.extend(own);
         let columns = Columns { table: table.to_owned(), list: columns };
         let key = key_names::<Q, C::Backend>()?;
-        let secret =
-            secret.into_iter().chain(columns.list.iter().map(|column| column.name.clone()).filter(|name| is_secret(name))).collect();
+        let secret = secret
+            .into_iter()
+            .chain(columns.list.iter().map(|column| column.name.clone()).filter(|name| is_secret(name)))
+            .collect();
         let facts = Facts {
             entity: Q::ENTITY,
             table: table.to_owned(),
@@ -386,6 +389,10 @@ where
 
     fn check(&self, connection: &mut C) -> Result<Vec<Finding>, Error> {
         Q::check_schema(connection)
+    }
+
+    fn examine(&self, connection: &mut C) -> Result<Vec<Ill>, Error> {
+        Q::examine(connection)
     }
 
     fn migrate(&self, migrations: Migrations<C::Backend>) -> Migrations<C::Backend> {

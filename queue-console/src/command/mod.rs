@@ -1,6 +1,7 @@
 //! The commands.
 
 mod control;
+mod doctor;
 mod lists;
 mod migrate;
 mod reports;
@@ -119,6 +120,7 @@ pub(crate) fn run<C: Database>(parts: &Parts<C>, line: &Line) -> Answer {
         Command::Audit(audit) => control::audit(context, audit),
         Command::Environment(environment) => control::environment(context, environment),
         Command::Migrate(migrate) => migrate::run(context, migrate),
+        Command::Doctor(doctor) => doctor::run(context, doctor),
         Command::Completions { .. } | Command::Man => Ok(()),
         _ => change::run(context),
     }

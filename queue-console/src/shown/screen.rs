@@ -77,6 +77,11 @@ impl Screen {
         }
     }
 
+    /// How many columns there are.
+    pub(crate) fn width(&self) -> usize {
+        self.width.map_or(100, usize::from)
+    }
+
     /// A time for people.
     pub(crate) fn time(&self, time: DateTime<Utc>) -> String {
         since(time, self.utc)

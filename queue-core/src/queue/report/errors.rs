@@ -96,6 +96,16 @@ pub struct ErrorGroup<K> {
 }
 
 impl<K> ErrorReport<K> {
+    /// Leaves out the texts and the keys of single rows.
+    #[doc(hidden)]
+    pub fn without_examples(mut self) -> Self {
+        for group in &mut self.groups {
+            group.examples.clear();
+            group.example_text.clear();
+        }
+        self
+    }
+
     /// Shows the examples in another form.
     #[doc(hidden)]
     pub fn map_keys<T>(self, form: impl Fn(K) -> T) -> ErrorReport<T> {

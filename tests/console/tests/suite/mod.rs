@@ -3,5 +3,6 @@
 mod changes;
 mod connections;
 mod control;
+mod doctor;
 mod reports;
 mod served;

@@ -1,0 +1,141 @@
+//! `doctor`: what makes the queues slow or unsafe on this database, worst first, each with what mends it.
+
+use std::fs;
+use std::path::Path;
+
+use queueable::control;
+use queueable::report::{Ill, Interval, Severity, examine};
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::cli::Doctor;
+use crate::database::{Database, without_password};
+use crate::failure::{Answer, Failure};
+use crate::queue::{Queue, Rows};
+use crate::shown::{Cell, Table, of_report, visible};
+
+pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &Doctor) -> Answer {
+    let mut ills = examine(&mut context.connection)?;
+    let queues = context.parts.queues(of.queue.as_deref())?;
+    for queue in &queues {
+        ills.extend(queue.examine(&mut context.connection)?);
+    }
+    ills.sort();
+    ills.dedup();
+    for ill in &ills {
+        context.screen.object(|| of_report(ill))?;
+    }
+    show(context, &ills)?;
+    if let Some(file) = &of.bundle {
+        bundle(context, &queues, &ills, file)?;
+    }
+    match ills.iter().any(|ill| of.fails_at(ill.severity)) {
+        true => Err(Failure::Found),
+        false => Ok(()),
+    }
+}
+
+impl Doctor {
+    /// Whether an ill of this severity is a finding for the exit code.
+    fn fails_at(&self, severity: Severity) -> bool {
+        match severity {
+            Severity::Error => true,
+            Severity::Warning => !self.errors_only,
+            _ => false,
+        }
+    }
+}
+
+fn show<C: Database>(context: &Context<'_, C>, ills: &[Ill]) -> Answer {
+    let screen = &context.screen;
+    for ill in ills {
+        let mut table = Table::default().text(ill.severity.to_string()).text(ill.kind.to_string());
+        let of = ill.queue.as_deref().map_or_else(|| "the database".to_owned(), visible);
+        for (name, text) in [("of", of.as_str()), ("problem", &ill.problem), ("mend", &ill.mend)] {
+            for (line, part) in lines(text, screen.width().saturating_sub(12).max(30)).into_iter().enumerate() {
+                table.line([Cell::new(if line == 0 { name } else { "" }), Cell::new(part)]);
+            }
+        }
+        screen.table(&table)?;
+        screen.say("")?;
+    }
+    let count = |severity| ills.iter().filter(|ill| ill.severity == severity).count();
+    match ills {
+        [] => screen.say("nothing is wrong"),
+        _ => screen.say(format!(
+            "{} errors, {} warnings, {} notes",
+            count(Severity::Error),
+            count(Severity::Warning),
+            count(Severity::Note)
+        )),
+    }
+}
+
+/// Breaks a text into lines at its blanks.
+fn lines(text: &str, widest: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.is_empty() {
+            *line = word.to_owned();
+        } else if line.chars().count() + 1 + word.chars().count() <= widest {
+            *line += " ";
+            *line += word;
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// Writes what a ticket needs: findings, backlogs, reasons, folded errors, pauses, limits, pollers, versions. It has values of domain
+/// columns only where a report shows them: no rows.
+fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], ills: &[Ill], file: &Path) -> Answer {
+    let address = context.parts.address(&context.line.global).map(without_password);
+    let made_at = context.now().to_rfc3339();
+    let connection = &mut context.connection;
+    let every = Rows::default();
+    let queues: Vec<Value> = queues
+        .iter()
+        .map(|queue| {
+            let facts = queue.facts();
+            json!({
+                "queue": facts.queue,
+                "entity": facts.entity,
+                "key": facts.key,
+                "options": format!("{:?}", facts.options),
+                "backlog": told(queue.backlog(connection, &every)),
+                "why": told(queue.why(connection, &every)),
+                "errors": told(queue.errors(connection, &every).map(|report| report.without_examples())),
+                "statistics": told(queue.statistics(
+                    connection,
+                    &Rows { within: Some(std::time::Duration::from_secs(86_400)), ..Rows::default() },
+                    Interval::Hour,
+                )),
+                "schema": told(queue.check(connection)),
+            })
+        })
+        .collect();
+    let bundle = json!({
+        "made_at": made_at,
+        "console": env!("CARGO_PKG_VERSION"),
+        "database": { "kind": C::NAME, "address": address },
+        "findings": ills.iter().map(of_report).collect::<Vec<_>>(),
+        "queues": queues,
+        "pauses": told(queueable::pauses(connection)),
+        "limits": told(control::limits(connection)),
+        "environment": told(control::environment(connection)),
+        "pollers": told(queueable::pollers(connection)),
+    });
+    let text = serde_json::to_string_pretty(&bundle).map_err(std::io::Error::from)?;
+    fs::write(file, text + "\n").map_err(|error| Failure::Failed(format!("{}: {error}", file.display())))?;
+    context.screen.say(format!("wrote {}", file.display()))
+}
+
+/// A report, or why there is none.
+fn told<T: serde::Serialize>(report: Result<T, queueable::Error>) -> Value {
+    match report {
+        Ok(report) => of_report(&report),
+        Err(error) => json!({ "unread": error.to_string() }),
+    }
+}
