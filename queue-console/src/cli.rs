@@ -54,6 +54,8 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Show all queues, and what is wrong first
     Status(Status),
+    /// Show a live screen: queues, rates, what runs now, the newest errors
+    Top(Top),
     /// Say why nothing happens: due rows by the reason for which they wait
     Why(OfRows),
     /// Explain rows: their state, and what happens to them next
@@ -151,6 +153,16 @@ pub(crate) struct Status {
     /// With `--check`: a paused queue is no finding
     #[arg(long)]
     pub(crate) allow_paused: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// How long it waits before it asks the database again
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = pace)]
+    pub(crate) every: Duration,
+
+    #[command(flatten)]
+    pub(crate) author: Author,
 }
 
 /// The rows of one queue, or of all.
@@ -504,6 +516,13 @@ pub(crate) enum Migrate {
 /// A duration as people write it: `90s`, `1h 30m`, `2d`.
 fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it as `90s`, `1h 30m` or `2d`"))
+}
+
+/// A duration after which a database can be asked again.
+fn pace(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_millis(100);
+    let pace = duration(text)?;
+    if pace < SHORTEST { Err("the shortest time is 100ms".to_owned()) } else { Ok(pace) }
 }
 
 /// A time with its offset.

@@ -20,6 +20,7 @@ use crate::failure::{Answer, Failure, Result};
 use crate::filter::Filter;
 use crate::queue::{Of, Queue};
 use crate::shown::Screen;
+use crate::top;
 
 /// The console of an application: it knows the entities, and runs commands on their queues.
 ///
@@ -219,6 +220,9 @@ impl<C: Database> Console<C> {
         if let Command::Completions { .. } | Command::Man = line.command {
             return command::write_of(&line.command, self.subcommand());
         }
+        if let Command::Top(of) = &line.command {
+            return top::run(parts.clone(), &line.global, of);
+        }
         if line.command.waits() {
             return command::run(parts, &line);
         }
@@ -289,11 +293,14 @@ impl<C: Database> Parts<C> {
     }
 
     pub(crate) fn connect(&self, global: &Global) -> Answer<C> {
+        crate::database::connect(self.address(global)?, global.timeout)
+    }
+
+    /// Returns the address of the database.
+    pub(crate) fn address<'a>(&'a self, global: &'a Global) -> Answer<&'a str> {
         let address = global.database_url.as_deref();
         let address = address.filter(|address| !address.trim().is_empty()).or(self.address.as_deref());
-        let address = address
-            .ok_or_else(|| Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned()))?;
-        crate::database::connect(address, global.timeout)
+        address.ok_or_else(|| Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned()))
     }
 }
 

@@ -8,6 +8,7 @@ mod rows;
 mod status;
 mod why;
 
+pub(crate) use self::lists::is_number;
 pub(crate) use self::reports::group_name;
 
 use std::io::stdout;
@@ -100,7 +101,7 @@ pub(crate) fn run<C: Database>(parts: &Parts<C>, line: &Line) -> Answer {
         Command::Audit(audit) => control::audit(context, audit),
         Command::Environment(environment) => control::environment(context, environment),
         Command::Migrate(migrate) => migrate::run(context, migrate),
-        Command::Completions { .. } | Command::Man => Ok(()),
+        Command::Top(_) | Command::Completions { .. } | Command::Man => Ok(()),
         _ => change::run(context),
     }
 }
