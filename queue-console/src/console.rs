@@ -168,9 +168,10 @@ impl<C: Database> Console<C> {
     pub fn subcommand(&self) -> clap::Command {
         let command = Line::command();
         match self.parts.read_only {
-            true => {
-                Command::CHANGES.iter().fold(command, |command, name| command.mut_subcommand(name, |of| of.hide(true)))
-            }
+            true => command.mut_subcommands(|of| {
+                let changes = Command::CHANGES.contains(&of.get_name());
+                of.hide(changes)
+            }),
             false => command,
         }
     }

@@ -34,11 +34,13 @@ const ORDERS: [Option<PageOrder>; 5] = [
 
 impl Model {
     pub(super) fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
-        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return self.interrupted();
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('z') {
-            return vec![Effect::Suspend];
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => return self.interrupted(),
+                KeyCode::Char('l') => return vec![Effect::Redraw],
+                KeyCode::Char('z') => return vec![Effect::Suspend],
+                _ => {}
+            }
         }
         self.said = None;
         if self.dialog != Dialog::None {
@@ -293,6 +295,9 @@ impl Model {
 
     /// Counts the rows of a change, before a person is asked.
     fn changing(&mut self, operate: Operate) -> Vec<Effect> {
+        if !self.may_change() {
+            return Vec::new();
+        }
         let target = match (&self.over, self.tab) {
             (Some(Over::Row(place, _)), _) => Some(Target::Row(place.clone())),
             (Some(Over::Group(target, ..)), _) => Some(target.clone()),
@@ -308,9 +313,6 @@ impl Model {
             self.say("choose a row, or a group of errors");
             return Vec::new();
         };
-        if !self.may_change() {
-            return Vec::new();
-        }
         let change = Change { operate, target };
         self.dialog = Dialog::Counting(change.clone());
         vec![Effect::Ask(Ask::Preview(change))]

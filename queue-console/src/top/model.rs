@@ -64,6 +64,8 @@ pub(super) enum Effect {
     Ask(Ask),
     /// Start another reader: this one waits for an answer that may never come.
     Anew,
+    /// Draw all of it, because somebody else has written to the terminal.
+    Redraw,
     /// Give the terminal to the shell, until it is given back.
     Suspend,
     Quit,

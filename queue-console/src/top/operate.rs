@@ -58,16 +58,16 @@ impl<'a, C: Database> Asking<'a, C> {
         let author = Author { reason: reason.to_owned(), ..self.author(by, "")? };
         let queue = self.queue(queue)?;
         queue.pause(self.connection, &Scope::default(), Ends::Never, &author)?;
-        Ok(format!("{} is paused: no attempt begins from two seconds on", queue.facts().queue))
+        Ok(format!("{} is paused: no attempt begins from two seconds on", queue.facts().name(self.parts)))
     }
 
     pub(super) fn unpause(&mut self, queue: usize, by: &By) -> Answer<String> {
         let author = self.author(by, "unpaused from top")?;
         let queue = self.queue(queue)?;
         let was = queue.unpause(self.connection, &Scope::default(), &author)?;
-        let name = &queue.facts().queue;
+        let name = queue.facts().name(self.parts);
         let left = queueable::pauses(self.connection)?;
-        let left = left.iter().filter(|paused| paused.queue == *name).count();
+        let left = left.iter().filter(|paused| paused.queue == queue.facts().queue).count();
         let said = if was { format!("the pause of {name} has ended") } else { format!("{name} was not paused") };
         Ok(match left {
             0 => said,

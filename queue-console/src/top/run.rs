@@ -126,9 +126,7 @@ impl<C: Database> Live<C> {
                 self.draw(&mut screen, &mut view)?;
                 drawn_at = Some(self.model.now.timestamp());
             }
-            let mut patience = PACE;
-            while event::poll(patience)? {
-                patience = Duration::ZERO;
+            if event::poll(PACE)? {
                 drawn_at = None;
                 let effects = match event::read()? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => self.model.key(key),
@@ -137,8 +135,6 @@ impl<C: Database> Live<C> {
                 if let Some(ending) = self.perform(effects, &mut screen)? {
                     return Ok(ending);
                 }
-                // A key may depend on how far the text can be moved.
-                self.draw(&mut screen, &mut view)?;
             }
         }
     }
@@ -160,6 +156,7 @@ impl<C: Database> Live<C> {
                     self.start(None);
                     self.model.busy = None;
                 }
+                Effect::Redraw => screen.terminal.clear()?,
                 Effect::Suspend => {
                     suspend();
                     screen.retake()?;

@@ -40,8 +40,8 @@ impl Signals {
         let registered = ENDS.iter().map(register).collect::<io::Result<_>>()?;
         let (screen, ended) = channel();
         let of_watch = noted.clone();
-        // The library that reads the keys never returns from a terminal that is gone. A person who loses the connection to the
-        // machine would leave a program that runs for ever.
+        // Who writes to a terminal that nobody reads may wait for ever. A person who loses the connection to the machine would leave
+        // a program behind.
         thread::spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PACE) {
                 let Some(signal) = signal(&of_watch) else { continue };

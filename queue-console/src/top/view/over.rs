@@ -14,7 +14,7 @@ use crate::top::model::{Drawn, Model, Over};
 const WIDEST_NAME: usize = 30;
 
 /// The keys, and whether they change something.
-const HELP: [(&str, &str, bool); 19] = [
+const HELP: [(&str, &str, bool); 20] = [
     ("Tab l h 1-5", "the next tab, the one before, a tab by its number", false),
     ("j k Up Down", "move", false),
     ("PgUp PgDn g G", "move by a page, to the first line, to the last", false),
@@ -31,6 +31,7 @@ const HELP: [(&str, &str, bool); 19] = [
     ("X", "stop: they wait until the command `resume`", true),
     (" ", "R, S and X need Shift. The rows are counted and shown, and y goes on.", true),
     ("?", "this page", false),
+    ("Ctrl-L", "draw the screen anew", false),
     ("Ctrl-Z", "back to the shell, until `fg`", false),
     ("q", "quit", false),
     ("Ctrl-C", "quit with the exit code 130; a change stops between two transactions", false),
