@@ -254,6 +254,12 @@ impl Model {
         due > 0 && self.pollers_of(place) == Some(0)
     }
 
+    /// The name under which people know a queue, or its own.
+    pub(super) fn name_of<'a>(&'a self, queue: &'a str) -> &'a str {
+        let place = self.facts.iter().position(|facts| facts.queue == queue);
+        place.and_then(|place| self.names.get(place)).map_or(queue, String::as_str)
+    }
+
     /// How many registered processes serve a queue; `None` if nobody registers.
     pub(super) fn pollers_of(&self, place: usize) -> Option<usize> {
         let queue = &self.facts.get(place)?.queue;

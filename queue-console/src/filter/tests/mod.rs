@@ -6,7 +6,8 @@ mod refused;
 use chrono::{DateTime, Utc};
 use queue_core::internals::backend::Holds;
 
-use super::{Column, Columns, Condition, Refused, parse};
+use super::refused::Refused;
+use super::{Column, Columns, Condition, parse};
 
 diesel::table! {
     payments (id) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
@@ -13,7 +13,7 @@ use crate::shown::{count, cut, span, visible};
 use crate::top::ask::{Change, Target};
 use crate::top::dialog::Dialog;
 use crate::top::input::Input;
-use crate::top::model::{Model, Over, Tab};
+use crate::top::model::{Lost, Model, Over, Tab};
 
 /// How many lines of a refused condition are shown.
 const REFUSED: usize = 6;
@@ -132,32 +132,51 @@ pub(super) fn cursor(input: &Input, width: u16) -> u16 {
     u16::try_from(seen(input, width).1 + 2).unwrap_or(0)
 }
 
-pub(super) fn status(model: &Model, theme: Theme) -> Line<'static> {
-    let ago = |time: DateTime<Utc>| (model.now - time).to_std().unwrap_or_default();
-    let old = model.read_at.map(|time| span(Duration::from_secs(ago(time).as_secs())));
-    if let Some(lost) = &model.lost {
-        let old = old.map(|old| format!("stale, read {old} ago; ")).unwrap_or_default();
-        let since = lost.since.format("%H:%M:%S UTC");
-        let why = visible(lost.why.lines().next().unwrap_or_default());
-        let next = match (lost.next - model.now).to_std() {
-            Ok(next) if next.as_secs() > 0 => format!("next try in {}", span(Duration::from_secs(next.as_secs()))),
-            _ => "connects".to_owned(),
-        };
-        return Line::styled(format!("! {old}no connection since {since}, {next}: {why}"), theme.bad());
-    }
-    let waits = model.busy.map(ago).unwrap_or_default();
+/// How many lines the connection takes at most.
+const STATUS: usize = 3;
+
+/// What is true of the connection. Why there is none may take more than one line.
+pub(super) fn status(model: &Model, theme: Theme, width: u16) -> Vec<Line<'static>> {
+    let (text, style) = match &model.lost {
+        Some(lost) => (without_connection(model, lost), theme.bad()),
+        None => with_connection(model, theme),
+    };
+    wrapped(&text, width).into_iter().take(STATUS).map(|line| Line::styled(line, style)).collect()
+}
+
+fn without_connection(model: &Model, lost: &Lost) -> String {
+    let old = read_ago(model).map(|old| format!("stale, read {old} ago; ")).unwrap_or_default();
+    let since = lost.since.format("%H:%M:%S UTC");
+    let next = match (lost.next - model.now).to_std() {
+        Ok(next) if next.as_secs() > 0 => format!("next try in {}", seconds(next)),
+        _ => "connects".to_owned(),
+    };
+    format!("! {old}no connection since {since}, {next}: {}", lost.why.lines().next().unwrap_or_default())
+}
+
+fn with_connection(model: &Model, theme: Theme) -> (String, Style) {
+    let waits = model.busy.and_then(|since| (model.now - since).to_std().ok()).unwrap_or_default();
     if waits > model.patience {
-        let waits = span(waits);
-        return Line::styled(format!("! no answer for {waits}: r connects anew, q quits"), theme.bad());
+        return (format!("! no answer for {}: r connects anew, q quits", seconds(waits)), theme.bad());
     }
     if waits > Duration::from_secs(3) {
-        return Line::styled(format!("the database has not answered for {}", span(waits)), theme.warns());
+        return (format!("the database has not answered for {}", seconds(waits)), theme.warns());
     }
-    match old {
-        Some(old) if old == "0ms" => Line::styled("read now", theme.dim()),
-        Some(old) => Line::styled(format!("read {old} ago"), theme.dim()),
-        None => Line::styled("reads for the first time", theme.dim()),
-    }
+    let said = match read_ago(model) {
+        Some(old) if old == "0ms" => "read now".to_owned(),
+        Some(old) => format!("read {old} ago"),
+        None => "reads for the first time".to_owned(),
+    };
+    (said, theme.dim())
+}
+
+fn read_ago(model: &Model) -> Option<String> {
+    Some(seconds((model.now - model.read_at?).to_std().unwrap_or_default()))
+}
+
+/// A duration in whole seconds.
+fn seconds(duration: Duration) -> String {
+    span(Duration::from_secs(duration.as_secs()))
 }
 
 pub(super) fn keys(model: &Model, theme: Theme) -> Line<'static> {
@@ -177,7 +196,7 @@ pub(super) fn keys(model: &Model, theme: Theme) -> Line<'static> {
         (None, Tab::Queues) => format!("Enter rows s sort / filter{pause}"),
         (None, Tab::Running) => "Enter explain".to_owned(),
         (None, Tab::Errors) => format!("Enter examples{shift}"),
-        (None, Tab::Rows) => format!("Enter explain f state s sort / filter{shift}{pause}"),
+        (None, Tab::Rows) => format!("Enter row f state s sort / filter{shift}{pause}"),
         (None, Tab::Pollers) => "j k move".to_owned(),
     };
     Line::styled(format!("{keys} q quit"), theme.dim())

@@ -211,7 +211,7 @@ fn running(model: &Model) -> Grid {
         // By the clock of the database alone, and what has passed since its word.
         let runs = (poller.seen - message.since).to_std().unwrap_or_default();
         grid.row([
-            Value::new(&message.queue),
+            Value::new(model.name_of(&message.queue)),
             Value::new(&message.key),
             Value::new(message.stage.as_deref().unwrap_or_default()),
             Value::new(&poller.host),
@@ -270,7 +270,7 @@ fn pollers(model: &Model, theme: Theme) -> Grid {
         .text("queues")
         .text("differs");
     for poller in model.pollers.iter().flatten() {
-        let queues: Vec<_> = poller.queues.iter().map(|of| of.queue.as_str()).collect();
+        let queues: Vec<_> = poller.queues.iter().map(|of| model.name_of(&of.queue)).collect();
         let differs: Vec<_> = poller.queues.iter().flat_map(|of| &of.differs).map(String::as_str).collect();
         grid.row([
             Value::new(&poller.host),

@@ -40,19 +40,20 @@ impl View {
         }
         let theme = self.theme;
         let dialog = lines::dialog(model, theme, area.width);
-        let [head, tabs, body, dialog_area, status, keys] = Layout::vertical([
+        let status = lines::status(model, theme, area.width);
+        let [head, tabs, body, dialog_area, status_area, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Fill(1),
             Constraint::Length(u16::try_from(dialog.len()).unwrap_or(0)),
-            Constraint::Length(1),
+            Constraint::Length(u16::try_from(status.len()).unwrap_or(0)),
             Constraint::Length(1),
         ])
         .areas(area);
         put(frame, head, &[lines::head(model, theme, area.width)]);
         put(frame, tabs, &[lines::tabs(model, theme)]);
         put(frame, dialog_area, &dialog);
-        put(frame, status, &[lines::status(model, theme)]);
+        put(frame, status_area, &status);
         put(frame, keys, &[lines::keys(model, theme)]);
         if let (Dialog::Typing(_, input, _), Some(row)) = (&model.dialog, dialog_area.bottom().checked_sub(1)) {
             frame.set_cursor_position((lines::cursor(input, area.width), row));
