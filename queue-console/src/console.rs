@@ -167,13 +167,9 @@ impl<C: Database> Console<C> {
     /// Returns the command for [`run_matches`](Self::run_matches), to be put into a command of the application's own.
     pub fn subcommand(&self) -> clap::Command {
         let command = Line::command();
-        match self.parts.read_only {
-            true => command.mut_subcommands(|of| {
-                let changes = Command::CHANGES.contains(&of.get_name());
-                of.hide(changes)
-            }),
-            false => command,
-        }
+        // Options that change something are refused when they are used.
+        let hidden = Command::CHANGES.iter().filter(|name| self.parts.read_only && **name != Command::BY_OPTION);
+        hidden.fold(command, |command, name| command.mut_subcommand(name, |of| of.hide(true)))
     }
 
     /// Runs the command that the process was called with.

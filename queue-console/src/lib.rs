@@ -27,7 +27,8 @@
 //! ```
 //!
 //! A package that switches on one database may write `Console::new()`: the connection's type follows from the feature.
-
+//!
+#![doc = include_str!("../docs/filter.md")]
 #![recursion_limit = "256"]
 
 mod change;

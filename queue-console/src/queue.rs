@@ -442,9 +442,13 @@ pub(crate) fn text_of(key: &impl std::fmt::Debug) -> String {
     if let Ok(text) = serde_json::from_str::<String>(&text) {
         return text;
     }
-    match text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) {
-        Some(parts) => parts.replace(", ", ","),
-        None => text,
+    let Some(parts) = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) else { return text };
+    match serde_json::from_str::<Vec<serde_json::Value>>(&format!("[{parts}]")) {
+        Ok(parts) => {
+            let part = |part: &serde_json::Value| part.as_str().map_or_else(|| part.to_string(), str::to_owned);
+            parts.iter().map(part).collect::<Vec<_>>().join(",")
+        }
+        Err(_) => parts.replace(", ", ","),
     }
 }
 

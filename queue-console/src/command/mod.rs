@@ -25,6 +25,9 @@ use crate::filter;
 use crate::queue::{Facts, Queue};
 use crate::shown::Screen;
 
+/// How many differences of a table are shown beside an error of the database.
+const SHOWN_FINDINGS: usize = 2;
+
 /// What a command works with.
 pub(crate) struct Context<'a, C: Database> {
     pub(crate) parts: &'a Parts<C>,
@@ -34,10 +37,26 @@ pub(crate) struct Context<'a, C: Database> {
 }
 
 impl Command {
+    /// The name of those that change something only with an option.
+    pub(crate) const BY_OPTION: &'static str = "change";
+
     /// The commands that change something.
     pub(crate) const CHANGES: [&'static str; 15] = [
-        "retry", "postpone", "skip", "stop", "resume", "rerun", "delete", "purge", "archive", "redrive", "priority",
-        "enqueue", "pause", "unpause", "change",
+        "retry",
+        "postpone",
+        "skip",
+        "stop",
+        "resume",
+        "rerun",
+        "delete",
+        "purge",
+        "archive",
+        "redrive",
+        "priority",
+        "enqueue",
+        "pause",
+        "unpause",
+        Command::BY_OPTION,
     ];
 
     pub(crate) fn name(&self) -> &'static str {
@@ -56,9 +75,9 @@ impl Command {
             Command::Enqueue(_) => "enqueue",
             Command::Pause(_) => "pause",
             Command::Unpause(_) => "unpause",
-            Command::Limits(limits) if limits.changes() => "change",
-            Command::Environment(environment) if environment.adopt.is_some() => "change",
-            Command::Migrate(crate::cli::Migrate::Run { .. }) => "change",
+            Command::Limits(limits) if limits.changes() => Command::BY_OPTION,
+            Command::Environment(environment) if environment.adopt.is_some() => Command::BY_OPTION,
+            Command::Migrate(crate::cli::Migrate::Run { .. }) => Command::BY_OPTION,
             _ => "report",
         }
     }
@@ -156,7 +175,12 @@ impl<C: Database> Context<'_, C> {
                 return failure;
             }
             let findings = queue.check(&mut self.connection).unwrap_or_default();
-            let lines: Vec<_> = findings.iter().map(|finding| format!("- {finding}")).collect();
+            let mut lines: Vec<_> =
+                findings.iter().take(SHOWN_FINDINGS).map(|finding| format!("- {finding}")).collect();
+            if !findings.is_empty() {
+                lines
+                    .push("the table lacks what the queue needs: see `migrate check`, or run `migrate run`".to_owned());
+            }
             failure.with(&lines.join("\n"))
         })
     }

@@ -56,7 +56,7 @@ pub(super) fn backlog<C: Database>(context: &mut Context<'_, C>, report: &cli::R
                 let split = context.ask(queue, |queue, connection| queue.backlog_by(connection, &rows, column))?;
                 for part in &split.parts {
                     context.screen.object(
-                        || json!({ "queue": facts.queue, column: part.value, "backlog": of_report(&part.report) }),
+                        || json!({ "queue": facts.queue, "by": column, "value": part.value, "backlog": of_report(&part.report) }),
                     )?;
                     let value = part.value.as_deref().map_or(Cell::new("null").dim(), Cell::new);
                     table.line([named(context, facts), value].into_iter().chain(cells_of(&part.report)));
@@ -156,7 +156,7 @@ fn show_groups<C: Database>(
         context.screen.object(|| {
             let mut object = json!({ "queue": facts.queue, "group": name, "errors": of_report(group) });
             if let (Some(column), Some(value)) = (by, value) {
-                object[column] = json!(value);
+                (object["by"], object["value"]) = (json!(column), json!(value));
             }
             object
         })?;
@@ -199,7 +199,7 @@ pub(super) fn statistics<C: Database>(context: &mut Context<'_, C>, of: &cli::St
             context.screen.object(|| {
                 let mut object = json!({ "queue": facts.queue, "statistics": of_report(&report) });
                 if let (Some(column), Some(value)) = (by, &value) {
-                    object[column] = json!(value);
+                    (object["by"], object["value"]) = (json!(column), json!(value));
                 }
                 object
             })?;

@@ -83,7 +83,12 @@ fn wrong(known: &[Known], of: &cli::Status) -> Vec<Wrong> {
         let whole = backlog.paused.iter().find(|paused| paused.stage.is_none() && paused.value.is_none());
         if let Some(pollers) = pollers.filter(|pollers| *pollers < of.min_pollers) {
             let due = number(backlog.due);
-            add(9, format!("{pollers} registered pollers serve it, and {due} rows are due"));
+            let serving = if pollers == 0 {
+                "no registered poller serves".to_owned()
+            } else {
+                format!("only {pollers} registered pollers serve")
+            };
+            add(9, format!("{serving} it, and {due} rows are due"));
         }
         match (backlog.oldest_due.filter(|age| *age > of.max_age), whole) {
             (_, Some(paused)) if !of.allow_paused => add(6, paused.to_string()),

@@ -35,15 +35,17 @@ pub(super) fn value(column: &Column, literal: &Literal, text: &str, span: Range<
             number.parse().ok().filter(|float: &f64| float.is_finite()).map(Value::Float)
         }
         (Holds::Decimals, Literal::Number(number)) => decimal(number),
-        (Holds::Texts | Holds::Others, Literal::Text(text)) => Some(Value::Text(text.clone())),
+        (Holds::Texts | Holds::Printed | Holds::Others, Literal::Text(text)) => Some(Value::Text(text.clone())),
         (Holds::Booleans, Literal::Boolean(boolean)) => Some(Value::Boolean(*boolean)),
         (Holds::Dates, Literal::Text(text)) => time::date(text).map(Value::Date),
         (Holds::Dates, Literal::Time(time)) => Some(Value::Date(time.date_naive())),
         (Holds::TimesOfDay, Literal::Text(text)) => time::time_of_day(text).map(Value::TimeOfDay),
         (Holds::Timestamps, Literal::Text(text)) => time::instant(text).map(|time| Value::Timestamp(time.naive_utc())),
         (Holds::Timestamps, Literal::Time(time)) => Some(Value::Timestamp(time.naive_utc())),
-        (Holds::Instants, Literal::Text(text)) => time::instant(text).map(|time| Value::Instant(time.into())),
-        (Holds::Instants, Literal::Time(time)) => Some(Value::Instant((*time).into())),
+        (Holds::Instants | Holds::InstantsWithOffset, Literal::Text(text)) => {
+            time::instant(text).map(|time| Value::Instant(time.into()))
+        }
+        (Holds::Instants | Holds::InstantsWithOffset, Literal::Time(time)) => Some(Value::Instant((*time).into())),
         (Holds::Uuids, Literal::Text(text)) => UuidBytes::read(text).map(Value::Uuid),
         (Holds::Bytes, Literal::Bytes(bytes)) => Some(Value::Bytes(bytes.clone())),
         // MySQL and SQLite store UUIDs as their bytes.
@@ -118,7 +120,7 @@ fn takes(holds: Holds) -> Takes {
         Holds::Booleans => takes("true or false", "true, false"),
         Holds::Dates => takes("dates", "dates, as '2026-03-01', and times, as now() - 30d"),
         Holds::TimesOfDay => takes("times of day", "times of day, as '12:30' or '12:30:15.5'"),
-        Holds::Timestamps | Holds::Instants => {
+        Holds::Timestamps | Holds::Instants | Holds::InstantsWithOffset => {
             takes("times", "times, as now() - 2h, '2026-03-01T12:00:00Z', '2026-03-01 12:00' or '2026-03-01'")
         }
         Holds::Uuids => takes("UUIDs", "UUIDs, as '6f1c1e9a-58f2-4c2c-9d0e-3f0a4d1b2c3d'"),

@@ -5,10 +5,12 @@
 
 mod column;
 mod condition;
+mod input;
 mod lexer;
 mod literal;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod operand;
 mod parser;
 mod parts;
 #[cfg(feature = "postgres")]
@@ -17,8 +19,6 @@ mod refused;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(test)]
-mod tests;
 mod time;
 mod value;
 

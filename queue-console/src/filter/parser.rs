@@ -3,18 +3,17 @@
 use chrono::{DateTime, Utc};
 use queue_core::internals::backend::Holds;
 use winnow::Parser;
-use winnow::combinator::{opt, peek, separated};
+use winnow::combinator::{opt, separated};
 use winnow::error::ErrMode;
 use winnow::stream::{Stateful, TokenSlice};
 use winnow::token::any;
 
 use super::column::{Column, Columns};
 use super::condition::{Condition, Named, Operator, is_keyword};
+use super::input::{State, Tokens, expect, next, symbol, take, word};
 use super::lexer::{Kind, Token, tokens};
-use super::literal::{self, Literal};
+use super::operand::{list, pattern, value};
 use super::refused::{Fault, Parsed, Refused, shown};
-use super::time;
-use super::value::Value;
 
 /// The longest text, in bytes.
 const LONGEST_TEXT: usize = 64 * 1024;
@@ -24,21 +23,6 @@ const DEEPEST: usize = 64;
 
 /// How many comparisons a condition may have. SQLite refuses expressions of more than 1,000 levels, and counts each `and` as one.
 const MOST_COMPARISONS: usize = 500;
-
-/// How many values a list may have.
-const LONGEST_LIST: usize = 10_000;
-
-type Tokens<'t> = Stateful<TokenSlice<'t, Token>, State<'t>>;
-
-/// What the parser knows at each token.
-#[derive(Debug, Clone)]
-struct State<'t> {
-    text: &'t str,
-    columns: &'t Columns,
-    now: DateTime<Utc>,
-    depth: usize,
-    comparisons: usize,
-}
 
 /// Reads a condition on the rows of a table with these columns. `now` is the time that `now()` stands for.
 ///
@@ -214,170 +198,10 @@ fn comparable(column: &Column, is_order: bool, token: &Token) -> Parsed<()> {
     let (what, accepted) = match column.holds {
         Holds::Json => ("JSON is not compared", "is null, is not null, like"),
         Holds::Booleans if is_order => ("true and false have no order", "=, <>, in, is null, or the column alone"),
-        Holds::Others if is_order => {
-            ("values of the application's own types have no order here", "=, <>, in, like, is null")
+        Holds::Others | Holds::Printed if is_order => {
+            ("values of this type have no order here", "=, <>, in, like, is null")
         }
         _ => return Ok(()),
     };
     Fault::new(token.span.clone(), format!("`{}`: {what}", column.name)).accepts(accepted).cut()
-}
-
-fn list(input: &mut Tokens<'_>, column: &Column) -> Parsed<Vec<Value>> {
-    let token = next(input)?;
-    if opt(symbol("(")).parse_next(input)?.is_none() {
-        return Fault::new(token.span.clone(), "a list of values is missing here")
-            .accepts("a list, as (1, 2, 3)")
-            .cut();
-    }
-    let mut values = Vec::new();
-    loop {
-        let token = next(input)?;
-        if values.len() == LONGEST_LIST {
-            return Fault::new(token.span.clone(), format!("a list has at most {LONGEST_LIST} values")).cut();
-        }
-        values.push(value(input, column)?);
-        if opt(symbol(",")).parse_next(input)?.is_some() {
-            continue;
-        }
-        let token = next(input)?;
-        if opt(symbol(")")).parse_next(input)?.is_none() {
-            return Fault::new(token.span.clone(), "the list goes on or ends here").accepts("`,` or `)`").cut();
-        }
-        return Ok(values);
-    }
-}
-
-fn pattern(input: &mut Tokens<'_>, column: &Column, like: &Token) -> Parsed<String> {
-    if matches!(column.holds, Holds::Bytes | Holds::Booleans) {
-        return Fault::new(like.span.clone(), format!("`{}` has no text that a pattern could match", column.name))
-            .cut();
-    }
-    let token = next(input)?;
-    let Kind::Text(pattern) = &token.kind else {
-        return Fault::new(token.span.clone(), "a pattern is missing here")
-            .accepts("a text in single quotes, as 'abc%': % stands for any text, _ for any character")
-            .cut();
-    };
-    // PostgreSQL refuses it, and the others each do something else.
-    if pattern.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1 {
-        return Fault::new(token.span.clone(), "the backslash at the end of the pattern stands before nothing")
-            .accepts("\\\\ for a backslash, \\% and \\_ for these characters themselves")
-            .cut();
-    }
-    any.void().parse_next(input)?;
-    Ok(pattern.clone())
-}
-
-fn value(input: &mut Tokens<'_>, column: &Column) -> Parsed<Value> {
-    let first = next(input)?;
-    let literal = literal(input, column)?;
-    let span = first.span.start..end_before(input, first.span.end);
-    let text = &input.state.text[span.clone()];
-    literal::value(column, &literal, text, span).map_err(ErrMode::Cut)
-}
-
-/// Returns where the last token that was read ends.
-fn end_before(input: &Tokens<'_>, or: usize) -> usize {
-    input.input.previous_tokens().next().map_or(or, |token| token.span.end)
-}
-
-fn literal(input: &mut Tokens<'_>, column: &Column) -> Parsed<Literal> {
-    let token = take(input)?;
-    let refuse = |message: String| Fault::new(token.span.clone(), message);
-    match &token.kind {
-        Kind::Number(number) => Ok(Literal::Number(number.clone())),
-        Kind::Text(text) => Ok(Literal::Text(text.clone())),
-        Kind::Bytes(bytes) => Ok(Literal::Bytes(bytes.clone())),
-        Kind::Symbol(sign @ ("-" | "+")) => {
-            let token = take(input)?;
-            match &token.kind {
-                Kind::Number(number) if *sign == "-" => Ok(Literal::Number(format!("-{number}"))),
-                Kind::Number(number) => Ok(Literal::Number(number.clone())),
-                _ => Fault::new(token.span.clone(), "a number is missing here").cut(),
-            }
-        }
-        Kind::Duration(_) => refuse("this is no value".to_owned()).accepts("a time, as now() - 2h").cut(),
-        Kind::Word(word) if word.eq_ignore_ascii_case("true") => Ok(Literal::Boolean(true)),
-        Kind::Word(word) if word.eq_ignore_ascii_case("false") => Ok(Literal::Boolean(false)),
-        Kind::Word(word) if word.eq_ignore_ascii_case("null") => {
-            refuse("no value equals null, not even null".to_owned()).accepts("`is null`, `is not null`").cut()
-        }
-        Kind::Word(word) if word.eq_ignore_ascii_case("now") => now(input),
-        Kind::Word(word) | Kind::Name(word) if input.state.columns.bare(word).is_some() => {
-            refuse(format!("`{}` is compared with values, not with another column", column.name)).cut()
-        }
-        Kind::Word(word) | Kind::Name(word) => {
-            let text = format!("'{}'", shown(word));
-            refuse(format!("`{}` is no value; a text stands in single quotes: {text}", shown(word))).cut()
-        }
-        Kind::Symbol(_) | Kind::End => {
-            refuse("a value is missing here".to_owned()).accepts(literal::accepted(column)).cut()
-        }
-    }
-}
-
-/// Reads the rest of `now() - 1d + 2h`.
-fn now(input: &mut Tokens<'_>) -> Parsed<Literal> {
-    for parenthesis in ["(", ")"] {
-        let token = next(input)?;
-        if opt(symbol(parenthesis)).parse_next(input)?.is_none() {
-            return Fault::new(token.span.clone(), "`now` is a function without arguments").accepts("now()").cut();
-        }
-    }
-    let mut time = input.state.now;
-    loop {
-        let is_later = opt(symbol("+")).parse_next(input)?.is_some();
-        if !is_later && opt(symbol("-")).parse_next(input)?.is_none() {
-            let Some(time) = time::in_range(time) else { return out_of_range(input) };
-            return Ok(Literal::Time(time));
-        }
-        let token = take(input)?;
-        let duration = match &token.kind {
-            Kind::Duration(text) => time::duration(text),
-            _ => None,
-        };
-        let Some(duration) = duration else {
-            return Fault::new(token.span.clone(), "a length of time is missing here")
-                .accepts("numbers with the units ms, s, m, h, d, w, y, as 2h, 30m or 1d12h")
-                .cut();
-        };
-        let sum = if is_later { time.checked_add_signed(duration) } else { time.checked_sub_signed(duration) };
-        let Some(sum) = sum else { return out_of_range(input) };
-        time = sum;
-    }
-}
-
-fn out_of_range(input: &Tokens<'_>) -> Parsed<Literal> {
-    let span = input.input.previous_tokens().next().map_or(0..0, |token| token.span.clone());
-    Fault::new(span, "this time is not in the years 1 to 9999").cut()
-}
-
-/// Returns the token that comes next. The last one is [`Kind::End`], which nobody takes.
-fn next<'t>(input: &mut Tokens<'t>) -> Parsed<&'t Token> {
-    peek(any).parse_next(input)
-}
-
-/// Takes the token that comes next, unless it is the end.
-fn take<'t>(input: &mut Tokens<'t>) -> Parsed<&'t Token> {
-    let token = next(input)?;
-    if token.kind != Kind::End {
-        any.void().parse_next(input)?;
-    }
-    Ok(token)
-}
-
-fn expect(input: &mut Tokens<'_>, keyword: &'static str, accepted: &str) -> Parsed<()> {
-    let token = next(input)?;
-    match opt(word(keyword)).parse_next(input)? {
-        Some(()) => Ok(()),
-        None => Fault::new(token.span.clone(), format!("`{keyword}` is missing here")).accepts(accepted).cut(),
-    }
-}
-
-fn word<'t>(word: &'static str) -> impl Parser<Tokens<'t>, (), ErrMode<Fault>> {
-    any.verify(move |token: &Token| token.is_word(word)).void()
-}
-
-fn symbol<'t>(symbol: &'static str) -> impl Parser<Tokens<'t>, (), ErrMode<Fault>> {
-    any.verify(move |token: &Token| token.is_symbol(symbol)).void()
 }

@@ -21,6 +21,9 @@ pub(crate) trait FilterSql: QueueBackend {
     /// they decide how it reads a backslash between quotes.
     const LIKE_HAS_NO_ESCAPE: bool = true;
 
+    /// The SQL before and after a time with its offset that makes it comparable with the queue's times.
+    const WITHOUT_OFFSET: (&'static str, &'static str) = ("", "");
+
     /// Binds a value so that it compares with a column of its type, along an index if there is one.
     fn bind_value<'b>(out: &mut AstPass<'_, 'b, Self>, value: &'b Value) -> QueryResult<()>;
 
@@ -150,7 +153,12 @@ impl<'b, T: QueryFragment<DB>, DB: FilterSql> Writer<'_, 'b, T, DB> {
 
     /// Writes a column as it is compared with a bound value.
     fn compared(&mut self, column: &'b Named) -> QueryResult<()> {
-        self.column(column)
+        let form = match column.holds {
+            Holds::Printed => DB::AS_TEXT,
+            Holds::InstantsWithOffset => DB::WITHOUT_OFFSET,
+            _ => ("", ""),
+        };
+        self.within(form, |sql| sql.column(column))
     }
 
     /// Writes a column as Diesel writes those of `table!`.

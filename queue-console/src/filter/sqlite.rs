@@ -11,6 +11,9 @@ use super::sql::FilterSql;
 use super::value::{Decimal, Value};
 
 impl FilterSql for Sqlite {
+    // In the form in which `bind_time` writes.
+    const WITHOUT_OFFSET: (&'static str, &'static str) = ("strftime('%Y-%m-%d %H:%M:%f', ", ")");
+
     fn bind_value<'b>(out: &mut AstPass<'_, 'b, Self>, value: &'b Value) -> QueryResult<()> {
         match value {
             Value::Integer(integer) => Self::bind_big_integer(out, integer),

@@ -52,7 +52,7 @@ pub(super) fn time_of_day(text: &str) -> Option<NaiveTime> {
 
 /// Returns a time to the microsecond, as the databases store it, if every database can store it.
 pub(super) fn in_range(time: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    to_microsecond(time).filter(|time| is_in_range(time))
+    to_microsecond(time).filter(is_in_range)
 }
 
 /// The years that every database has, and that have four digits.

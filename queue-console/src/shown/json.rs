@@ -39,7 +39,9 @@ pub(crate) enum Typed {
 pub(crate) fn typed(text: Option<&str>, holds: Holds) -> Typed {
     let Some(text) = text else { return Typed::Null };
     match holds {
-        Holds::Instants => instant(text).map_or_else(|| Typed::Text(text.to_owned()), Typed::Time),
+        Holds::Instants | Holds::InstantsWithOffset => {
+            instant(text).map_or_else(|| Typed::Text(text.to_owned()), Typed::Time)
+        }
         Holds::Booleans if matches!(text, "1" | "t" | "true") => Typed::Boolean(true),
         Holds::Booleans if matches!(text, "0" | "f" | "false") => Typed::Boolean(false),
         _ => Typed::Text(text.to_owned()),

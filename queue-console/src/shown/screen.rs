@@ -55,7 +55,7 @@ impl Screen {
     /// Writes an object in a line of its own, if JSON is asked for.
     pub(crate) fn object(&self, object: impl FnOnce() -> Value) -> Answer {
         match self.json {
-            true => self.write(&format!("{}\n", object())),
+            true => self.write(&format!("{}\n", harmless(&object().to_string()))),
             false => Ok(()),
         }
     }
@@ -96,5 +96,28 @@ impl Screen {
             ),
             false => writeln!(stderr(), "error: {lines}"),
         };
+    }
+}
+
+/// JSON in which no character means anything to a terminal. JSON's own writer escapes some of them.
+fn harmless(json: &str) -> String {
+    let escaped = |c: char| match c.is_ascii() || visible(c.encode_utf8(&mut [0; 4])).starts_with(c) {
+        true => c.to_string(),
+        false => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    };
+    json.chars().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_stays_json_and_does_nothing_to_a_terminal() {
+        let hostile = json!("a\u{1b}\u{9b}31m\u{202e}é日");
+        let written = harmless(&hostile.to_string());
+        assert!(!written.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{written}");
+        assert!(written.contains("é日"), "{written}");
+        assert_eq!(serde_json::from_str::<Value>(&written).expect("it is JSON"), hostile);
     }
 }

@@ -51,8 +51,14 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// How wide a column of text is at least, before it is cut.
-const NARROWEST: usize = 8;
+/// How wide a column of text stays, while names of numbers can still be cut.
+const NARROW: usize = 8;
+
+/// How wide a column of text stays, while columns can be left out.
+const NARROWEST: usize = 4;
+
+/// How many blanks are between two columns.
+const GAP: usize = 2;
 
 impl Table {
     pub(crate) fn text(mut self, name: impl Into<String>) -> Self {
@@ -108,7 +114,7 @@ impl Table {
             let Some(column) = table.column_mut(place) else { continue };
             column.set_padding((0, 2));
             column.set_cell_alignment(if heading.is_number { CellAlignment::Right } else { CellAlignment::Left });
-            let width = u16::try_from(*width + 2).unwrap_or(u16::MAX);
+            let width = u16::try_from(*width + GAP).unwrap_or(u16::MAX);
             column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
         }
         let written: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
@@ -129,25 +135,30 @@ impl Table {
         lines.collect()
     }
 
+    /// How wide the columns are. What does not fit is taken from the widest texts, then from the names of numbers, and then from all
+    /// texts; the last columns are left out if that is not enough.
     fn widths(&self, width: Option<usize>) -> Vec<usize> {
-        let widest = |place: usize| {
-            let cells = self.lines.iter().filter_map(|line| line.get(place)).map(|cell| wide(&cell.text));
-            cells.chain([wide(&self.headings[place].name)]).max().unwrap_or(0)
+        let of_cells = |place: usize| {
+            self.lines.iter().filter_map(|line| line.get(place)).map(|cell| cell.text.width()).max().unwrap_or(0)
         };
-        let mut widths: Vec<usize> = (0..self.headings.len()).map(widest).collect();
+        let headings = || self.headings.iter().enumerate();
+        let mut widths: Vec<usize> = headings().map(|(at, heading)| of_cells(at).max(heading.name.width())).collect();
         let Some(most) = width else { return widths };
-        loop {
-            let all: usize = widths.iter().map(|width| width + 2).sum::<usize>().saturating_sub(2);
-            let texts =
-                widths.iter_mut().zip(&self.headings).filter(|(width, of)| !of.is_number && **width > NARROWEST);
-            match texts.map(|(width, _)| width).max_by_key(|width| **width) {
-                Some(widest) if all > most => *widest -= 1,
-                _ => return widths,
+        let texts = |least| headings().map(|(_, heading)| if heading.is_number { usize::MAX } else { least }).collect();
+        let number =
+            |(at, heading): (usize, &Heading)| if heading.is_number { of_cells(at).max(3) } else { usize::MAX };
+        let least: [Vec<usize>; 3] = [texts(NARROW), headings().map(number).collect(), texts(NARROWEST)];
+        let all = |widths: &[usize]| widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP);
+        for least in &least {
+            while all(&widths) > most {
+                let wider = widths.iter_mut().zip(least).filter(|(width, least)| **width > **least);
+                let Some(widest) = wider.map(|(width, _)| width).max_by_key(|width| **width) else { break };
+                *widest -= 1;
             }
         }
+        while all(&widths) > most && widths.len() > 1 {
+            widths.pop();
+        }
+        widths
     }
-}
-
-fn wide(text: &str) -> usize {
-    text.width()
 }

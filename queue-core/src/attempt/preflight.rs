@@ -8,8 +8,8 @@ use diesel::{Connection, Expression};
 
 use super::served_queue::ServedQueue;
 use crate::backend::{
-    DeclaredColumn, DeclaredTypes, ErrorClass, Holds, LockSql, QueueConnection, TableName, Target, TriggerMigration,
-    check_rights, column_names,
+    DeclaredColumn, DeclaredTypes, ErrorClass, Holds, LockSql, QueueBackend, QueueConnection, TableName, Target,
+    TriggerMigration, check_rights, column_names,
 };
 use crate::entity::{Entity, Key, QueueTable};
 use crate::error::Finding;
@@ -189,7 +189,7 @@ where
         let names = column_names(&<Q::Queue as QueueTable>::Table::all_columns(), &C::Backend::default())?;
         let types = <<Columns<Q> as Expression>::SqlType as DeclaredTypes>::types();
         let declared = names.into_iter().zip(types);
-        let holds = Holds::of::<C::Backend>;
+        let holds = |id| Holds::of(id, C::Backend::own_type);
         Ok(declared.map(|(name, (id, nullable))| DeclaredColumn { name, nullable, holds: holds(id) }).collect())
     }
 }

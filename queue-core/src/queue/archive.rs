@@ -3,20 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use serde::{Deserialize, Serialize};
 
 use super::dry_run::{DryRun, Preview, preview_of};
+use super::operate::{Operate, Side};
 use super::operation;
 use super::queue::{QueueRows, Selection};
 use super::read::{LoadsRows, MovesRows};
-use super::sweep::{Moment, Sweep, execute_on_each, is_refusal, no_columns};
-use crate::backend::{Schema, TableName};
-use crate::entity::{Entity, HasArchive, QueueTable};
+use super::sweep::Moment;
+use crate::backend::TableName;
+use crate::entity::{Entity, HasArchive};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::row::OnFinish;
-use crate::statement::{Archive, Condition, change_all, copy_rows, remove_all};
 
 /// The result of [`QueueRows::redrive`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,13 +37,6 @@ impl fmt::Display for Redriven {
     }
 }
 
-/// Which of the two archives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Failed,
-    Succeeded,
-}
-
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Moves finished rows to their archive: rows with `SUCCESS` to the archive for successes and `FAILED` rows to the
     /// archive for failures, if the entity names them. Pollers do this by themselves; call it for rows that finished
@@ -63,23 +54,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         Q::Queue: HasArchive,
     {
-        let queue = C::condition(self, &[]).queue;
-        let live = TableName::of(queue.table, &Default::default())?;
-        let columns = &|connection: &mut C::Connection| connection.copied_columns(&live);
-        let sweep = Sweep {
-            action: "archive",
-            archive: None,
-            batch: self.terms.batch,
-            once: false,
-            is_refusal: Some(is_refusal),
-            columns,
-        };
-        let move_away = |connection: &mut C::Connection, keys: &[_], columns: &[String], archive: &&str| {
-            let (archive, condition) = (live.beside(archive), Condition::of_keys(queue, keys));
-            execute_on_each(connection, keys, &copy_rows(condition, Some(&archive), columns))?;
-            execute_on_each(connection, keys, &remove_all(condition))
-        };
-        self.sweep(connection, &operation::archive(&Q::Queue::OPTIONS), &sweep, move_away, |_| {})?.unless_refused()
+        self.swept(connection, &Operate::Archive, None, None, |_| true)?.unless_refused()
     }
 
     /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. This
@@ -165,44 +140,18 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: MovesRows<Q, F>>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error> {
-        let batch = self.terms.batch;
-        let (is_refusal, columns, action) = (Some(is_refusal as _), &no_columns, &*format!("purge {older_than:?}"));
-        let sweep = Sweep { action, archive: None, batch, once: false, is_refusal, columns };
-        let queue = C::condition(self, &[]).queue;
-        let remove = |connection: &mut C::Connection, keys: &[_], _: &[String], _: &_| {
-            execute_on_each(connection, keys, &remove_all(Condition::of_keys(queue, keys)))
-        };
-        self.sweep(connection, &operation::purge(older_than), &sweep, remove, |_| {})?.unless_refused()
+        self.swept(connection, &Operate::Purge(older_than), None, None, |_| true)?.unless_refused()
     }
 
     fn redrive_from<C: LoadsRows<Q, F>>(&self, connection: &mut C, side: Side) -> Result<Redriven, Error> {
-        let queue = C::condition(self, &[]).queue;
-        let live = TableName::of(queue.table, &Default::default())?;
-        let archive = side.archive::<Q>(&live)?;
-        let columns = &|connection: &mut C::Connection| {
-            let archived = connection.copied_columns(archive.table())?;
-            let mut columns = connection.copied_columns(&live)?;
-            columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
-            Ok(columns)
-        };
-        let batch = self.terms.batch;
-        // Once, because a second pass would try the conflicting rows in vain.
-        let action = if side == Side::Failed { "redrive" } else { "redrive_succeeded" };
-        let sweep =
-            Sweep { action, archive: Some(&archive), batch, once: true, is_refusal: Some(is_conflict), columns };
-        let move_back = |connection: &mut C::Connection, keys: &[_], columns: &[String], change: &_| {
-            let condition = Condition::of_keys(queue, keys);
-            let archived_rows = condition.within(Some(&archive));
-            execute_on_each(connection, keys, &copy_rows(archived_rows, None, columns))?;
-            execute_on_each(connection, keys, &change_all(condition, change, false))?;
-            execute_on_each(connection, keys, &remove_all(archived_rows))
-        };
-        let swept =
-            self.sweep(connection, &operation::redrive(side == Side::Succeeded), &sweep, move_back, |moment| {
-                if let Moment::Done(1..) = moment {
-                    wake::announce::<Q::Queue>();
-                }
-            })?;
+        let archive = side.archive::<Q>(&TableName::of(C::condition(self, &[]).queue.table, &Default::default())?)?;
+        let operate = if side == Side::Failed { Operate::Redrive } else { Operate::RedriveSucceeded };
+        let swept = self.swept(connection, &operate, Some(&archive), None, |moment| {
+            if let Moment::Done(1..) = moment {
+                wake::announce::<Q::Queue>();
+            }
+            true
+        })?;
         Ok(Redriven { rows: swept.rows, conflicts: swept.refused })
     }
 }
@@ -239,25 +188,4 @@ impl<Q: Entity, F: Selection> DryRun<Q, F> {
         let condition = C::condition(&self.0, &self.0.terms.states).of_kinds(&kinds).within(Some(&archive));
         Ok(preview_of(connection, condition)?)
     }
-}
-
-impl Side {
-    pub(super) fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
-        let options = Q::Queue::OPTIONS;
-        let (on_finish, rows, key) = match self {
-            Side::Failed => (options.on_failure, "failed", "failed"),
-            Side::Succeeded => (options.on_success, "succeeded", "success"),
-        };
-        match on_finish {
-            OnFinish::Archive(name) => Archive::of(live, name),
-            _ => Err(Error::Archive(format!(
-                "{} has no archive for rows that have {rows}: name it with #[queue(archive({key} = ..))]",
-                Q::ENTITY
-            ))),
-        }
-    }
-}
-
-pub(super) fn is_conflict(error: &DieselError) -> bool {
-    matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
 }

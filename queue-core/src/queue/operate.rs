@@ -4,20 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::result::QueryResult;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::{BigInt, Text};
 
-use super::archive::{Side, is_conflict};
 use super::existing::Progress;
 use super::operation::{self, Operation};
 use super::queue::{QueueRows, Selection};
-use super::read::MovesRows;
-use super::sweep::{Moment, Sweep, decoded, execute_on_each, is_refusal, no_columns};
-use crate::backend::{Schema, TableName, load};
+use super::read::{LoadsRows, MovesRows};
+use super::sweep::{Moment, Sweep, Swept, decoded, execute_on_each, is_refusal, no_columns};
+use crate::backend::{QueueConnection, Schema, TableName, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::row::failure_text;
+use crate::row::{OnFinish, failure_text};
 use crate::statement::{
     And, Archive, Change, Condition, Figure, IfAny, WithTexts, change_all, copy_rows, read_figures, read_keys,
     remove_all, set_priority,
@@ -211,11 +210,35 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         picked: &Picked<Q::Key>,
         mut goes_on: impl FnMut(Progress) -> bool,
     ) -> Result<Operated, Error> {
+        let (total, batch) = (picked.keys.len(), self.terms.batch as usize);
+        let (mut seen, mut done) = (0, 0);
+        let (archive, keys) = (picked.archive.as_ref(), Some(&*picked.keys));
+        let swept = self.swept(connection, operate, archive, keys, |moment| {
+            if let Moment::Done(rows) = moment {
+                seen = (seen + batch).min(total);
+                done += rows;
+                wake::announce::<Q::Queue>();
+            }
+            goes_on(Progress { done, total })
+        })?;
+        let refusal = swept.refusal.as_ref().map(|error| failure_text(error, 500));
+        Ok(Operated { rows: swept.rows, refused: swept.refused, refusal, seen })
+    }
+
+    /// Does the work of an operation in batches: on the rows with these keys, or on all that are of it. `goes_on` is asked between two
+    /// batches.
+    pub(super) fn swept<C: LoadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        operate: &Operate,
+        archive: Option<&Archive>,
+        keys: Option<&[Q::Key]>,
+        goes_on: impl FnMut(Moment) -> bool,
+    ) -> Result<Swept, Error> {
         let operation = operate.operation::<Q>();
         operate.check::<Q>(&operation)?;
         let queue = C::condition(self, &[]).queue;
         let live = TableName::of(queue.table, &Default::default())?;
-        let archive = picked.archive.as_ref();
         let moves_away = *operate == Operate::Archive;
         let columns = &|connection: &mut C::Connection| match archive {
             Some(archive) => {
@@ -228,45 +251,39 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             None => no_columns(connection),
         };
         let is_refusal = Some(if archive.is_some() { is_conflict } else { is_refusal });
-        let action = &*operate.to_string();
-        let sweep = Sweep { action, archive, batch: self.terms.batch, once: true, is_refusal, columns };
-        let work =
-            |connection: &mut C::Connection, keys: &[_], columns: &[String], effect: &Effect| -> QueryResult<usize> {
-                let condition = Condition::of_keys(queue, keys);
-                match effect {
-                    Effect::Changes(change) => execute_on_each(connection, keys, &change_all(condition, change, false)),
-                    Effect::Removes => execute_on_each(connection, keys, &remove_all(condition)),
-                    Effect::Sets(priority) => {
-                        execute_on_each(connection, keys, &set_priority(condition, *priority, false))
-                    }
-                    Effect::MovesTo(name) => {
-                        execute_on_each(connection, keys, &copy_rows(condition, Some(&live.beside(name)), columns))?;
-                        execute_on_each(connection, keys, &remove_all(condition))
-                    }
-                    Effect::MovesBack(change) => {
-                        let archived = condition.within(archive);
-                        execute_on_each(connection, keys, &copy_rows(archived, None, columns))?;
-                        execute_on_each(connection, keys, &change_all(condition, change, false))?;
-                        execute_on_each(connection, keys, &remove_all(archived))
-                    }
+        let (action, batch) = (&*operate.to_string(), self.terms.batch);
+        // A second pass would try rows in vain that conflict with others.
+        let sweep = Sweep { action, archive, batch, once: archive.is_some(), is_refusal, columns };
+        let work = |connection: &mut C::Connection, keys: &[_], columns: &[String], effect: &Effect| {
+            let condition = Condition::of_keys(queue, keys);
+            match effect {
+                Effect::Changes(change) => execute_on_each(connection, keys, &change_all(condition, change, false)),
+                Effect::Removes => execute_on_each(connection, keys, &remove_all(condition)),
+                Effect::Sets(priority) => execute_on_each(connection, keys, &set_priority(condition, *priority, false)),
+                Effect::MovesTo(name) => {
+                    execute_on_each(connection, keys, &copy_rows(condition, Some(&live.beside(name)), columns))?;
+                    execute_on_each(connection, keys, &remove_all(condition))
                 }
-            };
-        let (total, batch) = (picked.keys.len(), self.terms.batch as usize);
-        let (mut seen, mut done) = (0, 0);
-        let swept = self.sweep_keys(connection, &operation, &sweep, &picked.keys, work, |moment| {
-            if let Moment::Done(rows) = moment {
-                seen = (seen + batch).min(total);
-                done += rows;
-                wake::announce::<Q::Queue>();
+                Effect::MovesBack(change) => {
+                    let archived = condition.within(archive);
+                    execute_on_each(connection, keys, &copy_rows(archived, None, columns))?;
+                    execute_on_each(connection, keys, &change_all(condition, change, false))?;
+                    execute_on_each(connection, keys, &remove_all(archived))
+                }
             }
-            goes_on(Progress { done, total })
-        })?;
-        let refusal = swept.refusal.as_ref().map(|error| failure_text(error, 500));
-        Ok(Operated { rows: swept.rows, refused: swept.refused, refusal, seen })
+        };
+        match keys {
+            Some(keys) => self.sweep_keys(connection, &operation, &sweep, keys, work, goes_on),
+            None => {
+                let mut at = goes_on;
+                self.sweep(connection, &operation, &sweep, work, |moment| _ = at(moment))
+            }
+        }
     }
 }
 
-fn figures_of<C: crate::backend::QueueConnection>(
+/// Reads the figures over the rows of a condition.
+fn figures_of<C: QueueConnection>(
     connection: &mut C,
     condition: Condition<'_, C::Backend>,
     figures: &[Figure],
@@ -276,4 +293,32 @@ fn figures_of<C: crate::backend::QueueConnection>(
     let texts = rows.into_iter().next().map(|(texts, _)| texts).unwrap_or_default();
     let lists: Vec<Vec<Option<String>>> = serde_json::from_str(&texts).unwrap_or_default();
     Ok(lists.concat())
+}
+
+/// Which of the two archives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Failed,
+    Succeeded,
+}
+
+impl Side {
+    pub(super) fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
+        let options = Q::Queue::OPTIONS;
+        let (on_finish, rows, key) = match self {
+            Side::Failed => (options.on_failure, "failed", "failed"),
+            Side::Succeeded => (options.on_success, "succeeded", "success"),
+        };
+        match on_finish {
+            OnFinish::Archive(name) => Archive::of(live, name),
+            _ => Err(Error::Archive(format!(
+                "{} has no archive for rows that have {rows}: name it with #[queue(archive({key} = ..))]",
+                Q::ENTITY
+            ))),
+        }
+    }
+}
+
+fn is_conflict(error: &DieselError) -> bool {
+    matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
 }

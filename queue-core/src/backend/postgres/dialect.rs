@@ -6,7 +6,10 @@ use chrono::{DateTime, Datelike, Utc};
 use diesel::deserialize::{self, FromSql};
 use diesel::pg::{Pg, PgValue};
 use diesel::serialize::{self, Output, ToSql};
-use diesel::sql_types::{Citext, Timestamptz, Uuid};
+use diesel::sql_types::{
+    Array, BigInt, Cidr, Citext, Date, Inet, Integer, Interval, MacAddr, MacAddr8, Money, Nullable, Numeric, Oid,
+    PgLsn, Range, Text, Timestamp, Timestamptz, Uuid,
+};
 
 use super::session::PLACES;
 use crate::backend::connection::QueueBackend;
@@ -130,6 +133,28 @@ impl QueueBackend for Pg {
             Timestamptz = Holds::Instants,
             Uuid = Holds::Uuids,
             Citext = Holds::Texts,
+            Cidr = Holds::Printed,
+            Inet = Holds::Printed,
+            Interval = Holds::Printed,
+            MacAddr = Holds::Printed,
+            MacAddr8 = Holds::Printed,
+            Money = Holds::Printed,
+            Oid = Holds::Printed,
+            PgLsn = Holds::Printed,
+            Range<Integer> = Holds::Printed,
+            Range<BigInt> = Holds::Printed,
+            Range<Numeric> = Holds::Printed,
+            Range<Date> = Holds::Printed,
+            Range<Timestamp> = Holds::Printed,
+            Range<Timestamptz> = Holds::Printed,
+            Array<Text> = Holds::Printed,
+            Array<Integer> = Holds::Printed,
+            Array<BigInt> = Holds::Printed,
+            Array<Uuid> = Holds::Printed,
+            Array<Nullable<Text>> = Holds::Printed,
+            Array<Nullable<Integer>> = Holds::Printed,
+            Array<Nullable<BigInt>> = Holds::Printed,
+            Array<Nullable<Uuid>> = Holds::Printed,
         }
     }
 }

@@ -8,7 +8,6 @@ use diesel::sql_types::{
     TinyInt,
 };
 
-use crate::backend::QueueBackend;
 use crate::row::TimestampUtc;
 
 /// The entry of a SQL type's identity in a table of SQL types.
@@ -59,12 +58,16 @@ pub enum Holds {
     Timestamps,
     /// Points in time.
     Instants,
+    /// Points in time as texts with their offsets, which do not compare as texts.
+    InstantsWithOffset,
     /// UUIDs of the database's own type.
     Uuids,
     /// Bytes.
     Bytes,
     /// JSON.
     Json,
+    /// Values of another type of the database, such as an address, a range or a list. They have a text.
+    Printed,
     /// Values of a type that the library does not know, such as an enumeration of the application.
     Others,
 }
@@ -76,8 +79,8 @@ pub trait DeclaredTypes {
 }
 
 impl Holds {
-    /// Tells what a SQL type, or `Nullable` of it, holds in databases of one kind.
-    pub fn of<DB: QueueBackend>(id: TypeId) -> Self {
+    /// Tells what a SQL type, or `Nullable` of it, holds, in databases of the kind that knows its own types so.
+    pub fn of(id: TypeId, own_type: fn(TypeId) -> Option<Holds>) -> Self {
         of_sql_types! { id =>
             TinyInt = Holds::Integers(1),
             SmallInt = Holds::Integers(2),
@@ -96,7 +99,7 @@ impl Holds {
             Json = Holds::Json,
             Jsonb = Holds::Json,
         }
-        .or_else(|| DB::own_type(id))
+        .or_else(|| own_type(id))
         .unwrap_or(Holds::Others)
     }
 }

@@ -88,7 +88,7 @@ impl QueueBackend for Sqlite {
     type Last = SqliteConnection;
 
     fn own_type(id: TypeId) -> Option<Holds> {
-        of_sql_types! { id => TimestamptzSqlite = Holds::Instants, }
+        of_sql_types! { id => TimestamptzSqlite = Holds::InstantsWithOffset, }
     }
 }
 

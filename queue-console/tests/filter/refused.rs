@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::*;
+use crate::table::read;
 
 const REFUSED: &[&str] = &[
     "",
@@ -70,6 +70,7 @@ const REFUSED: &[&str] = &[
     "details = '{}'",
     "kind > 'card'",
     "kind = 7",
+    "address between '10.0.0.1/32' and '10.0.0.2/32'",
     "ratio = 1e999",
     "ratio = 'much'",
     "amount = 1e3",

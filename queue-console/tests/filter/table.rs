@@ -1,13 +1,9 @@
-//! Tests of the language. The table and its columns are here.
-
-mod accepted;
-mod refused;
+//! A table with a column of each kind, for tests that ask no database.
 
 use chrono::{DateTime, Utc};
 use queue_core::internals::backend::Holds;
 
-use super::refused::Refused;
-use super::{Column, Columns, Condition, parse};
+use crate::filter::{Column, Columns, Condition, Refused, parse};
 
 diesel::table! {
     payments (id) {
@@ -16,7 +12,7 @@ diesel::table! {
 }
 
 /// A table with a column of each kind.
-fn columns() -> Columns {
+pub(crate) fn columns() -> Columns {
     let column = |(name, holds): (&str, Holds)| Column { name: name.to_owned(), nullable: true, holds, values: None };
     let mut list: Vec<_> = [
         ("id", Holds::Integers(8)),
@@ -31,10 +27,14 @@ fn columns() -> Columns {
         ("opens_at", Holds::TimesOfDay),
         ("created", Holds::Timestamps),
         ("next_attempt_time", Holds::Instants),
+        ("last_attempt_time", Holds::Instants),
+        ("try_count", Holds::Integers(4)),
         ("reference", Holds::Uuids),
         ("hash", Holds::Bytes),
         ("details", Holds::Json),
         ("kind", Holds::Others),
+        ("address", Holds::Printed),
+        ("seen", Holds::InstantsWithOffset),
         ("Größe \"x\"", Holds::Integers(4)),
         ("like", Holds::Texts),
         ("Mixed", Holds::Integers(2)),
@@ -46,10 +46,10 @@ fn columns() -> Columns {
     Columns { table: "payments".to_owned(), list }
 }
 
-fn now() -> DateTime<Utc> {
+pub(crate) fn now() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().expect("a time")
 }
 
-fn read(text: &str) -> Result<Condition, Refused> {
+pub(crate) fn read(text: &str) -> Result<Condition, Refused> {
     parse(text, &columns(), now())
 }

@@ -1,0 +1,48 @@
+//! The application's entities.
+
+use diesel::prelude::*;
+use queueable::{Queueable, Stage};
+
+diesel::table! {
+    payments (id) {
+        id -> BigInt,
+        company_id -> BigInt,
+        amount_cents -> BigInt,
+        customer -> Nullable<Text>,
+        api_token -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    invoices (site, number) {
+        site -> Text,
+        number -> Integer,
+        total_cents -> BigInt,
+    }
+}
+
+/// A payment. Companies take turns.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[queue(lease = "60s", fair_by = company_id, retry = fixed("1h"), max_tries = 3)]
+pub(crate) struct Payment {
+    #[expect(dead_code, reason = "only a handler would read it")]
+    pub(crate) id: i64,
+}
+
+/// What happens to an invoice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+pub(crate) enum InvoiceStage {
+    Render,
+    Send,
+}
+
+/// An invoice, with a key of two parts, stages, a priority and an archive.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(primary_key(site, number))]
+#[queue(stage = InvoiceStage, priority, archive(failed = invoices_failed))]
+pub(crate) struct Invoice {
+    #[expect(dead_code, reason = "only a handler would read it")]
+    pub(crate) site: String,
+    #[expect(dead_code, reason = "only a handler would read it")]
+    pub(crate) number: i32,
+}

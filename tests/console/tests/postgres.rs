@@ -1,0 +1,9 @@
+//! The console on PostgreSQL.
+
+#[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
+#[path = "../../db/postgres.rs"]
+mod db;
+#[allow(unused, reason = "the tests need some of it")]
+#[path = "../src/entities.rs"]
+mod entities;
+mod suite;

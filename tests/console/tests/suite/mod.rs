@@ -1,0 +1,7 @@
+//! What the console promises, on each database.
+
+mod changes;
+mod connections;
+mod control;
+mod reports;
+mod served;
