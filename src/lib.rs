@@ -80,6 +80,7 @@
 //! | hear what happens in a poller | [`Poller::on_event`], [`Event`] |
 //! | link an attempt's span to the trace that enqueued its row | [`Queueable::traced`], [`set_trace_context`] |
 //! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
+//! | know what makes a queue slow or unsafe, and what mends it | [`Queueable::examine`], [`report::examine`] |
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |
@@ -119,13 +120,14 @@ pub mod control {
     pub use queue_core::{Audit, AuditPage, Audited, Limits, adopt_environment, audit, environment, limits};
 }
 
-/// The answers of reports, operations and a poller's shutdown.
+/// The answers of reports, operations and a poller's shutdown; and [`examine`](report::examine), which says what makes queues slow
+/// or unsafe on a database.
 pub mod report {
     pub use queue_core::{
         AttemptCounts, Backlog, By, Counted, Cursor, EnqueueExisting, EntityHealth, ErrorGroup, ErrorReport,
-        ExplainedRows, Explanations, Interval, Limited, OddTimes, Page, Part, PeriodCounts, PollerProcess, PollerState,
-        Preview, PreviewedRow, ProcessedQueue, Progress, Redriven, RunningMessage, Shutdown, Statistics, StatusCounts,
-        TriggerMigration, Unserved,
+        ExplainedRows, Explanations, Ill, IllKind, Interval, Limited, OddTimes, Page, Part, PeriodCounts,
+        PollerProcess, PollerState, Preview, PreviewedRow, ProcessedQueue, Progress, Redriven, RunningMessage,
+        Severity, Shutdown, Statistics, StatusCounts, TriggerMigration, Unserved, examine,
     };
 }
 

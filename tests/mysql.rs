@@ -14,6 +14,8 @@ mod attempt_only;
 mod clock;
 #[path = "only/committed.rs"]
 mod committed;
+#[path = "only/doctor_mysql.rs"]
+mod doctor_only;
 #[path = "only/long_texts_mysql.rs"]
 mod long_texts;
 #[path = "only/outage.rs"]
@@ -46,6 +48,7 @@ mod suite {
     pub(crate) mod chinook;
     mod columns;
     mod crash;
+    pub(crate) mod doctor;
     mod early_times;
     pub(crate) mod events;
     mod frozen;

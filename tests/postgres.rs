@@ -18,6 +18,8 @@ mod clock;
 mod committed;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/doctor_postgres.rs"]
+mod doctor_only;
 #[path = "only/leased_at_once.rs"]
 mod leased_at_once;
 #[path = "only/long_texts.rs"]
@@ -70,6 +72,7 @@ mod suite {
     pub(crate) mod chinook;
     mod columns;
     mod crash;
+    pub(crate) mod doctor;
     mod early_times;
     pub(crate) mod events;
     mod explain;

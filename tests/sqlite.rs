@@ -13,6 +13,8 @@ mod attempt_only;
 mod blocked_runtime;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/doctor_sqlite.rs"]
+mod doctor_only;
 #[path = "only/long_texts.rs"]
 mod long_texts;
 #[path = "only/printed_sqlite.rs"]

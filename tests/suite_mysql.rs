@@ -15,6 +15,8 @@ mod attempt_only;
 mod clock;
 #[path = "only/committed.rs"]
 mod committed;
+#[path = "only/doctor_mysql.rs"]
+mod doctor_only;
 #[path = "only/long_texts_mysql.rs"]
 mod long_texts;
 #[path = "only/outage.rs"]

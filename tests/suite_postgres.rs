@@ -19,6 +19,8 @@ mod clock;
 mod committed;
 #[path = "only/deferred.rs"]
 mod deferred;
+#[path = "only/doctor_postgres.rs"]
+mod doctor_only;
 #[path = "only/leased_at_once.rs"]
 mod leased_at_once;
 #[path = "only/notified.rs"]

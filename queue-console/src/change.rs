@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use chrono::SubsecRound;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use queue_core::internals::by_name::{Figure, Holds, Operate, Operated};
 use queueable::Error;
@@ -89,7 +90,7 @@ fn asked_for(command: &Command) -> Answer<(Operate, &Change)> {
             let time =
                 until.or_else(|| chrono::Utc::now().checked_add_signed(chrono::TimeDelta::from_std(lasting?).ok()?));
             let time = time.ok_or_else(|| Failure::Usage("until when? `--for 2h`, or `--until`".to_owned()))?;
-            (Operate::PostponeUntil(time), &postpone.change)
+            (Operate::PostponeUntil(time.trunc_subsecs(0)), &postpone.change)
         }
         _ => return Err(Failure::Usage("this is no operation on rows".to_owned())),
     })

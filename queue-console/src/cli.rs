@@ -23,30 +23,33 @@ pub(crate) struct Line {
     pub(crate) command: Command,
 }
 
+/// The heading of the options that every command has.
+const EVERY: &str = "Options of every command";
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// The address of the database; for SQLite a file
-    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERY, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) database_url: Option<String>,
 
     /// Write JSON, one object a line; errors as JSON on standard error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY)]
     pub(crate) json: bool,
 
     /// Show times in UTC, not in the local zone
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY)]
     pub(crate) utc: bool,
 
     /// When to colour: `auto` is at a terminal, unless NO_COLOR is set
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: clap::ColorChoice,
 
     /// Fit tables into so many columns [default: the terminal's; without a terminal, tables are as wide as they need to be]
-    #[arg(long, global = true, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
     pub(crate) width: Option<u16>,
 
     /// How long to wait for the database to connect, and to answer a report
-    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
 }
 

@@ -13,12 +13,14 @@ mod backend;
 mod claim;
 mod control;
 mod crash;
+mod doctor;
 mod entity;
 mod error;
 mod event;
 mod gauges;
 mod group;
 mod handler;
+mod ill;
 mod lease;
 mod log;
 mod minutes;
@@ -48,6 +50,7 @@ pub use self::control::{
     limits, pauses, pollers,
 };
 pub use self::crash::CrashAccounting;
+pub use self::doctor::examine;
 #[doc(hidden)]
 pub use self::entity::field_check;
 pub use self::entity::{
@@ -73,6 +76,7 @@ pub use self::handler::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 pub use self::handler::{
     Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, LeaseLost, Message, Outcome, When,
 };
+pub use self::ill::{Ill, IllKind, Severity};
 pub use self::log::{PoolErrorLog, Redact};
 pub use self::poller::{
     ConnectionFor, EntityHealth, HandlerFor, Health, Poller, PollerHandle, PollerSettings, Shutdown,
@@ -100,11 +104,12 @@ pub use self::statement::QueueOn;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::claim::{LowWater, LowWaterFloor, claim_one, claim_some};
+    pub use crate::doctor::examine_from;
     pub use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
     pub use crate::minutes::{Minutes, merge_minutes};
     pub use crate::row::{
-        BoundValue, CountRow, CountRowType, Details, DueTime, ErrorText, Fence, Lane, LaneValue, PendingRow,
-        PendingRowType, RowKey, SumRow, SumRowType, TextForm,
+        BoundValue, CountRow, CountRowType, Details, DueTime, ErrorText, Fence, GlanceRow, GlanceRowType, Lane,
+        LaneValue, PendingRow, PendingRowType, RowKey, SumRow, SumRowType, TextForm,
     };
     pub use crate::sync::ErasedEntity;
 
@@ -138,12 +143,12 @@ pub mod internals {
             TypedRow, UnusableRow, WithTexts, ahead_due, ahead_key, another_is_leased, change_all, claim_key,
             claim_keys, copy_rows, count, count_by_status, count_by_value, count_finished, count_pending,
             due_among_first, due_keys, due_lanes, end_limits, end_pause, enqueue_if_newer, error_examples, error_texts,
-            finish, finish_block, head, insert_audit, insert_poller, inspect, inspect_pending, is_archived, is_same,
-            key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows, lock_expired, lock_keys,
-            lock_leased, lock_version, next_lanes, next_rows, oldest_due, pass_on, prefetch_rows, present, probe_due,
-            read_audit, read_control, read_details, read_keys, read_page, read_pollers, remove_all, remove_poller,
-            retake, sample, set_aside, set_environment, set_priority, sum_by_value, taken, texts_after, unknown_stages,
-            update_audit, update_poller,
+            finish, finish_block, first_pending, head, insert_audit, insert_poller, inspect, inspect_pending,
+            is_archived, is_same, key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows,
+            lock_expired, lock_keys, lock_leased, lock_version, longest_text, next_lanes, next_rows, oldest_due,
+            pass_on, poison_among_last, prefetch_rows, present, probe_due, read_audit, read_control, read_details,
+            read_keys, read_page, read_pollers, remove_all, remove_poller, retake, sample, set_aside, set_environment,
+            set_priority, sum_by_value, taken, texts_after, unknown_stages, update_audit, update_poller,
         };
     }
 }

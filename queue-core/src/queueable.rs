@@ -14,6 +14,7 @@ use crate::attempt::ComparesSchema;
 use crate::audit::{self, Audit, AuditPage, Author};
 use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
 use crate::control::{Limits, Pause, name_of};
+use crate::doctor::examine_queue;
 use crate::entity::{
     Entity, HasTraceParent, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn,
     TraceParent, TryCount, queue_state,
@@ -21,6 +22,7 @@ use crate::entity::{
 use crate::error::{Error, Finding};
 use crate::event::current_context;
 use crate::handler::{HandlerResult, Message};
+use crate::ill::Ill;
 use crate::poller::{HandlerFor, Poller};
 use crate::queue::{AllFilters, EnqueueByVersion, Explains, Explanation, QueueRows};
 use crate::row::{Instant, Stage, Status, TimestampUtc};
@@ -531,6 +533,44 @@ pub trait Queueable: Entity {
         C::Connection: ComparesSchema<Self>,
     {
         Ok(ComparesSchema::<Self>::differences_of(connection.as_queue_connection())?)
+    }
+
+    /// Examines the queue for everything that makes it slow or unsafe on its database: the schema, the account's rights, the health
+    /// of the table and of its indexes, triggers, and rows that stand still. Returns what it finds, the worst first, each with
+    /// what mends it. [`report::examine`](crate::examine) examines what all queues of a database share.
+    ///
+    /// It only reads, locks no row, and works on a standby and in sessions that may only read. It reads catalogues and
+    /// statistics, and at most some thousand rows along an index, so it is safe beside a running queue of any size. On
+    /// PostgreSQL, MySQL and MariaDB no look takes longer than five seconds. What the account may not read becomes a
+    /// [note](crate::IllKind::Unread). On SQLite, the rights show when a poller starts.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{Migrations, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// assert_eq!(Payment::examine(&mut connection)?, []);
+    ///
+    /// connection.batch_execute("INSERT INTO payments (status, next_attempt_time) VALUES ('WAITING', '2026-03-01 12:00:00.000')")?;
+    /// let ills = Payment::examine(&mut connection)?;
+    /// assert_eq!(ills[0].kind.to_string(), "unknown-status");
+    /// assert_eq!(ills[0].mend, "UPDATE `payments` SET `status` = 'NOT_ATTEMPTED' WHERE `status` = 'WAITING'");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`] if the connection is lost.
+    fn examine<C: AsQueueConnection>(connection: &mut C) -> Result<Vec<Ill>, Error>
+    where
+        C::Connection: ComparesSchema<Self>,
+    {
+        Ok(examine_queue::<Self, C::Connection>(connection.as_queue_connection())?)
     }
 
     /// Makes the SQL after which the application's triggers no longer run at each write of the queue, from the triggers of

@@ -11,6 +11,7 @@ mod check;
 pub(crate) mod chinook;
 mod columns;
 mod crash;
+pub(crate) mod doctor;
 mod early_times;
 mod emails;
 pub(crate) mod events;

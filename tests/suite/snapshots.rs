@@ -9,10 +9,10 @@ use queue_core::internals::backend::{OwnTable, Schema, Sql, Statement};
 use queue_core::internals::statement::{
     And, Archive, AuditEntry, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Recall, SetLimits,
     SetPause, Settle, StateCondition, Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count,
-    count_by_status, due_keys, end_limits, end_pause, finish_block, insert_audit, insert_poller, key_texts, keys_found,
-    lease_due, load_rows, lock_expired, lock_keys, next_rows, oldest_due, present, probe_due, read_audit, read_control,
-    read_details, read_keys, read_pollers, remove_all, remove_poller, retake, sample, set_aside, set_environment,
-    taken, unknown_stages, update_audit, update_poller,
+    count_by_status, due_keys, end_limits, end_pause, finish_block, first_pending, insert_audit, insert_poller,
+    key_texts, keys_found, lease_due, load_rows, lock_expired, lock_keys, longest_text, next_rows, oldest_due,
+    poison_among_last, present, probe_due, read_audit, read_control, read_details, read_keys, read_pollers, remove_all,
+    remove_poller, retake, sample, set_aside, set_environment, taken, unknown_stages, update_audit, update_poller,
 };
 use queue_core::internals::{ErrorText, Fence, RowKey};
 use queueable::bounds::StoredIn;
@@ -108,6 +108,9 @@ fn the_sql_of_a_pollers_health() {
         "the oldest due row in some stages",
         &oldest_due(Claimable::new(queue::<Invoice>(), Some(&["RENDER", "SEND"]))),
     );
+    listing.add("a glance at the first pending rows", &first_pending(queue::<Invoice>(), 1_000));
+    listing.add("a glance at the longest text", &longest_text(queue::<Payment>(), "company_id", 1_000));
+    listing.add("rows that ended their process", &poison_among_last(queue::<Payment>(), 1_000));
     listing.matches("health");
 }
 

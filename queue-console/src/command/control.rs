@@ -81,6 +81,7 @@ pub(super) fn limits<C: Database>(context: &mut Context<'_, C>, limits: &cli::Li
         let author = author(context, &limits.author, "limited from the console")?;
         if limits.end {
             let were = context.ask(queue, |queue, connection| queue.end_limits(connection, &author))?;
+            context.screen.object(|| json!({ "queue": queue.facts().queue, "ended": were }))?;
             context.screen.say(if were { "the limits have ended" } else { "there were no limits" })?;
         } else {
             let limiting = Limiting { workers, at_most, retry_delay };
@@ -124,9 +125,11 @@ pub(super) fn pollers<C: Database>(context: &mut Context<'_, C>) -> Answer {
             Cell::new(ago(poller.seen, now)),
             Cell::new(queues.join(" ")),
         ]);
-        for of in poller.queues.iter().filter(|of| !of.differs.is_empty()) {
-            let of = format!("{} on {}: {} differ from the others", of.queue, poller.host, of.differs.join(", "));
-            differing.push(of);
+        for of in &poller.queues {
+            differing.extend(of.differs.iter().map(|setting| {
+                let value = of.settings.get(setting).map_or("none", |value| value);
+                format!("{} on {}: {setting} differs from the others: {value}", of.queue, poller.host)
+            }));
         }
     }
     match table.is_empty() {
@@ -142,7 +145,7 @@ pub(super) fn pollers<C: Database>(context: &mut Context<'_, C>) -> Answer {
                 .say(format!("{queue} {} runs on {host} for {since}", crate::shown::visible(&message.key)))?;
         }
     }
-    differing.iter().try_for_each(|line| context.screen.say(format!("! {line}")))
+    differing.iter().try_for_each(|line| context.screen.say(format!("! {}", crate::shown::visible(line))))
 }
 
 pub(super) fn audit<C: Database>(context: &mut Context<'_, C>, of: &cli::Audit) -> Answer {
@@ -157,7 +160,7 @@ pub(super) fn audit<C: Database>(context: &mut Context<'_, C>, of: &cli::Audit) 
     }
     let page = control::audit(&mut context.connection, &asked)?;
     let mut table = Table::default()
-        .text("when")
+        .whole("when")
         .text("who")
         .text("queue")
         .text("action")

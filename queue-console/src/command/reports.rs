@@ -18,12 +18,25 @@ fn asked<'p, C: Database>(context: &Context<'p, C>, report: &cli::Report) -> Ans
     let queues = context.parts.queues(queue.as_deref())?;
     let asked = queues.into_iter().map(|queue| {
         let filter = filter.as_deref().map(|text| condition(queue.facts(), text)).transpose()?;
-        if let Some(column) = report.by.as_deref().filter(|column| queue.facts().column(column).is_none()) {
-            return Err(Failure::Usage(queue.facts().columns.lacks(column)));
+        if let Some(column) = report.by.as_deref() {
+            queue.facts().check_split(column)?;
         }
         Ok((queue, Rows { filter, ..Rows::default() }))
     });
     asked.collect()
+}
+
+impl Facts {
+    /// Refuses a column that is not there, and one whose values the report must not show.
+    fn check_split(&self, column: &str) -> Answer {
+        match self.column(column) {
+            None => Err(Failure::Usage(self.columns.lacks(column))),
+            Some(_) if self.is_secret(column) => {
+                Err(Failure::Usage(format!("the values of `{column}` are not shown, so no report is split by them")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
 }
 
 /// The name of a queue in a report.

@@ -8,7 +8,7 @@ use crate::cli::Keys;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Facts, Line, Paging, Rows};
-use crate::shown::{Cell, Table, Typed, ago, typed, visible};
+use crate::shown::{Cell, Table, Typed, ago, rows, typed, visible};
 use queue_core::internals::by_name::{PageOrder, TextColumn};
 
 /// How many characters of a value are shown.
@@ -50,8 +50,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, keys: &Keys, whole:
     }
     match missing {
         0 => Ok(()),
-        _ if context.screen.json => Err(Failure::Found),
-        _ => Err(Failure::Failed(format!("{missing} of {} rows were not found", keys.keys.len()))),
+        _ => Err(Failure::Failed(format!("not found: {missing} of {}", rows(keys.keys.len())))),
     }
 }
 
@@ -61,7 +60,7 @@ impl Facts {
         columns.map(|column| TextColumn { name: column.name.clone(), holds: column.holds }).collect()
     }
 
-    fn is_secret(&self, column: &str) -> bool {
+    pub(super) fn is_secret(&self, column: &str) -> bool {
         self.secret.iter().any(|secret| secret == column)
     }
 

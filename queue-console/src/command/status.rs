@@ -34,6 +34,9 @@ struct Known {
 /// Something that is wrong, with its weight.
 struct Wrong {
     weight: u8,
+    queue: String,
+    /// A word for programs.
+    kind: &'static str,
     text: String,
 }
 
@@ -78,41 +81,55 @@ fn registered<C: Database>(context: &mut Context<'_, C>) -> Answer<Option<Vec<Po
 
 fn wrong(known: &[Known], of: &cli::Status) -> Vec<Wrong> {
     let mut wrong = Vec::new();
-    for Known { name, backlog, failed, pollers, .. } in known {
-        let mut add = |weight, text: String| wrong.push(Wrong { weight, text: format!("{name}: {text}") });
+    for Known { name, queue, backlog, failed, pollers, .. } in known {
+        let mut add = |weight, kind, text: String| {
+            wrong.push(Wrong { weight, queue: queue.clone(), kind, text: format!("{name}: {text}") });
+        };
         let whole = backlog.paused.iter().find(|paused| paused.stage.is_none() && paused.value.is_none());
         if let Some(pollers) = pollers.filter(|pollers| *pollers < of.min_pollers) {
-            let due = number(backlog.due);
-            let serving = if pollers == 0 {
-                "no registered poller serves".to_owned()
-            } else {
-                format!("only {pollers} registered pollers serve")
+            let serving = match pollers {
+                0 => "no registered poller serves it".to_owned(),
+                1 => "only 1 registered poller serves it".to_owned(),
+                _ => format!("only {pollers} registered pollers serve it"),
             };
-            add(9, format!("{serving} it, and {due} rows are due"));
+            add(9, "pollers", format!("{serving}, and {}", are(backlog.due, "due")));
         }
         match (backlog.oldest_due.filter(|age| *age > of.max_age), whole) {
-            (_, Some(paused)) if !of.allow_paused => add(6, paused.to_string()),
-            (Some(age), None) => add(8, format!("the oldest due row has waited for {}", span(age))),
+            (_, Some(paused)) if !of.allow_paused => add(6, "paused", paused.to_string()),
+            (Some(age), None) => add(8, "oldest_due", format!("the oldest due row has waited for {}", span(age))),
             _ => {}
         }
         for paused in backlog.paused.iter().filter(|paused| paused.stage.is_some() || paused.value.is_some()) {
             if !of.allow_paused {
-                add(4, paused.to_string());
+                add(4, "paused", paused.to_string());
             }
         }
         if of.max_due.is_some_and(|most| backlog.due > most) {
-            add(7, format!("{} rows are due", number(backlog.due)));
+            add(7, "due", are(backlog.due, "due"));
         }
         match of.max_failed {
-            Some(most) if backlog.failed > most => add(5, format!("{} rows have failed", number(backlog.failed))),
+            Some(most) if backlog.failed > most => add(5, "failed", have_failed(backlog.failed)),
             None if !of.check && *failed > 0 => {
-                add(5, format!("{} rows have failed in the last 10 minutes", number(*failed)));
+                add(5, "failed", format!("{} in the last 10 minutes", have_failed(*failed)));
             }
             _ => {}
         }
     }
     wrong.sort_by_key(|wrong| std::cmp::Reverse(wrong.weight));
     wrong
+}
+
+/// `1 row is due`, `2 rows are due`.
+fn are(rows: i64, what: &str) -> String {
+    format!("{} {} {what}", of_rows(rows), if rows == 1 { "is" } else { "are" })
+}
+
+fn have_failed(rows: i64) -> String {
+    format!("{} {} failed", of_rows(rows), if rows == 1 { "has" } else { "have" })
+}
+
+fn of_rows(rows: i64) -> String {
+    format!("{} {}", number(rows), if rows == 1 { "row" } else { "rows" })
 }
 
 fn show<C: Database>(context: &Context<'_, C>, known: &[Known], wrong: &[Wrong]) -> Answer {
@@ -126,7 +143,10 @@ fn show<C: Database>(context: &Context<'_, C>, known: &[Known], wrong: &[Wrong])
             })
         })?;
     }
-    screen.object(|| json!({ "wrong": wrong.iter().map(|wrong| &wrong.text).collect::<Vec<_>>() }))?;
+    screen.object(|| {
+        let of = |of: &Wrong| json!({ "queue": of.queue, "kind": of.kind, "text": of.text });
+        json!({ "wrong": wrong.iter().map(of).collect::<Vec<_>>() })
+    })?;
     match wrong {
         [] => screen.say("nothing is wrong")?,
         wrong => {

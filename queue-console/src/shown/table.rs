@@ -18,6 +18,8 @@ pub(crate) struct Table {
 struct Heading {
     name: String,
     is_number: bool,
+    /// Whether its texts are shown whole or not at all, as numbers are.
+    is_whole: bool,
 }
 
 /// A value in a table.
@@ -62,12 +64,18 @@ const GAP: usize = 2;
 
 impl Table {
     pub(crate) fn text(mut self, name: impl Into<String>) -> Self {
-        self.headings.push(Heading { name: name.into(), is_number: false });
+        self.headings.push(Heading { name: name.into(), is_number: false, is_whole: false });
+        self
+    }
+
+    /// Adds a column of texts that would mean nothing if they were cut, such as times.
+    pub(crate) fn whole(mut self, name: impl Into<String>) -> Self {
+        self.headings.push(Heading { name: name.into(), is_number: false, is_whole: true });
         self
     }
 
     pub(crate) fn number(mut self, name: impl Into<String>) -> Self {
-        self.headings.push(Heading { name: name.into(), is_number: true });
+        self.headings.push(Heading { name: name.into(), is_number: true, is_whole: true });
         self
     }
 
@@ -144,9 +152,8 @@ impl Table {
         let headings = || self.headings.iter().enumerate();
         let mut widths: Vec<usize> = headings().map(|(at, heading)| of_cells(at).max(heading.name.width())).collect();
         let Some(most) = width else { return widths };
-        let texts = |least| headings().map(|(_, heading)| if heading.is_number { usize::MAX } else { least }).collect();
-        let number =
-            |(at, heading): (usize, &Heading)| if heading.is_number { of_cells(at).max(3) } else { usize::MAX };
+        let texts = |least| headings().map(|(_, heading)| if heading.is_whole { usize::MAX } else { least }).collect();
+        let number = |(at, heading): (usize, &Heading)| if heading.is_whole { of_cells(at).max(3) } else { usize::MAX };
         let least: [Vec<usize>; 3] = [texts(NARROW), headings().map(number).collect(), texts(NARROWEST)];
         let all = |widths: &[usize]| widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP);
         for least in &least {

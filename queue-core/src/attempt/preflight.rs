@@ -139,12 +139,16 @@ fn check_stages<K: Key, C: QueueConnection>(
             from it",
     note = "generic code names this bound: `C: ComparesSchema<Q>`"
 )]
-pub trait ComparesSchema<Q: Entity> {
+pub trait ComparesSchema<Q: Entity>: QueueConnection {
     #[doc(hidden)]
     fn differences_of(&mut self) -> QueryResult<Vec<Finding>>;
 
     #[doc(hidden)]
     fn trigger_migration_of(&mut self) -> QueryResult<TriggerMigration>;
+
+    /// Returns the entity's queue.
+    #[doc(hidden)]
+    fn queue_of() -> &'static ErasedQueue<Q::Key, Self>;
 
     /// Returns the columns that the `table!` declares.
     #[doc(hidden)]
@@ -183,6 +187,10 @@ where
 
     fn trigger_migration_of(&mut self) -> QueryResult<TriggerMigration> {
         self.trigger_migration(&Q::QUEUE.target()?)
+    }
+
+    fn queue_of() -> &'static ErasedQueue<Q::Key, C> {
+        Q::QUEUE
     }
 
     fn declared() -> QueryResult<Vec<DeclaredColumn>> {

@@ -17,13 +17,14 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
 use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::examination::Examination;
 use super::schema::{Holds, OwnTable, Schema, Step, Target};
 use super::setup::{Exclusion, SessionSettings, SessionSetup};
 use super::statement::{AuditRow, AuditType, Loads};
 use super::transactions::{OneRoundTrip, Transactions};
 use crate::row::{
-    ControlRow, ControlType, CountRow, CountRowType, DetailsRow, DetailsType, Instant, MinutesRow, MinutesType,
-    PendingRow, PendingRowType, PollerRow, PollerType, SumRow, SumRowType, TimestampUtc,
+    ControlRow, ControlType, CountRow, CountRowType, DetailsRow, DetailsType, GlanceRow, GlanceRowType, Instant,
+    MinutesRow, MinutesType, PendingRow, PendingRowType, PollerRow, PollerType, SumRow, SumRowType, TimestampUtc,
 };
 
 /// A database that can hold a queue.
@@ -106,6 +107,7 @@ pub trait QueueConnection:
     + Loads<DetailsType, DetailsRow>
     + Loads<CountRowType, CountRow>
     + Loads<PendingRowType, PendingRow>
+    + Loads<GlanceRowType, GlanceRow>
     + Loads<SumRowType, SumRow>
     + Loads<MinutesType, MinutesRow>
     + Loads<ControlType, ControlRow>
@@ -119,6 +121,7 @@ pub trait QueueConnection:
     + Exclusion
     + Schema
     + SessionSettings
+    + Examination
     + Send
     + 'static
 {

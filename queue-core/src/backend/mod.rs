@@ -10,6 +10,7 @@ mod connections;
 mod dialect;
 #[cfg(feature = "_async")]
 mod diesel_async;
+mod examination;
 #[cfg(feature = "_mysql")]
 mod mysql;
 mod now;
@@ -50,11 +51,12 @@ pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished
 pub(crate) use self::connection::{is_of_a_pooler, message_of};
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
+pub(crate) use self::examination::Check;
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
 pub(crate) use self::schema::{
-    check_rights, column_names, fingerprint, index_of, lane_index_of, ordered_index_of, pending_flag_of,
-    report_index_of, reported_of, stage_index_of, strict_index_of,
+    check_rights, column_names, explain_rights, fingerprint, index_of, lane_index_of, ordered_index_of,
+    pending_flag_of, report_index_of, reported_of, stage_index_of, strict_index_of,
 };
 pub(crate) use self::session::Session;
 pub(crate) use self::session_holder::SessionHolder;

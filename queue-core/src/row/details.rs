@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::lane::Lane;
 use super::time::{Instant, TimestampUtc};
@@ -180,6 +180,13 @@ pub type CountRow = (Option<String>, i64, i64);
 
 /// The SQL type of a [`CountRow`].
 pub type CountRowType = (Nullable<Text>, BigInt, BigInt);
+
+/// A pending row at a glance: the text of its key, its status and its tries, for how many microseconds it has been due, if its time
+/// is one, and its stage.
+pub type GlanceRow = (String, String, i32, Option<i64>, Option<String>);
+
+/// The SQL type of a [`GlanceRow`].
+pub type GlanceRowType = (Text, Text, Integer, Nullable<BigInt>, Nullable<Text>);
 
 /// One value's sum as it is loaded, as a text: databases have sums of several types. Null is the sum of no rows.
 pub type SumRow = (Option<String>, Option<String>);

@@ -11,7 +11,8 @@ mod text;
 mod time;
 
 pub use self::details::{
-    CountRow, CountRowType, Details, PendingRow, PendingRowType, Stage, SumRow, SumRowType, stage_named,
+    CountRow, CountRowType, Details, GlanceRow, GlanceRowType, PendingRow, PendingRowType, Stage, SumRow, SumRowType,
+    stage_named,
 };
 pub use self::key::{RowKey, TextForm};
 pub use self::lane::{BoundValue, Lane, LaneValue, LaneValues, Lanes, ValueKind};

@@ -4,6 +4,7 @@ mod clients;
 mod control_table;
 mod dialect;
 mod errors;
+mod examination;
 mod indexable;
 mod schema;
 mod session;

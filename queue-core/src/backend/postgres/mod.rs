@@ -3,6 +3,7 @@
 mod clients;
 mod dialect;
 mod errors;
+mod examination;
 mod finish;
 mod live_table;
 mod schema;

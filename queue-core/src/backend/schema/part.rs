@@ -140,6 +140,14 @@ impl<D: Ddl> Schema for D {
         Ok(findings)
     }
 
+    fn index_findings(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        self.check_indexes(target)
+    }
+
+    fn index_names(target: &Target) -> Vec<String> {
+        indexes::<D::Backend>(target).into_iter().map(|index| index.name).collect()
+    }
+
     fn altered_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
         let (live, needed) = (self.live_columns(target)?, needed_columns::<D>(target));
         match compare::<D>(target, &needed, &live).into_iter().next() {

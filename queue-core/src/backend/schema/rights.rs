@@ -36,10 +36,28 @@ pub(crate) struct MissingRight {
 ///
 /// An EXPLAIN would ask for fewer rights, and for none on SQLite.
 pub(crate) fn check_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> QueryResult<Vec<MissingRight>> {
+    check_rights_by(connection, target, tried)
+}
+
+/// Has the server explain the same statements, which takes no lock on a row and works in a session that may only read.
+pub(crate) fn explain_rights<C: QueueConnection>(
+    connection: &mut C,
+    target: &Target,
+) -> QueryResult<Vec<MissingRight>> {
+    check_rights_by(connection, target, |connection, statement| {
+        connection.bounded(|connection| connection.batch_execute(&format!("EXPLAIN {statement}")))
+    })
+}
+
+fn check_rights_by<C: QueueConnection>(
+    connection: &mut C,
+    target: &Target,
+    run: impl Fn(&mut C, &str) -> QueryResult<()>,
+) -> QueryResult<Vec<MissingRight>> {
     let mut missing = Vec::new();
     let mut missing_columns: Vec<(String, Error)> = Vec::new();
     for right in needed_rights(connection, target)? {
-        let Err(error) = tried(connection, &right.statement) else { continue };
+        let Err(error) = run(connection, &right.statement) else { continue };
         if C::refuses_writes(&error) {
             let problem = format!("the database takes no writes: {}", failure_text(&error, 500));
             let mend = "connect to the primary server, or to a file that may be written".to_owned();

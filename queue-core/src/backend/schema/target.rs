@@ -162,6 +162,14 @@ pub trait Schema {
     /// Compares the live table and the server's settings with what the queue needs.
     fn check(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
 
+    /// Returns what [`check`](Schema::check) finds about the indexes, of a table that has the queue's columns.
+    fn index_findings(&mut self, target: &Target) -> QueryResult<Vec<Finding>>;
+
+    /// Returns the names of the queue's indexes.
+    fn index_names(target: &Target) -> Vec<String>
+    where
+        Self: Sized;
+
     /// Finds a change of the table that no row shows: a column of the queue that can no longer hold what it writes, or one that
     /// another build of the entity has added, which has one more key.
     fn altered_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>>;

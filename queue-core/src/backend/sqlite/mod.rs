@@ -1,6 +1,7 @@
 //! SQLite.
 
 mod dialect;
+mod examination;
 mod schema;
 mod session;
 mod settings;

@@ -65,6 +65,11 @@ fn each_operation_changes_its_rows_and_leaves_a_row_in_the_audit() {
     change(&["purge", "payments", "--all", "--older-than", "0s"]);
     let audit = served.objects(&["audit", "--limit", "100"]);
     let actions: Vec<_> = audit.iter().filter_map(|row| row["action"].as_str()?.split(' ').next()).collect();
+    let postponed = audit.iter().filter_map(|row| row["action"].as_str()).find(|action| action.starts_with("postpone"));
+    assert!(
+        postponed.is_some_and(|action| action.len() == "postpone_until 2026-03-01 12:00:00 UTC".len()),
+        "{audit:?}"
+    );
     let expected = [
         "purge",
         "delete",

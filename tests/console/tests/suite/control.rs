@@ -85,3 +85,12 @@ fn migrations_are_listed_written_and_run() {
     assert!(served.said(&["migrate", "check"]).contains("as the entities declare them"));
     assert!(served.said(&["migrate", "run", "--yes"]).contains("all migrations have run"));
 }
+
+#[test]
+fn a_narrow_audit_has_whole_times() {
+    let served = Served::new();
+    served.said(&["pause", "payments", "--reason", "the bank has told us that it moves all its servers tonight"]);
+    let audit = served.said(&["audit", "--utc", "--width", "80"]);
+    assert_eq!(audit.find("who"), Some("2026-03-01 03:12:30Z  ".len()), "{audit}");
+    assert!(audit.contains('…') && !audit.contains("Z…"), "{audit}");
+}

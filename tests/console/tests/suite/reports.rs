@@ -91,6 +91,10 @@ fn hostile_and_secret_values_do_no_harm() {
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\r']), "{arguments:?}: {text:?}");
         assert!(!text.contains("t0p"), "{arguments:?}: {text:?}");
     }
+    for report in ["backlog", "errors", "statistics"] {
+        let split = served.run(&[report, "payments", "--by", "api_token"]);
+        assert!(split.code == Some(2) && split.err.contains("`api_token` are not shown"), "{split:?}");
+    }
     let coloured = served.said(&["list", "payments", "--failed", "--color", "always"]);
     assert!(!coloured.contains("\u{1b}[31m\u{202e}"), "{coloured:?}");
 }
@@ -126,4 +130,13 @@ fn pages_follow_one_another_in_every_order() {
     let cursor = keys[1]["next"].as_str().expect("there is another page");
     let next = served.objects(&["list", "invoices", "--limit", "1", "--after", cursor]);
     assert_eq!(next[0]["key"], "north,2");
+}
+
+#[test]
+fn an_exit_code_is_the_same_with_json() {
+    let served = Served::filled();
+    for arguments in REPORTS {
+        let [text, json] = [&[][..], &["--json"]].map(|more| served.run(&[arguments, more].concat()).code);
+        assert_eq!(text, json, "{arguments:?}");
+    }
 }
