@@ -14,6 +14,7 @@ use signal_hook::consts::SIGINT;
 
 use crate::cli::{self, Change, Command};
 use crate::command::{Context, condition, group_name, key};
+use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows};
@@ -47,21 +48,26 @@ pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
     if change.dry_run {
         return Err(Failure::Found);
     }
-    let environment = control::environment(&mut context.connection).ok().flatten();
-    confirm_environment(context, change, environment.as_deref(), found)?;
+    confirm_environment(context, change, found)?;
     let verb = asked.operate.to_string();
     confirm(&context.screen, &format!("{verb}: {}. Go on?", crate::shown::rows(found)), change.yes)?;
     // Somebody may have thought for a long time.
     let again = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
-    if again.count() != found || again.figures() != ready.figures() {
-        return Err(Failure::Failed(format!(
-            "nothing was changed: there were {}, and now there are {}{}; run the command again",
-            crate::shown::rows(found),
-            crate::shown::rows(again.count()),
-            if again.count() == found { " with other sums" } else { "" },
-        )));
-    }
+    same((found, ready.figures()), &*again)?;
     work(context, facts, &*again, &asked)
+}
+
+/// Refuses to work on other rows than were shown.
+pub(crate) fn same<C>((found, figures): (usize, &[Option<String>]), again: &dyn Prepared<C>) -> Answer {
+    match again.count() == found && again.figures() == figures {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!(
+            "nothing was changed: there were {}, and now there are {}{}; ask again",
+            rows(found),
+            rows(again.count()),
+            if again.count() == found { " with other sums" } else { "" },
+        ))),
+    }
 }
 
 /// Returns the operation, and how its rows are chosen.
@@ -127,7 +133,7 @@ fn group<C: Database>(context: &mut Context<'_, C>, queue: &dyn Queue<C>, rows: 
 }
 
 /// The sums of the domain's numbers, and how many values there are by which the rows take turns.
-fn figures(facts: &Facts) -> Vec<Figure> {
+pub(crate) fn figures(facts: &Facts) -> Vec<Figure> {
     let lane = facts.options.lanes.map(|lanes| lanes.column);
     let domain = facts.columns.list[..facts.domain].iter().filter(|column| !facts.secret.contains(&column.name));
     let is_identity = |name: &str| name == "id" || name.ends_with("_id") || facts.key.iter().any(|key| key == name);
@@ -145,15 +151,7 @@ fn figures(facts: &Facts) -> Vec<Figure> {
 fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> Answer {
     let columns = facts.listed(&[])?;
     let some: Vec<Line> = ready.some(&mut context.connection, &columns, SHOWN)?;
-    let sums: Vec<(String, &str)> = asked
-        .figures
-        .iter()
-        .zip(ready.figures())
-        .filter_map(|(figure, value)| match (figure, value.as_deref()?) {
-            (Figure::Sum(column), value) => Some((format!("sum of {column}"), value)),
-            (Figure::Distinct(column), value) => Some((format!("values of {column}"), value)),
-        })
-        .collect();
+    let sums = sums(ready, asked);
     context.screen.object(|| {
         let rows: Vec<Value> = some
             .iter()
@@ -165,8 +163,7 @@ fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn
         let figures: Value = sums.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
         json!({ "queue": facts.queue, "operation": asked.operate.to_string(), "rows": ready.count(), "figures": figures, "some": rows })
     })?;
-    let sums: String = sums.iter().map(|(name, value)| format!(", {name}: {}", visible(value))).collect();
-    context.screen.say(format!("{} of {}: {}{sums}", asked.operate, facts.table, rows(ready.count())))?;
+    context.screen.say(summary(facts, ready, asked))?;
     if some.is_empty() {
         return Ok(());
     }
@@ -185,17 +182,44 @@ fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn
     }
 }
 
-/// Who asks: the option, or the user's name.
+/// The figures with their names.
+fn sums<'r, C>(ready: &'r dyn Prepared<C>, asked: &Asked) -> Vec<(String, &'r str)> {
+    let sums = asked.figures.iter().zip(ready.figures()).filter_map(|(figure, value)| {
+        Some(match (figure, value.as_deref()?) {
+            (Figure::Sum(column), value) => (format!("sum of {column}"), value),
+            (Figure::Distinct(column), value) => (format!("values of {column}"), value),
+        })
+    });
+    sums.collect()
+}
+
+/// The number of rows and the sums, in one line.
+pub(crate) fn summary<C>(facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> String {
+    let sums = sums(ready, asked);
+    let sums: String = sums.iter().map(|(name, value)| format!(", {name}: {}", visible(value))).collect();
+    format!("{} of {}: {}{sums}", asked.operate, facts.table, rows(ready.count()))
+}
+
+/// Who asks, why, and whether that is recorded.
 pub(crate) fn author<C: Database>(context: &mut Context<'_, C>, of: &cli::Author, reason: &str) -> Answer<Author> {
-    let user = || ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let by = of.by.clone().or_else(user).filter(|name| !name.trim().is_empty());
-    let by = by.ok_or_else(|| Failure::Usage("who are you? Give `--by NAME`".to_owned()))?;
-    let recorded = match control::audit(&mut context.connection, &Audit::new().limit(1)) {
-        Ok(_) => true,
-        Err(Error::Control(_)) => false,
-        Err(error) => return Err(error.into()),
-    };
+    let by = user(of).ok_or_else(|| Failure::Usage("who are you? Give `--by NAME`".to_owned()))?;
+    let recorded = is_recorded(&mut context.connection)?;
     Ok(Author { by, reason: of.reason.clone().unwrap_or_else(|| reason.to_owned()), recorded })
+}
+
+/// Who asks: the option, or the user's name.
+pub(crate) fn user(of: &cli::Author) -> Option<String> {
+    let user = || ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    of.by.clone().or_else(user).filter(|name| !name.trim().is_empty())
+}
+
+/// Whether the table of the audit is there.
+pub(crate) fn is_recorded<C: Database>(connection: &mut C) -> Answer<bool> {
+    match control::audit(connection, &Audit::new().limit(1)) {
+        Ok(_) => Ok(true),
+        Err(Error::Control(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Asks a person, unless `--yes` has answered.
@@ -214,15 +238,14 @@ pub(crate) fn confirm(screen: &Screen, question: &str, yes: bool) -> Answer {
     }
 }
 
-fn confirm_environment<C: Database>(
-    context: &Context<'_, C>,
-    change: &Change,
-    environment: Option<&str>,
-    found: usize,
-) -> Answer {
-    let Some(name) = environment.filter(|name| *name == context.parts.production && found > MANY) else {
-        return Ok(());
-    };
+/// Returns the environment whose name is asked for before so many rows are changed.
+pub(crate) fn environment_asked<C: Database>(parts: &Parts<C>, connection: &mut C, found: usize) -> Option<String> {
+    let environment = control::environment(connection).ok().flatten();
+    environment.filter(|name| *name == parts.production && found > MANY)
+}
+
+fn confirm_environment<C: Database>(context: &mut Context<'_, C>, change: &Change, found: usize) -> Answer {
+    let Some(name) = environment_asked(context.parts, &mut context.connection, found) else { return Ok(()) };
     let typed = match (&change.environment, context.screen.asks()) {
         (Some(typed), _) => typed.clone(),
         (None, true) => asked_line(&format!("This changes {}. Type the name of the environment: ", rows(found)))?,

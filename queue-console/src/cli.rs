@@ -51,12 +51,18 @@ pub(crate) struct Global {
     /// How long to wait for the database to connect, and to answer a report
     #[arg(long, global = true, help_heading = EVERY, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
+
+    /// Repeat a report, every two seconds or as often as the time says
+    #[arg(long, global = true, help_heading = EVERY, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
+    pub(crate) watch: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show all queues, and what is wrong first
     Status(Status),
+    /// Show a live screen: queues, rates, what runs now, the newest errors
+    Top(Top),
     /// Say why nothing happens: due rows by the reason for which they wait
     Why(OfRows),
     /// Explain rows: their state, and what happens to them next
@@ -122,17 +128,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Watch {
-    /// Repeat the report
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", require_equals = true, value_parser = duration)]
-    pub(crate) watch: Option<Duration>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Status {
-    #[command(flatten)]
-    pub(crate) watch: Watch,
-
     /// Exit with 4 if a limit is exceeded, for cron and for probes
     #[arg(long)]
     pub(crate) check: bool,
@@ -158,6 +154,16 @@ pub(crate) struct Status {
     pub(crate) allow_paused: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// How long it waits before it asks the database again
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = pace)]
+    pub(crate) every: Duration,
+
+    #[command(flatten)]
+    pub(crate) author: Author,
+}
+
 /// The rows of one queue, or of all.
 #[derive(Debug, Args)]
 pub(crate) struct OfRows {
@@ -167,9 +173,6 @@ pub(crate) struct OfRows {
     /// Only rows for which this holds: `company_id = 3345 and amount_cents > 100`
     #[arg(long = "where", value_name = "CONDITION")]
     pub(crate) filter: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) watch: Watch,
 }
 
 #[derive(Debug, Args)]
@@ -523,6 +526,13 @@ pub(crate) struct Doctor {
 /// A duration as people write it: `90s`, `1h 30m`, `2d`.
 fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it as `90s`, `1h 30m` or `2d`"))
+}
+
+/// A duration after which a database can be asked again.
+fn pace(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_millis(100);
+    let pace = duration(text)?;
+    if pace < SHORTEST { Err("the shortest time is 100ms".to_owned()) } else { Ok(pace) }
 }
 
 /// A time with its offset.

@@ -20,6 +20,7 @@ use crate::failure::{Answer, Failure, Result};
 use crate::filter::Filter;
 use crate::queue::{Of, Queue};
 use crate::shown::Screen;
+use crate::top;
 
 /// The console of an application: it knows the entities, and runs commands on their queues.
 ///
@@ -216,7 +217,13 @@ impl<C: Database> Console<C> {
         if let Command::Completions { .. } | Command::Man = line.command {
             return command::write_of(&line.command, self.subcommand());
         }
-        if line.command.waits() {
+        if let Command::Top(of) = &line.command {
+            return top::run(parts.clone(), &line.global, of);
+        }
+        if line.global.watch.is_some() && !line.command.is_report() {
+            return Err(Failure::Usage("`--watch` repeats reports, and this command changes something".to_owned()));
+        }
+        if line.global.watch.is_some() || !line.command.is_report() {
             return command::run(parts, &line);
         }
         // A report ends after a while, whatever the server does.
@@ -286,14 +293,14 @@ impl<C: Database> Parts<C> {
     }
 
     pub(crate) fn connect(&self, global: &Global) -> Answer<C> {
-        let refused = || Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned());
-        crate::database::connect(self.address(global).ok_or_else(refused)?, global.timeout)
+        crate::database::connect(self.address(global)?, global.timeout)
     }
 
-    /// The address of the database.
-    pub(crate) fn address<'a>(&'a self, global: &'a Global) -> Option<&'a str> {
-        let address = global.database_url.as_deref().filter(|address| !address.trim().is_empty());
-        address.or(self.address.as_deref())
+    /// Returns the address of the database.
+    pub(crate) fn address<'a>(&'a self, global: &'a Global) -> Answer<&'a str> {
+        let address = global.database_url.as_deref();
+        let address = address.filter(|address| !address.trim().is_empty()).or(self.address.as_deref());
+        address.ok_or_else(|| Failure::Usage("which database? Give `--database-url`, or set DATABASE_URL".to_owned()))
     }
 }
 

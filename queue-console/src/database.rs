@@ -121,15 +121,19 @@ fn check<C: Database>(address: &str, name: &str) -> Answer {
         return Err(Failure::Usage(format!("`{name}` is no address of {}: it begins with `{begins}`", C::NAME)));
     }
     // SQLite would create the file.
-    let file = address.strip_prefix("sqlite://").or(address.strip_prefix("file:")).unwrap_or(address);
-    let file = file.split('?').next().unwrap_or(file);
-    match file {
+    match file_of(address) {
         _ if address.contains("://") && !address.starts_with("sqlite://") => {
             Err(Failure::Usage(format!("`{name}` is no file of {}", C::NAME)))
         }
-        _ if address == ":memory:" || Path::new(file).is_file() => Ok(()),
-        _ => Err(Failure::NoConnection(format!("there is no file `{file}`"))),
+        file if address == ":memory:" || Path::new(file).is_file() => Ok(()),
+        file => Err(Failure::NoConnection(format!("there is no file `{file}`"))),
     }
+}
+
+/// The file that an address of SQLite names.
+pub(crate) fn file_of(address: &str) -> &str {
+    let file = address.strip_prefix("sqlite://").or(address.strip_prefix("file:")).unwrap_or(address);
+    file.split('?').next().unwrap_or(file)
 }
 
 /// The address without its password.

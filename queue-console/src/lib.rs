@@ -40,6 +40,11 @@ mod failure;
 mod filter;
 mod queue;
 mod shown;
+#[cfg(feature = "top")]
+mod top;
+#[cfg(not(feature = "top"))]
+#[path = "without_top.rs"]
+mod top;
 
 pub use self::console::{Console, Operable};
 pub use self::database::{Database, TheDatabase};

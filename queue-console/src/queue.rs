@@ -165,7 +165,7 @@ type FilterOf<Q> = Filter<TableOf<Q>>;
 
 /// The queue of an entity.
 pub(crate) struct Of<Q> {
-    facts: Facts,
+    pub(crate) facts: Facts,
     entity: PhantomData<fn() -> Q>,
 }
 

@@ -91,7 +91,7 @@ fn lines(text: &str, widest: usize) -> Vec<String> {
 /// Writes what a ticket needs: findings, backlogs, reasons, folded errors, pauses, limits, pollers, versions. It has values of domain
 /// columns only where a report shows them: no rows.
 fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], ills: &[Ill], file: &Path) -> Answer {
-    let address = context.parts.address(&context.line.global).map(without_password);
+    let address = context.parts.address(&context.line.global).ok().map(without_password);
     let made_at = context.now().to_rfc3339();
     let connection = &mut context.connection;
     let every = Rows::default();

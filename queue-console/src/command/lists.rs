@@ -65,7 +65,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     Ok(())
 }
 
-fn is_number(holds: Holds) -> bool {
+pub(crate) fn is_number(holds: Holds) -> bool {
     matches!(holds, Holds::Integers(_) | Holds::Unsigned(_) | Holds::Decimals | Holds::Floats)
 }
 

@@ -9,6 +9,7 @@ mod rows;
 mod status;
 mod why;
 
+pub(crate) use self::lists::is_number;
 pub(crate) use self::reports::group_name;
 
 use std::io::stdout;
@@ -82,18 +83,9 @@ impl Command {
         }
     }
 
-    /// Whether it may take as long as it wants.
-    pub(crate) fn waits(&self) -> bool {
-        let watch = match self {
-            Command::Status(status) => status.watch.watch,
-            Command::Why(rows) => rows.watch.watch,
-            Command::List(list) => list.rows.watch.watch,
-            Command::Backlog(report) => report.rows.watch.watch,
-            Command::Errors(errors) => errors.report.rows.watch.watch,
-            Command::Statistics(statistics) => statistics.report.rows.watch.watch,
-            _ => None,
-        };
-        watch.is_some() || self.name() != "report"
+    /// Whether it only reads.
+    pub(crate) fn is_report(&self) -> bool {
+        self.name() == "report" && !matches!(self, Command::Migrate(crate::cli::Migrate::Write { .. }))
     }
 }
 
@@ -102,17 +94,22 @@ pub(crate) fn run<C: Database>(parts: &Parts<C>, line: &Line) -> Answer {
     let connection = parts.connect(&line.global)?;
     let mut context = Context { parts, screen: Screen::new(&line.global), connection, line };
     let context = &mut context;
-    match &line.command {
-        Command::Status(of) => context.watched(of.watch.watch, |context| status::run(context, of)),
-        Command::Why(of) => context.watched(of.watch.watch, |context| why::run(context, of)),
+    match line.global.watch.filter(|_| line.command.is_report()) {
+        Some(every) => context.watched(every, |context| once(context, &line.command)),
+        None => once(context, &line.command),
+    }
+}
+
+fn once<C: Database>(context: &mut Context<'_, C>, command: &Command) -> Answer {
+    match command {
+        Command::Status(of) => status::run(context, of),
+        Command::Why(of) => why::run(context, of),
         Command::Explain(keys) => rows::run(context, keys, false),
         Command::Show(keys) => rows::run(context, keys, true),
-        Command::List(of) => context.watched(of.rows.watch.watch, |context| lists::run(context, of)),
-        Command::Backlog(of) => context.watched(of.rows.watch.watch, |context| reports::backlog(context, of)),
-        Command::Errors(of) => context.watched(of.report.rows.watch.watch, |context| reports::errors(context, of)),
-        Command::Statistics(of) => {
-            context.watched(of.report.rows.watch.watch, |context| reports::statistics(context, of))
-        }
+        Command::List(of) => lists::run(context, of),
+        Command::Backlog(of) => reports::backlog(context, of),
+        Command::Errors(of) => reports::errors(context, of),
+        Command::Statistics(of) => reports::statistics(context, of),
         Command::Pause(pause) => control::pause(context, pause),
         Command::Unpause(unpause) => control::unpause(context, unpause),
         Command::Limits(limits) => control::limits(context, limits),
@@ -121,7 +118,7 @@ pub(crate) fn run<C: Database>(parts: &Parts<C>, line: &Line) -> Answer {
         Command::Environment(environment) => control::environment(context, environment),
         Command::Migrate(migrate) => migrate::run(context, migrate),
         Command::Doctor(doctor) => doctor::run(context, doctor),
-        Command::Completions { .. } | Command::Man => Ok(()),
+        Command::Top(_) | Command::Completions { .. } | Command::Man => Ok(()),
         _ => change::run(context),
     }
 }
@@ -144,9 +141,8 @@ impl<C: Database> Context<'_, C> {
         Utc::now()
     }
 
-    /// Runs a report once, or again and again. A connection that is lost is made anew.
-    fn watched(&mut self, every: Option<Duration>, mut report: impl FnMut(&mut Self) -> Answer) -> Answer {
-        let Some(every) = every else { return report(self) };
+    /// Runs a report again and again. A connection that is lost is made anew.
+    fn watched(&mut self, every: Duration, mut report: impl FnMut(&mut Self) -> Answer) -> Answer {
         loop {
             self.screen.clear()?;
             match report(self) {

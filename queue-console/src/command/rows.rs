@@ -1,5 +1,6 @@
 //! `explain` and `show`: single rows.
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::{Context, key};
@@ -65,12 +66,26 @@ impl Facts {
 
     /// A value for people.
     pub(crate) fn shown<C: Database>(&self, context: &Context<'_, C>, column: &str, value: Typed) -> Cell {
+        let time = |time| format!("{} ({})", context.screen.time(time), ago(time, context.now()));
+        match self.words(column, value, time) {
+            Ok(text) => Cell::new(text),
+            Err(instead) => Cell::new(instead).dim(),
+        }
+    }
+
+    /// A value in words, or what stands in its place.
+    pub(crate) fn words(
+        &self,
+        column: &str,
+        value: Typed,
+        time: impl FnOnce(DateTime<Utc>) -> String,
+    ) -> Result<String, &'static str> {
         match value {
-            Typed::Null => Cell::new("null").dim(),
-            _ if self.is_secret(column) => Cell::new("[hidden]").dim(),
-            Typed::Time(time) => Cell::new(format!("{} ({})", context.screen.time(time), ago(time, context.now()))),
-            Typed::Boolean(is) => Cell::new(is.to_string()),
-            Typed::Text(text) => Cell::new(text),
+            Typed::Null => Err("null"),
+            _ if self.is_secret(column) => Err("[hidden]"),
+            Typed::Time(at) => Ok(time(at)),
+            Typed::Boolean(is) => Ok(is.to_string()),
+            Typed::Text(text) => Ok(text),
         }
     }
 
