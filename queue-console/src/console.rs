@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use diesel::Connection;
 use queue_core::{
@@ -166,7 +167,18 @@ impl<C: Database> Console<C> {
 
     /// Returns the command for [`run_matches`](Self::run_matches), to be put into a command of the application's own.
     pub fn subcommand(&self) -> clap::Command {
-        let command = Line::command();
+        let names: Vec<_> = self.parts.queues.iter().map(|queue| queue.facts().accepted(&self.parts)).collect();
+        let has_queue = |of: &clap::Command| of.get_arguments().any(|argument| argument.get_id() == "queue");
+        let named = |of: clap::Command| match has_queue(&of) {
+            true => of.mut_arg("queue", |argument| {
+                argument
+                    .value_parser(PossibleValuesParser::new(names.clone()))
+                    .ignore_case(true)
+                    .hide_possible_values(true)
+            }),
+            false => of,
+        };
+        let command = if names.is_empty() { Line::command() } else { Line::command().mut_subcommands(named) };
         // Options that change something are refused when they are used.
         let hidden = Command::CHANGES.iter().filter(|name| self.parts.read_only && **name != Command::BY_OPTION);
         hidden.fold(command, |command, name| command.mut_subcommand(name, |of| of.hide(true)))
@@ -305,6 +317,11 @@ impl<C: Database> Parts<C> {
 }
 
 impl crate::queue::Facts {
+    /// The name for completions, and the other names that are accepted.
+    fn accepted<C: Database>(&self, parts: &Parts<C>) -> PossibleValue {
+        PossibleValue::new(self.name(parts)).aliases([self.queue.clone(), self.table.clone(), self.entity.to_owned()])
+    }
+
     /// The shortest name that tells the queue from the others.
     pub(crate) fn name<C: Database>(&self, parts: &Parts<C>) -> String {
         let of_table = parts.queues.iter().filter(|queue| queue.facts().table == self.table).count();

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use queueable::Error;
-use queueable::report::{Backlog, Interval, PollerProcess};
+use queueable::report::{Backlog, Interval, PeriodCounts, PollerProcess};
 use serde_json::json;
 
 use super::Context;
@@ -49,15 +50,14 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &cli::Status) -
         let recent = Rows { within: Some(RECENT), ..Rows::default() };
         let statistics =
             context.ask(queue, |queue, connection| queue.statistics(connection, &recent, Interval::Minute))?;
-        let mut periods = statistics.periods;
-        periods.sort_by_key(|period| period.start);
+        let periods = statistics.periods;
         let serves = |poller: &&PollerProcess| poller.queues.iter().any(|of| of.queue == facts.queue);
         let serving = pollers.as_ref().map(|pollers| pollers.iter().filter(serves).count());
         known.push(Known {
             name: facts.name(context.parts),
             queue: facts.queue.clone(),
             backlog,
-            done: periods.iter().map(|period| period.succeeded + period.failed).collect(),
+            done: in_minutes(&periods, context.now()),
             failed: periods.iter().map(|period| period.failed).sum(),
             pollers: serving,
         });
@@ -68,6 +68,17 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &cli::Status) -
         true => Err(Failure::Found),
         false => Ok(()),
     }
+}
+
+/// How many rows were finished in each of the last minutes, the oldest first; none if none were.
+fn in_minutes(periods: &[PeriodCounts], now: DateTime<Utc>) -> Vec<i64> {
+    let minutes = RECENT.as_secs() as i64 / 60;
+    let done_in = |minute: i64| {
+        let is_of = |period: &&PeriodCounts| (now - period.start).num_minutes() == minute;
+        periods.iter().filter(is_of).map(|period| period.succeeded + period.failed).sum()
+    };
+    let done: Vec<i64> = (0..=minutes).rev().map(done_in).collect();
+    if done.iter().any(|rows| *rows > 0) { done } else { Vec::new() }
 }
 
 /// The processes that have registered; `None` if there is no table for them, or it may not be read.

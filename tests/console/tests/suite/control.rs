@@ -33,7 +33,7 @@ fn what_cannot_be_paused_is_refused() {
         (&["pause", "payments", "--where", "compny_id = 7"], "did you mean `company_id`?"),
         (&["pause", "payments", "--stage", "send"], "has no stages"),
         (&["pause", "invoices", "--stage", "sent"], "it has RENDER, SEND"),
-        (&["pause", "paymnts"], "there is no queue `paymnts`"),
+        (&["pause", "paymnts"], "a similar value exists: 'payments'"),
         (&["pause", "payments", "--for", "0s"], "1 second to 100 years"),
         (&["limits", "payments", "--at-most", "3"], "at_most"),
         (&["limits", "payments", "--workers", "0"], "1 to 10,000"),

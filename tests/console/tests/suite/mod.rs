@@ -1,5 +1,6 @@
 //! What the console promises, on each database.
 
+mod asking;
 mod changes;
 mod connections;
 mod control;
