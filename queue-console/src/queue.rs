@@ -186,8 +186,10 @@ impl<Q: Queueable> Of<Q> {
         columns.extend(own);
         let columns = Columns { table: table.to_owned(), list: columns };
         let key = key_names::<Q, C::Backend>()?;
-        let secret =
-            secret.into_iter().chain(columns.list.iter().map(|column| column.name.clone()).filter(is_secret)).collect();
+        let secret = secret
+            .into_iter()
+            .chain(columns.list.iter().map(|column| column.name.clone()).filter(|name| is_secret(name)))
+            .collect();
         let facts = Facts {
             entity: Q::ENTITY,
             table: table.to_owned(),
@@ -220,7 +222,7 @@ fn own_columns(options: &Options, names: queue_core::ColumnNames) -> Vec<Column>
 }
 
 /// Names that say that the value is nobody's business.
-fn is_secret(name: &String) -> bool {
+fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 9] =
         ["password", "passwd", "secret", "token", "api_key", "apikey", "private_key", "credential", "cvv"];
     let name = name.to_lowercase();
