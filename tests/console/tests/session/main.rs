@@ -4,6 +4,7 @@
 //! the page speaks of. Times and ages differ from run to run, so they are compared by their form. `SESSIONS=overwrite` writes what the
 //! commands answer into the blocks that differ, and `SESSIONS=renew` into all of them.
 
+mod complete;
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "../../../db/sqlite.rs"]
 mod db;
