@@ -4,4 +4,4 @@ mod changes;
 mod connections;
 mod control;
 mod reports;
-mod served;
+pub(crate) mod served;
