@@ -138,6 +138,7 @@ fn pages() -> BTreeMap<PathBuf, BTreeSet<String>> {
         "CHANGELOG.md",
         "tests/catalogue.md",
         "queue-derive/docs/derive.md",
+        "queue-console/docs/filter.md",
     ];
     let pages =
         docs.chain(named.map(|page| root.join(page))).filter(|path| path.extension().is_some_and(|end| end == "md"));

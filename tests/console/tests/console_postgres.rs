@@ -6,4 +6,6 @@ mod db;
 #[allow(unused, reason = "the tests need some of it")]
 #[path = "../src/entities.rs"]
 mod entities;
+#[path = "only/rights.rs"]
+mod rights;
 mod suite;

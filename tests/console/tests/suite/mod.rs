@@ -6,4 +6,4 @@ mod connections;
 mod control;
 mod doctor;
 mod reports;
-mod served;
+pub(crate) mod served;
