@@ -168,6 +168,7 @@ pub(crate) struct Top {
 #[derive(Debug, Args)]
 pub(crate) struct OfRows {
     /// The queue: its table, `table.status` if the table has several, or its entity [default: all]
+    #[arg(index = 1)]
     pub(crate) queue: Option<String>,
 
     /// Only rows for which this holds: `company_id = 3345 and amount_cents > 100`
@@ -178,10 +179,11 @@ pub(crate) struct OfRows {
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
     /// The queue
+    #[arg(index = 1)]
     pub(crate) queue: String,
 
     /// The rows' keys; the parts of a key are separated by commas
-    #[arg(required = true, value_name = "KEY", allow_negative_numbers = true)]
+    #[arg(index = 2, required = true, value_name = "KEY", allow_negative_numbers = true)]
     pub(crate) keys: Vec<String>,
 }
 
@@ -296,10 +298,11 @@ pub(crate) enum Interval {
 #[derive(Debug, Args)]
 pub(crate) struct Change {
     /// The queue
+    #[arg(index = 1)]
     pub(crate) queue: String,
 
     /// The rows' keys
-    #[arg(value_name = "KEY", allow_negative_numbers = true)]
+    #[arg(index = 2, value_name = "KEY", allow_negative_numbers = true)]
     pub(crate) keys: Vec<String>,
 
     /// Only rows for which this holds
@@ -403,6 +406,7 @@ pub(crate) struct Priority {
 #[derive(Debug, Args)]
 pub(crate) struct Scope {
     /// The queue
+    #[arg(index = 1)]
     pub(crate) queue: String,
 
     /// Only this stage
@@ -440,6 +444,7 @@ pub(crate) struct Unpause {
 #[derive(Debug, Args)]
 pub(crate) struct Limits {
     /// The queue [default: show those of all]
+    #[arg(index = 1)]
     pub(crate) queue: Option<String>,
 
     /// How many workers of each process may work for the queue
@@ -465,6 +470,7 @@ pub(crate) struct Limits {
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
     /// The queue [default: all]
+    #[arg(index = 1)]
     pub(crate) queue: Option<String>,
 
     /// How many rows
@@ -512,6 +518,7 @@ pub(crate) enum Migrate {
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// The queue [default: all]
+    #[arg(index = 1)]
     pub(crate) queue: Option<String>,
 
     /// Write what a ticket needs into this file: findings, backlogs, reasons, folded errors, pauses, pollers; no rows, and no password
