@@ -18,7 +18,7 @@ use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows};
-use crate::shown::{Cell, Screen, Table, count, rows, typed, visible};
+use crate::shown::{Cell, Screen, Table, count, rows, span, typed, visible};
 
 /// How many of the rows are shown first.
 const SHOWN: usize = 10;
@@ -49,7 +49,7 @@ pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
         return Err(Failure::Found);
     }
     confirm_environment(context, change, found)?;
-    let verb = asked.operate.to_string();
+    let verb = word(&asked.operate);
     confirm(&context.screen, &format!("{verb}: {}. Go on?", crate::shown::rows(found)), change.yes)?;
     // Somebody may have thought for a long time.
     let again = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
@@ -161,7 +161,7 @@ fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn
             })
             .collect();
         let figures: Value = sums.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
-        json!({ "queue": facts.queue, "operation": asked.operate.to_string(), "rows": ready.count(), "figures": figures, "some": rows })
+        json!({ "queue": facts.queue, "operation": word(&asked.operate), "rows": ready.count(), "figures": figures, "some": rows })
     })?;
     context.screen.say(summary(facts, ready, asked))?;
     if some.is_empty() {
@@ -182,8 +182,25 @@ fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn
     }
 }
 
+/// An operation as its command names it.
+pub(crate) fn word(operate: &Operate) -> String {
+    match operate {
+        Operate::RetryNow => "retry".to_owned(),
+        Operate::Restart => "resume".to_owned(),
+        Operate::EnqueueExisting => "enqueue".to_owned(),
+        Operate::PostponeUntil(time) => format!("postpone until {}", time.format("%Y-%m-%d %H:%M:%S UTC")),
+        Operate::Purge(age) => format!("purge what is older than {}", span(*age)),
+        Operate::SetPriority(priority) => format!("priority {priority}"),
+        Operate::RedriveSucceeded => "redrive of succeeded rows".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// The figures with their names.
 fn sums<'r, C>(ready: &'r dyn Prepared<C>, asked: &Asked) -> Vec<(String, &'r str)> {
+    if ready.count() == 0 {
+        return Vec::new();
+    }
     let sums = asked.figures.iter().zip(ready.figures()).filter_map(|(figure, value)| {
         Some(match (figure, value.as_deref()?) {
             (Figure::Sum(column), value) => (format!("sum of {column}"), value),
@@ -197,7 +214,7 @@ fn sums<'r, C>(ready: &'r dyn Prepared<C>, asked: &Asked) -> Vec<(String, &'r st
 pub(crate) fn summary<C>(facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> String {
     let sums = sums(ready, asked);
     let sums: String = sums.iter().map(|(name, value)| format!(", {name}: {}", visible(value))).collect();
-    format!("{} of {}: {}{sums}", asked.operate, facts.table, rows(ready.count()))
+    format!("{} of {}: {}{sums}", word(&asked.operate), facts.table, rows(ready.count()))
 }
 
 /// Who asks, why, and whether that is recorded.
@@ -285,11 +302,11 @@ fn work<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Pr
     let left = seen.saturating_sub(changed + refused);
     context.screen.object(|| {
         json!({
-            "queue": facts.queue, "operation": asked.operate.to_string(), "changed": changed, "refused": refused,
+            "queue": facts.queue, "operation": word(&asked.operate), "changed": changed, "refused": refused,
             "refusal": refusal, "left": ready.count() - changed - refused, "interrupted": seen < ready.count(),
         })
     })?;
-    context.screen.say(format!("{}: {} changed", asked.operate, rows(changed)))?;
+    context.screen.say(format!("{}: {} changed", word(&asked.operate), rows(changed)))?;
     if left > 0 {
         context.screen.say(format!(
             "{} left alone: they run, another session has locked them, or they have changed meanwhile",

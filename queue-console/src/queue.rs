@@ -130,6 +130,9 @@ pub(crate) trait Queue<C: Database>: Send + Sync {
         interval: Interval,
         column: &str,
     ) -> Result<By<Statistics>, Error>;
+    fn count(&self, connection: &mut C, rows: &Rows) -> Result<i64, Error>;
+    /// Counts what was done recently, in minutes; `None` if nobody counts, because then it would read many rows.
+    fn recent(&self, connection: &mut C, within: Duration) -> Result<Option<Statistics>, Error>;
     fn why(&self, connection: &mut C, rows: &Rows) -> Result<Explanations, Error>;
     /// Explains the rows that a condition picks: at most one for a key.
     fn explain(&self, connection: &mut C, key: &Condition) -> Result<Option<(String, Explanation)>, Error>;
@@ -307,6 +310,14 @@ where
         column: &str,
     ) -> Result<By<Statistics>, Error> {
         asked!(rows, |of| of.statistics_by_name(connection, interval, column))
+    }
+
+    fn count(&self, connection: &mut C, rows: &Rows) -> Result<i64, Error> {
+        asked!(rows, |of| of.count(connection))
+    }
+
+    fn recent(&self, connection: &mut C, within: Duration) -> Result<Option<Statistics>, Error> {
+        Q::queue().attempted_within(within).read_counted(connection, Interval::Minute)
     }
 
     fn why(&self, connection: &mut C, rows: &Rows) -> Result<Explanations, Error> {

@@ -275,7 +275,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Reads what the pollers have counted. `None`: they have counted nothing, or not what is asked for.
-    fn read_counted<C>(&self, connection: &mut C, interval: Interval) -> Result<Option<Statistics>, Error>
+    #[doc(hidden)]
+    pub fn read_counted<C>(&self, connection: &mut C, interval: Interval) -> Result<Option<Statistics>, Error>
     where
         C: ReadsRows<Q, F>,
     {

@@ -62,7 +62,7 @@ fn a_person_says_yes_or_no() {
     assert!(code == 130 && shown.contains("nothing was changed"), "{code}: {shown}");
     assert_eq!(served.status(6), Status::Failed);
     let asked = Asked::new(&served, &RETRY);
-    assert!(asked.shown.contains("retry_now: 2 rows. Go on?"), "{}", asked.shown);
+    assert!(asked.shown.contains("retry: 2 rows. Go on?"), "{}", asked.shown);
     let (code, shown) = asked.answer("y\n");
     assert!(code == 0 && shown.contains("2 rows changed"), "{code}: {shown}");
     assert_eq!(served.status(6), Status::NotAttempted);

@@ -68,7 +68,7 @@ fn completions_and_the_manual_need_no_database() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let written = answer(&mut command(&["completions", shell]));
         assert_eq!((written.code, written.out.contains("explain")), (Some(0), true), "{written:?}");
-        assert!(shell == "powershell" || shell == "elvish" || written.out.contains("invoices"), "{written:?}");
+        assert!(!["bash", "zsh"].contains(&shell) || written.out.contains("invoices"), "{written:?}");
     }
     let manual = answer(&mut command(&["man"]));
     assert!(manual.code == Some(0) && manual.out.contains("Exit codes"), "{manual:?}");
