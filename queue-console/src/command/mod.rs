@@ -9,6 +9,7 @@ mod rows;
 mod status;
 mod why;
 
+#[cfg(feature = "top")]
 pub(crate) use self::lists::is_number;
 pub(crate) use self::reports::group_name;
 
