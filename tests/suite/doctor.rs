@@ -236,6 +236,8 @@ fn processes_that_differ_are_found() {
     bank.connect().run_pending_migrations(Migrations::new().pollers()).unwrap();
     let of_kind = |kind| only(examine(&mut bank.connect()).unwrap(), kind);
     register(&bank, 1, "0.1.0", "running", r#"{"max_tries": "5"}"#);
+    let ills = examine(&mut bank.connect()).unwrap();
+    assert!(ills.iter().all(|ill| ill.kind != IllKind::Unread), "the account may read everything: {ills:#?}");
     register(&bank, 2, "0.1.0", "running", r#"{"max_tries": "5"}"#);
     register(&bank, 3, "0.2.0", "without_connection", r#"{"max_tries": "9"}"#);
     let ill = of_kind(IllKind::DifferentSettings);
