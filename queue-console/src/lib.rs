@@ -22,6 +22,7 @@
 //!
 //! ```text
 //! $ console --database-url app.sqlite status
+//! $ console top
 //! $ console list payments --failed --where "company_id = 3345 and amount_cents > 100000"
 //! $ console retry payments --failed --where "company_id = 3345" --by ops@example.org --reason "ticket 812"
 //! ```

@@ -3,11 +3,13 @@
 #[allow(unused, reason = "the suite of the library needs more of it")]
 #[path = "../../tests/db/postgres.rs"]
 mod db;
-#[path = "top/server.rs"]
+#[path = "top/lock.rs"]
 mod only;
 #[path = "top/program.rs"]
 mod program;
 #[path = "top/pty.rs"]
 mod pty;
+#[path = "top/server.rs"]
+mod server;
 #[path = "top/suite.rs"]
 mod suite;

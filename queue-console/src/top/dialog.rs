@@ -7,6 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use super::ask::{Ask, Change, Found};
 use super::input::Input;
 use super::model::{Effect, Model, Tab};
+use crate::change::word;
 use crate::command::condition;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -92,7 +93,7 @@ impl Model {
     fn apply(&mut self, change: Change, found: Found) -> Vec<Effect> {
         let progress = Some((0, found.count));
         self.stop.store(false, Ordering::SeqCst);
-        self.dialog = Dialog::Working { what: change.operate.to_string(), progress, stops: false };
+        self.dialog = Dialog::Working { what: word(&change.operate), progress, stops: false };
         vec![Effect::Ask(Ask::Apply(change, found))]
     }
 

@@ -1,10 +1,12 @@
 //! What arrives from the reader.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 
-use super::ask::{News, Snapshot};
+use super::ask::{Ask, News, Paragraph, Place, Snapshot};
 use super::dialog::Dialog;
-use super::model::{Effect, Lost, Model, Over};
+use super::model::{Effect, Lost, Model, Over, Tab};
 
 impl Model {
     /// Takes what the reader tells.
@@ -29,10 +31,17 @@ impl Model {
                 if let Dialog::Working { progress, .. } = &mut self.dialog {
                     *progress = Some((done, of));
                 }
+                // It is an answer of the database.
+                self.busy = Some(self.now);
             }
             News::Done(said) => {
                 self.say(said);
-                return self.change_ended();
+                let mut effects = self.change_ended();
+                // A row that is shown may be the one that was changed.
+                if let Some(Over::Row(place, _)) = &self.over {
+                    effects.push(Effect::Ask(Ask::Explain(place.clone())));
+                }
+                return effects;
             }
             News::Refused(why) => {
                 if let Some(Over::Row(_, None)) = self.over {
@@ -62,16 +71,16 @@ impl Model {
         self.why = why.or(self.why.take());
         self.errors = errors.or(self.errors.take());
         self.page = page.or(self.page.take());
-        super::model::Tab::ALL.into_iter().for_each(|tab| self.settle(tab));
+        Tab::ALL.into_iter().for_each(|tab| self.settle(tab));
     }
 
-    fn lose(&mut self, why: String, pause: std::time::Duration) {
+    fn lose(&mut self, why: String, pause: Duration) {
         let since = self.lost.as_ref().map_or(self.now, |lost| lost.since);
         let next = self.now + TimeDelta::from_std(pause).unwrap_or_default();
         self.lost = Some(Lost { since, why, next });
     }
 
-    fn explained(&mut self, place: &super::ask::Place, text: Option<Vec<super::ask::Paragraph>>) {
+    fn explained(&mut self, place: &Place, text: Option<Vec<Paragraph>>) {
         match (&mut self.over, text) {
             (Some(Over::Row(of, shown)), Some(text)) if of == place => *shown = Some(text),
             (Some(Over::Row(of, _)), None) if of == place => {

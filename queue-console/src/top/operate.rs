@@ -6,7 +6,7 @@ use queue_core::internals::by_name::Operated;
 
 use super::ask::{Change, Found, Target};
 use super::report::Asking;
-use crate::change::{environment_asked, figures, is_recorded, same, summary};
+use crate::change::{environment_asked, figures, is_recorded, same, summary, word};
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Asked, Author, Ends, Queue, Rows, Scope};
@@ -98,7 +98,7 @@ impl<'a, C: Database> Asking<'a, C> {
 /// Says what a change has done.
 fn ended(asked: &Asked, picked: usize, done: Operated) -> Answer<String> {
     let Operated { rows: changed, refused, refusal, seen, .. } = done;
-    let mut said = format!("{}: {} changed", asked.operate, rows(changed));
+    let mut said = format!("{}: {} changed", word(&asked.operate), rows(changed));
     let left = seen.saturating_sub(changed + refused);
     if left > 0 {
         said.push_str(&format!(", {left} left alone because they run, are locked or have changed"));

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::ask::{Ask, Look, News};
@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// The screen has ended.
-type Gone = SendError<News>;
+struct Gone;
 
 pub(super) struct Reader<C: Database> {
     pub(super) parts: Arc<Parts<C>>,
@@ -62,12 +62,12 @@ impl<C: Database> At<C> {
         match self.of.asks.recv_timeout(self.next.saturating_duration_since(Instant::now())) {
             Ok(ask) => self.answer(ask),
             Err(RecvTimeoutError::Timeout) => self.read(),
-            Err(RecvTimeoutError::Disconnected) => Err(SendError(News::Busy(false))),
+            Err(RecvTimeoutError::Disconnected) => Err(Gone),
         }
     }
 
     fn tell(&self, news: News) -> Result<(), Gone> {
-        self.of.news.send(news)
+        self.of.news.send(news).map_err(|_| Gone)
     }
 
     fn answer(&mut self, ask: Ask) -> Result<(), Gone> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use chrono::Utc;
@@ -61,6 +61,7 @@ struct Live<C: Database> {
     model: Model,
     asks: Sender<Ask>,
     news: Receiver<News>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl<C: Database> Live<C> {
@@ -74,7 +75,7 @@ impl<C: Database> Live<C> {
         model.patience = global.timeout;
         let by = By { name: user(&of.author), reason: of.author.reason.clone() };
         let ((asks, _), (_, news)) = (channel(), channel());
-        Ok(Live { parts, global: global.clone(), every: of.every, by, model, asks, news })
+        Ok(Live { parts, global: global.clone(), every: of.every, by, model, asks, news, reader: None })
     }
 
     /// Starts a reader. The one before, if there is one, ends after what it waits for.
@@ -92,7 +93,7 @@ impl<C: Database> Live<C> {
             stop: self.model.stop.clone(),
         };
         (self.asks, self.news) = (asks, news);
-        thread::spawn(move || reader.run());
+        self.reader = Some(thread::spawn(move || reader.run()));
     }
 
     fn run(&mut self, mut screen: Screen, signals: &Signals, theme: Theme) -> Answer<Ending> {
@@ -100,21 +101,10 @@ impl<C: Database> Live<C> {
         let mut drawn_at = None;
         loop {
             self.model.now = Utc::now();
-            let mut changed = false;
-            loop {
-                match self.news.try_recv() {
-                    Ok(news) => {
-                        changed = true;
-                        let effects = self.model.told(news);
-                        if let Some(ending) = self.perform(effects, &mut screen)? {
-                            return Ok(ending);
-                        }
-                    }
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        return Err(Failure::Failed("the reader of the database has panicked".to_owned()));
-                    }
-                }
+            let mut effects = Vec::new();
+            while let Some(news) = self.news()? {
+                effects.extend(self.model.told(news));
+                drawn_at = None;
             }
             match signals.noted() {
                 Some(SIGINT) => return Ok(Ending::Interrupted),
@@ -122,20 +112,39 @@ impl<C: Database> Live<C> {
                 None => {}
             }
             // Ages grow once a second.
-            if changed || drawn_at != Some(self.model.now.timestamp()) {
+            if drawn_at != Some(self.model.now.timestamp()) {
                 self.draw(&mut screen, &mut view)?;
                 drawn_at = Some(self.model.now.timestamp());
             }
             if event::poll(PACE)? {
+                effects.extend(self.happened(&event::read()?));
                 drawn_at = None;
-                let effects = match event::read()? {
-                    Event::Key(key) if key.kind != KeyEventKind::Release => self.model.key(key),
-                    _ => Vec::new(),
-                };
-                if let Some(ending) = self.perform(effects, &mut screen)? {
-                    return Ok(ending);
-                }
             }
+            if let Some(ending) = self.perform(effects, &mut screen)? {
+                return Ok(ending);
+            }
+        }
+    }
+
+    /// Returns what the reader has told, if there is something.
+    fn news(&mut self) -> Answer<Option<News>> {
+        match self.news.try_recv() {
+            Ok(news) => Ok(Some(news)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => {
+                let panicked = self.reader.take().and_then(|reader| reader.join().err());
+                let why = panicked.as_ref().and_then(|why| {
+                    why.downcast_ref::<String>().map(String::as_str).or(why.downcast_ref::<&str>().copied())
+                });
+                Err(Failure::Failed(format!("the reader of the database has panicked: {}", why.unwrap_or_default())))
+            }
+        }
+    }
+
+    fn happened(&mut self, event: &Event) -> Vec<Effect> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.model.key(*key),
+            _ => Vec::new(),
         }
     }
 
@@ -156,7 +165,7 @@ impl<C: Database> Live<C> {
                     self.start(None);
                     self.model.busy = None;
                 }
-                Effect::Redraw => screen.terminal.clear()?,
+                Effect::Redraw => screen.clear()?,
                 Effect::Suspend => {
                     suspend();
                     screen.retake()?;

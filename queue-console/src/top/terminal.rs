@@ -2,21 +2,23 @@
 
 use std::io::{self, IsTerminal, Stdout, Write, stdout};
 use std::panic;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread::{self, ThreadId};
 
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::style::force_color_output;
-use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use ratatui::crossterm::{execute, queue};
 
 use crate::cli::Global;
 use crate::failure::{Answer, Failure};
 
-/// Whether the terminal has to be given back.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Who draws on the terminal, as long as it has to be given back.
+static TAKEN_BY: Mutex<Option<ThreadId>> = Mutex::new(None);
 
 /// The whole terminal.
 pub(super) struct Screen {
@@ -27,7 +29,7 @@ impl Screen {
     pub(super) fn take() -> io::Result<Self> {
         give_back_on_panic();
         // From here on, so that what fails halfway is undone.
-        let screen = Screen { terminal: Terminal::new(CrosstermBackend::new(stdout()))? };
+        let screen = Screen { terminal: terminal()? };
         enter()?;
         Ok(screen)
     }
@@ -35,8 +37,19 @@ impl Screen {
     /// Takes the terminal again after somebody else had it.
     pub(super) fn retake(&mut self) -> io::Result<()> {
         enter()?;
-        self.terminal.clear()
+        self.clear()
     }
+
+    /// Forgets what the terminal shows: all of it is drawn next. `Terminal::clear` would ask the terminal where its cursor is, which
+    /// not every one answers.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        self.terminal = terminal()?;
+        execute!(stdout(), Clear(ClearType::All))
+    }
+}
+
+fn terminal() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    Terminal::new(CrosstermBackend::new(stdout()))
 }
 
 impl Drop for Screen {
@@ -46,14 +59,14 @@ impl Drop for Screen {
 }
 
 fn enter() -> io::Result<()> {
-    TAKEN.store(true, Ordering::SeqCst);
+    *taken_by() = Some(thread::current().id());
     enable_raw_mode()?;
     execute!(stdout(), EnterAlternateScreen, Hide)
 }
 
 /// Makes the terminal what it was. What cannot be written cannot be mended either.
 pub(super) fn give_back() {
-    if !TAKEN.swap(false, Ordering::SeqCst) {
+    if taken_by().take().is_none() {
         return;
     }
     let mut out = stdout();
@@ -62,12 +75,19 @@ pub(super) fn give_back() {
     let _ = disable_raw_mode();
 }
 
+fn taken_by() -> MutexGuard<'static, Option<ThreadId>> {
+    TAKEN_BY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The message of a panic would be gone with the screen. A panic of another thread does not end the screen.
 fn give_back_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |panicked| {
-            give_back();
+            if *taken_by() == Some(thread::current().id()) {
+                give_back();
+            }
             before(panicked);
         }));
     });

@@ -98,6 +98,11 @@ impl Terminal {
         self.master.resize(size).expect("a terminal has a size");
     }
 
+    /// Writes to the screen what the program has not written.
+    pub(crate) fn garbage(&self) {
+        self.seen().parser.process(b"\x1b[1;1Hsomebody else");
+    }
+
     pub(crate) fn process(&self) -> u32 {
         self.child.process_id().expect("it runs")
     }

@@ -100,8 +100,8 @@ fn a_retry_needs_shift_and_a_yes() {
     // Without Shift it reads anew, and changes nothing.
     top.press("r");
     top.press("R");
-    top.shows("retry_now of payments 1");
-    top.shows("retry_now of payments: 1 row, values of company_id: 1, sum of amount_cents: 100;");
+    top.shows("retry of payments 1");
+    top.shows("retry of payments: 1 row, values of company_id: 1, sum of amount_cents: 100;");
     top.shows("go on? y/N");
     // Enter is no yes.
     top.press(ENTER);
@@ -110,7 +110,7 @@ fn a_retry_needs_shift_and_a_yes() {
     top.press("R");
     top.shows("go on? y/N");
     top.press("y");
-    top.shows("retry_now: 1 row changed");
+    top.shows("retry: 1 row changed");
     assert_ne!(status(&mut connection, 1), "FAILED");
     assert_eq!(status(&mut connection, 2), "FAILED");
     let audited = control::audit(&mut connection, &control::Audit::new()).unwrap().rows;
@@ -165,7 +165,7 @@ fn many_rows_of_a_production_need_its_name() {
     top.press("3");
     top.shows("card declined");
     top.press("R");
-    top.shows("retry_now of payments: 1,001 rows");
+    top.shows("retry of payments: 1,001 rows");
     top.press("y");
     top.shows("type its name");
     top.press("staging");
@@ -178,7 +178,7 @@ fn many_rows_of_a_production_need_its_name() {
     top.shows("type its name");
     top.press("production");
     top.press(ENTER);
-    top.shows("retry_now: 1,001 rows changed");
+    top.shows("retry: 1,001 rows changed");
     top.press("q");
     assert!(top.ended().success());
 }
@@ -246,6 +246,30 @@ fn each_end_has_its_exit_code_and_gives_the_terminal_back() {
         let status = top.ended();
         assert_eq!(status.signal(), Some(name));
     }
+}
+
+#[test]
+fn control_z_gives_the_terminal_to_the_shell_until_it_is_given_back() {
+    let (database, _connection) = payments();
+    let mut top = Start::top(database.url()).within(SMALL);
+    top.shows("> payments");
+    top.press("\u{1a}");
+    top.becomes("is given back", |screen| !screen.alternate_screen() && !screen.hide_cursor());
+    let process = top.process().to_string();
+    eventually("the program is stopped", || {
+        let state = Command::new("ps").args(["-o", "state=", "-p", &process]).output().unwrap().stdout;
+        state.starts_with(b"T")
+    });
+    assert!(Command::new("kill").args(["-s", "CONT", &process]).status().unwrap().success());
+    top.becomes("is drawn again", |screen| screen.alternate_screen() && screen.contents().contains("> payments"));
+    // Somebody else has written to it.
+    top.garbage();
+    top.shows("somebody else");
+    top.press("\u{c}");
+    top.hides("somebody else");
+    top.shows("> payments");
+    top.press("q");
+    assert!(top.ended().success());
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn a_change_is_applied_after_y_alone() {
     assert_eq!(press(&mut model, "y"), [Effect::Ask(Ask::Apply(change, found(1, None)))]);
     // Nothing else begins meanwhile.
     assert_eq!(press(&mut model, "RSXpuq"), []);
-    model.told(News::Done("retry_now: 1 row changed".to_owned()));
+    model.told(News::Done("retry: 1 row changed".to_owned()));
     assert_eq!(model.dialog, Dialog::None);
 }
 
@@ -94,7 +94,7 @@ fn a_change_that_runs_is_stopped_first() {
     model.told(News::Progress { done: 500, of: 5_000 });
     assert_eq!(control(&mut model, 'c'), []);
     assert!(model.stop.load(Ordering::SeqCst));
-    assert_eq!(model.told(News::Done("retry_now: 1,000 rows changed".to_owned())), [Effect::Interrupt]);
+    assert_eq!(model.told(News::Done("retry: 1,000 rows changed".to_owned())), [Effect::Interrupt]);
     // Who cannot wait presses it twice.
     let (mut model, _) = asking(found(5_000, None));
     press(&mut model, "y");
@@ -109,6 +109,19 @@ fn a_change_that_runs_is_stopped_first() {
         Dialog::Confirming(Change { operate: Operate::Skip, target: Target::Row(place("17")) }, found(1, None));
     press(&mut model, "y");
     assert!(!model.stop.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_row_that_is_shown_is_read_again_after_its_change() {
+    let mut model = with_rows();
+    press(&mut model, "\n");
+    let effects = press(&mut model, "R");
+    let Some(Ask::Preview(change)) = asked(&effects) else { panic!("{effects:?}") };
+    assert_eq!(change.target, Target::Row(place("17")));
+    model.told(News::Counted(change.clone(), found(1, None)));
+    press(&mut model, "y");
+    let effects = model.told(News::Done("retry: 1 row changed".to_owned()));
+    assert_eq!(effects, [Effect::Ask(Ask::Explain(place("17")))]);
 }
 
 #[test]

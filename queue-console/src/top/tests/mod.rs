@@ -4,6 +4,7 @@ mod changes;
 mod keys;
 mod news;
 mod screens;
+mod terminal;
 
 use chrono::{DateTime, Duration, Utc};
 use diesel::prelude::*;
@@ -152,7 +153,7 @@ fn found(count: usize, environment: Option<&str>) -> Found {
     Found {
         count,
         figures: vec![Some("38120".to_owned())],
-        summary: format!("retry_now of payments: {count} rows, sum of amount_cents: 38120"),
+        summary: format!("retry of payments: {count} rows, sum of amount_cents: 38120"),
         environment: environment.map(str::to_owned),
     }
 }

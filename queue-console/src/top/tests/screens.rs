@@ -18,7 +18,7 @@ use super::*;
 fn drawn(model: &Model, (width, height): (u16, u16), is_coloured: bool) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a buffer");
     let mut view = View::new(Theme { is_coloured });
-    terminal.draw(|frame| drop(view.draw(frame, model))).expect("it can be drawn");
+    terminal.draw(|frame| _ = view.draw(frame, model)).expect("it can be drawn");
     terminal.backend().buffer().clone()
 }
 
@@ -62,11 +62,11 @@ fn painted(buffer: &Buffer) -> String {
 
 #[test]
 fn queues() {
-    assert_snapshot!("queues 80x24", lines(&full()));
-    assert_snapshot!("queues 200x50", text(&drawn(&full(), (200, 50), true)));
-    assert_snapshot!("queues with colours", painted(&drawn(&full(), (80, 24), true)));
+    assert_snapshot!("queues_80x24", lines(&full()));
+    assert_snapshot!("queues_200x50", text(&drawn(&full(), (200, 50), true)));
+    assert_snapshot!("queues_with_colours", painted(&drawn(&full(), (80, 24), true)));
     let plain = drawn(&full(), (80, 24), false);
-    assert_snapshot!("queues without colours", painted(&plain));
+    assert_snapshot!("queues_without_colours", painted(&plain));
     assert!(plain.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     // Colours are no part of what is said.
     assert_eq!(text(&plain), lines(&full()));
@@ -74,7 +74,7 @@ fn queues() {
 
 #[test]
 fn before_anything_was_read() {
-    assert_snapshot!("before anything was read", lines(&fresh()));
+    assert_snapshot!("before_anything_was_read", lines(&fresh()));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_queue_that_cannot_be_read() {
     let mut queues = super::queues();
     queues[1].backlog = Err("no such table: mails\n- the table `mails` is missing".to_owned());
     model.told(News::Read(Box::new(Snapshot { queues: Some(queues), ..snapshot() })));
-    assert_snapshot!("a queue that cannot be read", lines(&model));
+    assert_snapshot!("a_queue_that_cannot_be_read", lines(&model));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn the_other_tabs() {
     press(&mut model, "5");
     assert_snapshot!("pollers", lines(&model));
     assert_snapshot!("rows", lines(&with_rows()));
-    assert_snapshot!("rows 200x50", text(&drawn(&with_rows(), (200, 50), true)));
+    assert_snapshot!("rows_200x50", text(&drawn(&with_rows(), (200, 50), true)));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn nobody_registers() {
     let mut model = full();
     model.told(News::Read(Box::new(Snapshot { pollers: Some(None), ..snapshot() })));
     press(&mut model, "2");
-    assert_snapshot!("nobody registers", lines(&model));
+    assert_snapshot!("nobody_registers", lines(&model));
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn a_row_and_a_group_of_errors() {
         Paragraph::named("last_attempt_error_message", format!("card declined\n{long}")),
     ];
     model.told(News::Explained(place("17"), Some(text)));
-    assert_snapshot!("a row", lines(&model));
+    assert_snapshot!("a_row", lines(&model));
     let mut model = full();
     press(&mut model, "3\n");
-    assert_snapshot!("a group of errors", lines(&model));
+    assert_snapshot!("a_group_of_errors", lines(&model));
 }
 
 #[test]
@@ -133,23 +133,23 @@ fn the_help() {
     press(&mut model, "?");
     assert_snapshot!("help", lines(&model));
     model.read_only = true;
-    assert_snapshot!("help of a read-only screen", lines(&model));
+    assert_snapshot!("help_of_a_read_only_screen", lines(&model));
 }
 
 #[test]
 fn questions() {
     let mut model = with_rows();
     press(&mut model, "/company_id = 3345 and amount = 'x'\n");
-    assert_snapshot!("a filter that was refused", lines(&model));
+    assert_snapshot!("a_filter_that_was_refused", lines(&model));
     press(&mut model, "\u{1b}p");
-    assert_snapshot!("a reason", lines(&model));
+    assert_snapshot!("a_reason", lines(&model));
     let change =
         Change { operate: Operate::RetryNow, target: Target::Group { queue: 0, pattern: "card declined: <n>".into() } };
     model.dialog = Dialog::Confirming(change, found(412, None));
-    assert_snapshot!("a question", lines(&model));
+    assert_snapshot!("a_question", lines(&model));
     press(&mut model, "y");
     model.told(News::Progress { done: 200, of: 412 });
-    assert_snapshot!("a change at work", lines(&model));
+    assert_snapshot!("a_change_at_work", lines(&model));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_long_filter_is_seen_at_its_end_and_its_fault_is_marked() {
     let mut model = with_rows();
     let long = "company_id = 1 and ".repeat(8);
     press(&mut model, &format!("/{long}nonsense = 1\n"));
-    assert_snapshot!("a long filter that was refused", lines(&model));
+    assert_snapshot!("a_long_filter_that_was_refused", lines(&model));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn without_a_connection() {
         pause: Duration::from_secs(4),
     });
     model.now += chrono::Duration::seconds(1);
-    assert_snapshot!("without a connection", lines(&model));
+    assert_snapshot!("without_a_connection", lines(&model));
     let mut model = full();
     model.told(News::Busy(true));
     model.now += chrono::Duration::seconds(5);

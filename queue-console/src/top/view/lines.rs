@@ -9,6 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use super::grid::clipped;
 use super::over::wrapped;
 use super::theme::Theme;
+use crate::change::word;
 use crate::shown::{count, cut, span, visible};
 use crate::top::ask::{Change, Target};
 use crate::top::dialog::Dialog;
@@ -63,10 +64,9 @@ pub(super) fn dialog(model: &Model, theme: Theme, width: u16) -> Vec<Line<'stati
             lines(&format!("{}: the rows are counted; Esc leaves it", of_change(model, change)))
         }
         Dialog::Confirming(change, found) => {
-            let target = of_change(model, change);
-            let question = format!("{}; go on? y/N", found.summary);
-            let question = wrapped(&question, width).into_iter().map(|line| Line::styled(line, theme.warns()));
-            std::iter::once(Line::styled(clipped(&target, width), theme.heading())).chain(question).collect()
+            let target = Line::styled(clipped(&of_change(model, change), width), theme.heading());
+            let question = question(&found.summary, width).into_iter().map(|line| Line::styled(line, theme.warns()));
+            std::iter::once(target).chain(question).collect()
         }
         Dialog::Working { what, progress, stops } => {
             let progress = progress.map(|(done, of)| format!(": {} of {} rows", count(done), count(of)));
@@ -78,6 +78,17 @@ pub(super) fn dialog(model: &Model, theme: Theme, width: u16) -> Vec<Line<'stati
             lines(&format!("{what}{}{end}", progress.unwrap_or_default()))
         }
     }
+}
+
+/// What changes, and a question that stands in one line.
+fn question(summary: &str, width: u16) -> Vec<String> {
+    const QUESTION: &str = "go on? y/N";
+    let mut lines = wrapped(&format!("{summary};"), width);
+    match lines.last_mut() {
+        Some(last) if last.width() + 1 + QUESTION.width() <= usize::from(width) => *last = format!("{last} {QUESTION}"),
+        _ => lines.push(QUESTION.to_owned()),
+    }
+    lines
 }
 
 /// A condition with the place where it is wrong: its lines keep their beginnings, so that the caret stands where it belongs.
@@ -101,9 +112,9 @@ fn refused_lines(refused: &str, width: u16, theme: Theme) -> Vec<Line<'static>> 
 fn of_change(model: &Model, change: &Change) -> String {
     let name = model.names.get(change.target.queue()).cloned().unwrap_or_default();
     match &change.target {
-        Target::Row(place) => format!("{} of {name} {}", change.operate, place.key),
+        Target::Row(place) => format!("{} of {name} {}", word(&change.operate), place.key),
         Target::Group { pattern, .. } => {
-            format!("{} of {name}, errors: {}", change.operate, pattern.lines().next().unwrap_or_default())
+            format!("{} of {name}, errors: {}", word(&change.operate), pattern.lines().next().unwrap_or_default())
         }
     }
 }
