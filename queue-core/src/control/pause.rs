@@ -204,7 +204,6 @@ impl<Q> Pause<Q> {
         self
     }
 
-    /// Checks what does not depend on the database's clock.
     /// Pauses only the rows in the stage with this name.
     #[doc(hidden)]
     pub fn stage_named(mut self, name: Option<&'static str>) -> Self {
@@ -212,6 +211,7 @@ impl<Q> Pause<Q> {
         self
     }
 
+    /// Checks what does not depend on the database's clock.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_author(("who asks for a pause", &self.by), ("the reason of a pause", &self.reason))?;
         match self.end {

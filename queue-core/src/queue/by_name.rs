@@ -3,7 +3,7 @@
 
 use diesel::result::QueryResult;
 
-use super::operate::Picked;
+use super::operate::{Picked, archived};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
 use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
@@ -15,6 +15,8 @@ use crate::statement::{OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read
 
 /// How a page of texts is read.
 pub struct TextPage<'a, DB: QueueBackend> {
+    /// The columns of the key, in their order.
+    pub keys: &'a [TextColumn],
     /// The columns, in their order.
     pub columns: &'a [TextColumn],
     /// How many characters of a text are read.
@@ -35,6 +37,8 @@ pub struct TextRow<K> {
     pub key: K,
     /// The text of the time by which the page is ordered.
     pub time: Option<String>,
+    /// The texts of its key's columns.
+    pub parts: Vec<Option<String>>,
     /// The texts of its columns; `None` is null.
     pub values: Vec<Option<String>>,
 }
@@ -57,7 +61,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: LoadsRows<Q, F>,
         Q: QueueOn<C::Connection>,
     {
-        let TextPage { columns, longest, order, after, limit } = page;
+        let TextPage { keys, columns, longest, order, after, limit } = page;
         let begins_untimed = !order.is_by_key() && after.as_ref().is_some_and(|(time, ..)| time.is_none());
         let mut after = after;
         let mut rows = Vec::new();
@@ -70,11 +74,10 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let of_part = after.take_if(|(time, ..)| order.is_by_key() || time.is_some() == timed);
             let from = PageFrom { order, timed, after: of_part };
             let condition = C::condition(self, &self.terms.states);
-            let read = read_texts(condition, &from, columns, longest, limit - rows.len());
+            let read = read_texts(condition, &from, (keys, columns), longest, limit - rows.len());
             let connection = connection.as_queue_connection();
             for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
-                let (time, values) = parsed(&texts)?;
-                rows.push(TextRow { key, time, values });
+                rows.push(row_of(key, &texts)?);
             }
         }
         Ok(rows)
@@ -86,7 +89,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         &self,
         connection: &mut C,
         picked: &Picked<Q::Key>,
-        columns: &[TextColumn],
+        (keys, columns): (&[TextColumn], &[TextColumn]),
         longest: u32,
         limit: usize,
     ) -> Result<Vec<TextRow<Q::Key>>, Error>
@@ -94,14 +97,19 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: LoadsRows<Q, F>,
         Q: QueueOn<C::Connection>,
     {
-        let among = C::are_keys(&picked.keys[..limit.min(picked.keys.len())]);
+        let first: Vec<_> = picked.keys().take(limit).cloned().collect();
+        let among = C::are_keys(&first);
+        let there = archived(connection, picked.archive.as_ref(), columns, |column| &column.name)?;
+        let columns: Vec<_> = there.iter().flatten().cloned().collect();
         let condition = C::condition(self, &[]).among(&among).within(picked.archive.as_ref());
         let from = PageFrom { order: PageOrder::Key, timed: false, after: None };
-        let read = read_texts(condition, &from, columns, longest, limit);
+        let read = read_texts(condition, &from, (keys, &columns), longest, limit);
         let rows = (Q::QUEUE.load_keys)(connection.as_queue_connection(), &read)?;
         let row = |(key, texts): (_, String)| {
-            let (time, values) = parsed(&texts)?;
-            Ok(TextRow { key, time, values })
+            let row = row_of(key, &texts)?;
+            let mut read = row.values.into_iter();
+            let values = there.iter().map(|column| column.as_ref().and_then(|_| read.next().flatten())).collect();
+            Ok(TextRow { values, ..row })
         };
         rows.into_iter().map(row).collect()
     }
@@ -134,13 +142,12 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 }
 
-/// The time, and the texts of the columns.
-fn parsed(texts: &str) -> QueryResult<(Option<String>, Vec<Option<String>>)> {
+fn row_of<K>(key: K, texts: &str) -> QueryResult<TextRow<K>> {
     let unreadable = |error: serde_json::Error| refused(format!("the texts of a row are no JSON: {error}"));
-    let mut parts: Vec<serde_json::Value> = serde_json::from_str(texts).map_err(unreadable)?;
-    let lists = parts.split_off(parts.len().min(1));
+    let mut lists: Vec<serde_json::Value> = serde_json::from_str(texts).map_err(unreadable)?;
+    let time = if lists.is_empty() { None } else { lists.remove(0).as_str().map(str::to_owned) };
     let lists = lists.into_iter().map(serde_json::from_value::<Vec<Option<String>>>);
-    let lists = lists.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-    let time = parts.pop().and_then(|time| time.as_str().map(str::to_owned));
-    Ok((time, lists.concat()))
+    let mut lists = lists.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let parts = if lists.is_empty() { Vec::new() } else { lists.remove(0) };
+    Ok(TextRow { key, time, parts, values: lists.concat() })
 }

@@ -11,8 +11,8 @@ use super::existing::Progress;
 use super::operation::{self, Operation};
 use super::queue::{QueueRows, Selection};
 use super::read::{LoadsRows, MovesRows};
-use super::sweep::{Moment, Sweep, Swept, decoded, execute_on_each, is_refusal, no_columns};
-use crate::backend::{QueueConnection, Schema, TableName, load};
+use super::sweep::{Moment, PickedPart, Sweep, Swept, decoded, execute_on_each, is_refusal, no_columns};
+use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, Schema, TableName, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
@@ -76,12 +76,25 @@ impl fmt::Display for Operate {
 /// The rows on which an operation would work.
 #[derive(Debug, Clone)]
 pub struct Picked<K> {
-    /// Their keys, in their order.
-    pub keys: Vec<K>,
-    /// The texts of the figures over them; `None` is null.
+    /// The texts of the figures over them; `None` is null, or too large a sum.
     pub figures: Vec<Option<String>>,
+    pub(crate) parts: Vec<PickedPart<K>>,
     /// The archive in which they are.
     pub(crate) archive: Option<Archive>,
+    /// The pattern of the failures by which they were picked.
+    group: Option<String>,
+}
+
+impl<K> Picked<K> {
+    /// Returns how many they are.
+    pub fn count(&self) -> usize {
+        self.parts.iter().map(|part| part.keys.len()).sum()
+    }
+
+    /// Returns their keys.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.parts.iter().flat_map(|part| &part.keys)
+    }
 }
 
 /// What an operation has done.
@@ -168,11 +181,16 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ) -> Result<Picked<Q::Key>, Error> {
         let operation = operate.operation::<Q>();
         operate.check::<Q>(&operation)?;
-        let (kinds, live) =
-            (operation.kinds(), TableName::of(C::condition(self, &[]).queue.table, &Default::default())?);
-        let archive = operate.archive::<Q>(&live)?;
-        let mut picked = Picked { keys: Vec::new(), figures: vec![None; figures.len()], archive: None };
-        let mut parts = 0;
+        let kinds = operation.kinds();
+        let archive =
+            operate.archive::<Q>(&TableName::of(C::condition(self, &[]).queue.table, &Default::default())?)?;
+        if archive.is_some() && group.is_some() {
+            return Err(Error::Archive(
+                "failures are not grouped in an archive: choose its rows by a condition".to_owned(),
+            ));
+        }
+        let figures = &archived(connection, archive.as_ref(), figures, Figure::column)?;
+        let (mut parts, mut read_figures) = (Vec::new(), Vec::new());
         let mut read = |connection: &mut C, texts: Option<&[String]>| -> Result<(), Error> {
             let condition = C::condition(self, &self.terms.states).of_kinds(&kinds).within(archive.as_ref());
             let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
@@ -180,20 +198,21 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 Some(filter) => Condition { filter: Some(filter), ..condition },
                 None => condition,
             };
-            let keys = C::load_keys(connection.as_queue_connection(), &read_keys(condition, usize::MAX, 0))?;
-            picked.keys.extend(decoded(keys));
-            parts += 1;
-            picked.figures = match parts {
-                1 if !figures.is_empty() => figures_of(connection.as_queue_connection(), condition, figures)?,
-                _ => vec![None; figures.len()],
-            };
+            let keys = decoded(C::load_keys(connection.as_queue_connection(), &read_keys(condition, usize::MAX, 0))?);
+            if parts.is_empty() && !figures.is_empty() && !keys.is_empty() {
+                read_figures = figures_of(connection.as_queue_connection(), condition, figures)?;
+            }
+            parts.push(PickedPart { keys, texts: texts.map(<[_]>::to_vec) });
             Ok(())
         };
         match group {
             None => read(connection, None)?,
             Some(group) => self.each_text_of(connection, group, |connection, texts| read(connection, Some(texts)))?,
         }
-        Ok(Picked { archive, ..picked })
+        // The figures are those of the first part alone.
+        let mut read = read_figures.into_iter().filter(|_| parts.len() == 1);
+        let figures = figures.iter().map(|figure| figure.as_ref().and_then(|_| read.next().flatten())).collect();
+        Ok(Picked { figures, parts, archive, group: group.map(str::to_owned) })
     }
 
     /// Works on picked rows in batches, and on no others. A row that is no longer of the operation, or that another session has
@@ -210,16 +229,13 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         picked: &Picked<Q::Key>,
         mut goes_on: impl FnMut(Progress) -> bool,
     ) -> Result<Operated, Error> {
-        let (total, batch) = (picked.keys.len(), self.terms.batch as usize);
-        let (mut seen, mut done) = (0, 0);
-        let (archive, keys) = (picked.archive.as_ref(), Some(&*picked.keys));
-        let swept = self.swept(connection, operate, archive, keys, |moment| {
+        let (total, mut seen) = (picked.count(), 0);
+        let swept = self.swept(connection, operate, picked.archive.as_ref(), Some(picked), |moment| {
             if let Moment::Done(rows) = moment {
-                seen = (seen + batch).min(total);
-                done += rows;
+                seen += rows;
                 wake::announce::<Q::Queue>();
             }
-            goes_on(Progress { done, total })
+            goes_on(Progress { done: seen, total })
         })?;
         let refusal = swept.refusal.as_ref().map(|error| failure_text(error, 500));
         Ok(Operated { rows: swept.rows, refused: swept.refused, refusal, seen })
@@ -232,7 +248,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         connection: &mut C,
         operate: &Operate,
         archive: Option<&Archive>,
-        keys: Option<&[Q::Key]>,
+        picked: Option<&Picked<Q::Key>>,
         goes_on: impl FnMut(Moment) -> bool,
     ) -> Result<Swept, Error> {
         let operation = operate.operation::<Q>();
@@ -272,8 +288,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 }
             }
         };
-        match keys {
-            Some(keys) => self.sweep_keys(connection, &operation, &sweep, keys, work, goes_on),
+        match picked {
+            Some(picked) => {
+                let picked_by = picked.group.as_ref().map_or_else(String::new, |pattern| format!("error `{pattern}`"));
+                self.sweep_keys(connection, &operation, (&sweep, &picked_by), &picked.parts, work, goes_on)
+            }
             None => {
                 let mut at = goes_on;
                 self.sweep(connection, &operation, &sweep, work, |moment| _ = at(moment))
@@ -282,14 +301,30 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 }
 
-/// Reads the figures over the rows of a condition.
+/// Leaves out what an archive has no column for: it may be older than a column of the table.
+pub(super) fn archived<C: QueueConnection, T: Clone>(
+    connection: &mut impl AsQueueConnection<Connection = C>,
+    archive: Option<&Archive>,
+    of: &[T],
+    column: impl Fn(&T) -> &str,
+) -> Result<Vec<Option<T>>, Error> {
+    let Some(archive) = archive else { return Ok(of.iter().cloned().map(Some).collect()) };
+    let columns = connection.as_queue_connection().copied_columns(archive.table())?;
+    let is_there = |of: &&T| columns.iter().any(|there| there.eq_ignore_ascii_case(column(of)));
+    Ok(of.iter().map(|of| Some(of).filter(is_there).cloned()).collect())
+}
+
+/// Reads the figures over the rows of a condition; none if a sum is too large for the database.
 fn figures_of<C: QueueConnection>(
     connection: &mut C,
     condition: Condition<'_, C::Backend>,
-    figures: &[Figure],
+    figures: &[Option<Figure>],
 ) -> Result<Vec<Option<String>>, Error> {
-    let read = read_figures(condition, figures);
-    let rows = load::<(Text, BigInt), (String, i64), _>(connection, &read)?;
+    let figures: Vec<_> = figures.iter().flatten().cloned().collect();
+    let rows = match load::<(Text, BigInt), (String, i64), _>(connection, &read_figures(condition, &figures)) {
+        Err(error) if C::classify(&error) == ErrorClass::Other => Vec::new(),
+        read => read?,
+    };
     let texts = rows.into_iter().next().map(|(texts, _)| texts).unwrap_or_default();
     let lists: Vec<Vec<Option<String>>> = serde_json::from_str(&texts).unwrap_or_default();
     Ok(lists.concat())

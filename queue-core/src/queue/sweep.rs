@@ -16,7 +16,9 @@ use crate::audit::Record;
 use crate::backend::{LockSql, QueueConnection, SessionSetup, Statement, execute, load};
 use crate::entity::{Entity, IsKey};
 use crate::error::{Error, refused};
-use crate::statement::{Archive, Condition, KeyRow, StateCondition, count, lock_keys, read_keys};
+use crate::statement::{
+    And, Archive, Condition, IfAny, KeyRow, StateCondition, WithTexts, count, lock_keys, read_keys,
+};
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
 /// the memory.
@@ -175,42 +177,66 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 }
 
-/// Leaves out the keys that cannot be decoded.
+/// Rows that were picked together.
+#[derive(Debug, Clone)]
+pub(crate) struct PickedPart<K> {
+    /// Their keys.
+    pub(crate) keys: Vec<K>,
+    /// The texts of their failures, if they were picked by those.
+    pub(crate) texts: Option<Vec<String>>,
+}
+
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
-    /// Does the work on the rows with these keys that are of the operation still, until `goes_on` says no.
+    /// Does the work on picked rows that are of the operation still, until `goes_on` says no. All kinds of an operation share a batch's
+    /// transaction, so that no worker comes between them.
     pub(crate) fn sweep_keys<C: LoadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
         operation: &Operation<E>,
-        sweep: &Sweep<'_, C::Connection>,
-        keys: &[Q::Key],
+        (sweep, picked_by): (&Sweep<'_, C::Connection>, &str),
+        parts: &[PickedPart<Q::Key>],
         work: impl Fn(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         mut goes_on: impl FnMut(Moment) -> bool,
     ) -> Result<Swept, Error> {
         let passes_over = BackendOf::<C>::ONE_WRITER
             || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
-        let mut swept = Swept { record: self.record(connection, sweep.action, true)?, ..Swept::default() };
-        for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
+        let record = self.record_of(connection, sweep.action, picked_by, true)?;
+        let mut swept = Swept { record, ..Swept::default() };
+        let size = usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS);
+        let batches = parts.iter().flat_map(|part| part.keys.chunks(size).map(|batch| (batch, &part.texts)));
+        for (batch, texts) in batches {
             if !goes_on(Moment::Begins) {
                 break;
             }
-            let before = swept.rows;
-            for (states, effect) in &operation.0 {
-                let states = self.states_and(states);
-                let condition = C::condition(self, &states).within(sweep.archive);
-                let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
-                    work(connection, keys, columns, effect)
-                };
-                let record = &mut swept.record;
-                match self.sweep_batch(connection, (condition, passes_over), batch, sweep, record, &mut work) {
-                    Ok((done, _)) => {
-                        swept.rows += done.rows;
-                        swept.add_refused(done.refused, done.refusal);
-                    }
-                    Err(error) => return Err(swept.interrupted_by(error)),
+            let among = C::are_keys(batch);
+            let record = &swept.record;
+            let done = in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, _| {
+                let mut done = Swept::default();
+                for (states, effect) in &operation.0 {
+                    let states = self.states_and(states);
+                    let condition = C::condition(self, &states).within(sweep.archive).among(&among);
+                    let filter =
+                        texts.as_ref().map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
+                    let condition = match &filter {
+                        Some(filter) => Condition { filter: Some(filter), ..condition },
+                        None => condition,
+                    };
+                    let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
+                    let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
+                        work(connection, keys, columns, effect)
+                    };
+                    let part = sweep.work_on(connection, &C::are_keys(&locked), &mut work)?;
+                    done.rows += part.rows;
+                    done.add_refused(part.refused, part.refusal);
                 }
-            }
-            if !goes_on(Moment::Done(swept.rows - before)) {
+                record.write(connection, done.rows)?;
+                Ok(done)
+            });
+            let done = done.map_err(|error| swept.interrupted_by(error))?;
+            swept.record.committed(done.rows);
+            swept.rows += done.rows;
+            swept.add_refused(done.refused, done.refusal);
+            if !goes_on(Moment::Done(batch.len())) {
                 break;
             }
         }
@@ -219,6 +245,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 }
 
+/// Leaves out the keys that cannot be decoded.
 pub(super) fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
     keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect()
 }

@@ -25,20 +25,29 @@ pub enum Figure {
     Distinct(String),
 }
 
+impl Figure {
+    /// Returns the column.
+    pub(crate) fn column(&self) -> &str {
+        match self {
+            Figure::Sum(column) | Figure::Distinct(column) => column,
+        }
+    }
+}
+
 /// How many arguments a function gets at most. PostgreSQL's functions take 100.
 const ARGUMENTS: usize = 50;
 
-/// Reads a page of a selection: of each row its key, and a JSON text: the text of the time by which the page is ordered, or null,
-/// and lists with the texts of the columns. Texts are cut after `longest` characters.
+/// Reads a page of a selection: of each row its key, and a JSON text: the text of the time by which the page is ordered, or null, a list
+/// with the texts of the key's columns, and lists with the texts of the columns. Those are cut after `longest` characters.
 pub(crate) fn read_texts<'a, DB: QueueBackend>(
     condition: Condition<'a, DB>,
     from: &'a PageFrom<DB>,
-    columns: &'a [TextColumn],
+    (keys, columns): (&'a [TextColumn], &'a [TextColumn]),
     longest: u32,
     limit: usize,
 ) -> impl Statement<DB> + 'a {
-    let parts = (condition, from, columns, longest, limit);
-    statement(condition.queue, parts, |(condition, from, columns, longest, limit), sql| {
+    let parts = (condition, from, keys, columns, longest, limit);
+    statement(condition.queue, parts, |(condition, from, keys, columns, longest, limit), sql| {
         let time = from.time(condition, sql)?;
         sql.push("SELECT {key}, ")?;
         sql.within(DB::JSON_TEXT, |sql| {
@@ -47,10 +56,16 @@ pub(crate) fn read_texts<'a, DB: QueueBackend>(
                     Some(time) => sql.within(DB::TEXT_OF_TIME, |sql| sql.push_with("{.}", &[time]))?,
                     None => sql.push("NULL")?,
                 }
+                sql.out.push_sql(", ");
+                sql.within(DB::JSON_LIST, |sql| sql.each(*keys, ", ", push_text))?;
                 for columns in columns.chunks(ARGUMENTS) {
                     sql.out.push_sql(", ");
                     sql.within(DB::JSON_LIST, |sql| {
-                        sql.each(columns, ", ", |sql, column| push_text(sql, column, *longest))
+                        sql.each(columns, ", ", |sql, column| {
+                            sql.push("SUBSTR(")?;
+                            push_text(sql, column)?;
+                            sql.push_with(&format!(", 1, {longest})"), &[])
+                        })
                     })?;
                 }
                 Ok(())
@@ -90,9 +105,12 @@ fn push_figure<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, figure: &Figure) 
     })
 }
 
-fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, column: &TextColumn, longest: u32) -> QueryResult<()> {
-    sql.push("SUBSTR(")?;
-    let form = if column.holds == Holds::Bytes { DB::BYTES_TEXT } else { DB::AS_TEXT };
-    sql.within(form, |sql| sql.push_with("{.}", &[&column.name]))?;
-    sql.push_with(&format!(", 1, {longest})"), &[])
+fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, column: &TextColumn) -> QueryResult<()> {
+    if column.holds != Holds::Bytes {
+        return sql.within(DB::AS_TEXT, |sql| sql.push_with("{.}", &[&column.name]));
+    }
+    // SQLite makes an empty text of null bytes.
+    sql.push_with("CASE WHEN {.} IS NOT NULL THEN ", &[&column.name])?;
+    sql.within(DB::BYTES_TEXT, |sql| sql.push_with("{.}", &[&column.name]))?;
+    sql.push(" END")
 }
