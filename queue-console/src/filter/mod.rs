@@ -26,5 +26,8 @@ pub(crate) use self::column::{Column, Columns};
 pub(crate) use self::condition::Condition;
 pub(crate) use self::parser::parse;
 pub(crate) use self::parts::ValueOf;
+#[cfg(test)]
+#[allow(unused_imports, reason = "the tests of the language mount this file and name it")]
+pub(crate) use self::refused::Refused;
 pub(crate) use self::sql::{Filter, FilterSql};
 pub(crate) use self::value::Value;
