@@ -1,8 +1,8 @@
 //! Operations: the rows are shown first, a person is asked, and then exactly those rows are changed, in batches.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use chrono::SubsecRound;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 
 use crate::cli::{self, Change, Command};
-use crate::command::{Context, condition, group_name, key};
+use crate::command::{Context, condition, group_name, keys};
 use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
-use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows};
+use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows, Shape};
 use crate::shown::{Cell, Screen, Table, count, rows, span, typed, visible};
 
 /// How many of the rows are shown first.
@@ -50,24 +50,34 @@ pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
     }
     confirm_environment(context, change, found)?;
     let verb = word(&asked.operate);
+    if !asked.author.recorded {
+        context.screen.say("this session sees no table of the audit: it will not be recorded")?;
+    }
+    context.screen.changes();
+    if change.yes {
+        return work(context, facts, &*ready, &asked);
+    }
+    let shape = ready.shape();
+    drop(ready);
     confirm(&context.screen, &format!("{verb}: {}. Go on?", crate::shown::rows(found)), change.yes)?;
     // Somebody may have thought for a long time.
     let again = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
-    same((found, ready.figures()), &*again)?;
+    same(&shape, &again.shape())?;
     work(context, facts, &*again, &asked)
 }
 
 /// Refuses to work on other rows than were shown.
-pub(crate) fn same<C>((found, figures): (usize, &[Option<String>]), again: &dyn Prepared<C>) -> Answer {
-    match again.count() == found && again.figures() == figures {
-        true => Ok(()),
-        false => Err(Failure::Failed(format!(
-            "nothing was changed: there were {}, and now there are {}{}; ask again",
-            rows(found),
-            rows(again.count()),
-            if again.count() == found { " with other sums" } else { "" },
-        ))),
-    }
+pub(crate) fn same(shown: &Shape, now: &Shape) -> Answer {
+    let other = match now {
+        now if now == shown => return Ok(()),
+        now if now.count != shown.count => "",
+        now if now.figures != shown.figures => " with other sums",
+        _ => ", and not the same ones",
+    };
+    let (before, after) = (rows(shown.count), rows(now.count));
+    Err(Failure::Failed(format!(
+        "nothing was changed: there were {before}, and now there are {after}{other}; ask again"
+    )))
 }
 
 /// Returns the operation, and how its rows are chosen.
@@ -104,8 +114,7 @@ fn rows_of(facts: &Facts, change: &Change) -> Answer<Rows> {
         conditions.push(condition(facts, text)?);
     }
     if !change.keys.is_empty() {
-        let keys = change.keys.iter().map(|text| key(facts, text)).collect::<Answer<Vec<_>>>()?;
-        conditions.push(crate::filter::Condition::any(keys));
+        conditions.push(keys(facts, &change.keys)?);
     }
     let chosen = !conditions.is_empty() || !states.is_empty() || change.error_group.is_some();
     if !chosen && !change.all {
@@ -256,13 +265,21 @@ pub(crate) fn confirm(screen: &Screen, question: &str, yes: bool) -> Answer {
 }
 
 /// Returns the environment whose name is asked for before so many rows are changed.
-pub(crate) fn environment_asked<C: Database>(parts: &Parts<C>, connection: &mut C, found: usize) -> Option<String> {
-    let environment = control::environment(connection).ok().flatten();
-    environment.filter(|name| *name == parts.production && found > MANY)
+pub(crate) fn environment_asked<C: Database>(
+    parts: &Parts<C>,
+    connection: &mut C,
+    found: usize,
+) -> Answer<Option<String>> {
+    match control::environment(connection) {
+        Ok(environment) => Ok(environment.filter(|name| *name == parts.production && found > MANY)),
+        // There is no table.
+        Err(Error::Control(_)) => Ok(None),
+        Err(error) => Err(Failure::of::<C>(error)),
+    }
 }
 
 fn confirm_environment<C: Database>(context: &mut Context<'_, C>, change: &Change, found: usize) -> Answer {
-    let Some(name) = environment_asked(context.parts, &mut context.connection, found) else { return Ok(()) };
+    let Some(name) = environment_asked(context.parts, &mut context.connection, found)? else { return Ok(()) };
     let typed = match (&change.environment, context.screen.asks()) {
         (Some(typed), _) => typed.clone(),
         (None, true) => asked_line(&format!("This changes {}. Type the name of the environment: ", rows(found)))?,
@@ -287,23 +304,22 @@ fn asked_line(question: &str) -> Answer<String> {
 
 /// Works on the rows, until they are done or somebody presses Ctrl-C.
 fn work<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> Answer {
-    let stopped = Arc::new(AtomicBool::new(false));
-    let signal = signal_hook::flag::register(SIGINT, stopped.clone())?;
+    let interrupts = Interrupts::begin()?;
     let bar = bar(&context.screen, ready.count());
     let done = ready.work(&mut context.connection, &mut |progress| {
         bar.set_position(progress.done as u64);
-        !stopped.load(Ordering::SeqCst)
+        !interrupts.came()
     });
     bar.finish_and_clear();
-    signal_hook::low_level::unregister(signal);
+    drop(interrupts);
     let Operated { rows: changed, refused, refusal, seen, .. } = done.map_err(|error| {
-        Failure::from(error).with("the rows that were changed stay so; the same command goes on with the others")
+        Failure::of::<C>(error).with("the rows that were changed stay so; the same command goes on with the others")
     })?;
     let left = seen.saturating_sub(changed + refused);
     context.screen.object(|| {
         json!({
             "queue": facts.queue, "operation": word(&asked.operate), "changed": changed, "refused": refused,
-            "refusal": refusal, "left": ready.count() - changed - refused, "interrupted": seen < ready.count(),
+            "refusal": refusal, "left": ready.count().saturating_sub(changed + refused), "interrupted": seen < ready.count(),
         })
     })?;
     context.screen.say(format!("{}: {} changed", word(&asked.operate), rows(changed)))?;
@@ -323,6 +339,43 @@ fn work<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Pr
     match refusal {
         None => Ok(()),
         Some(why) => Err(Failure::Failed(format!("the database refused {}: {why}", rows(refused)))),
+    }
+}
+
+/// Takes Ctrl-C while an operation runs. Before and after, it ends the process as it always does.
+struct Interrupts(&'static Flags);
+
+#[derive(Default)]
+struct Flags {
+    came: Arc<AtomicBool>,
+    is_idle: Arc<AtomicBool>,
+}
+
+impl Interrupts {
+    fn begin() -> Answer<Self> {
+        static FLAGS: OnceLock<Flags> = OnceLock::new();
+        let flags = match FLAGS.get() {
+            Some(flags) => flags,
+            None => {
+                let flags = Flags::default();
+                signal_hook::flag::register_conditional_default(SIGINT, flags.is_idle.clone())?;
+                signal_hook::flag::register(SIGINT, flags.came.clone())?;
+                FLAGS.get_or_init(|| flags)
+            }
+        };
+        flags.came.store(false, Ordering::SeqCst);
+        flags.is_idle.store(false, Ordering::SeqCst);
+        Ok(Interrupts(flags))
+    }
+
+    fn came(&self) -> bool {
+        self.0.came.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        self.0.is_idle.store(true, Ordering::SeqCst);
     }
 }
 

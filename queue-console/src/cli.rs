@@ -53,7 +53,7 @@ pub(crate) struct Global {
     pub(crate) timeout: Duration,
 
     /// Repeat a report, every two seconds or as often as the time says
-    #[arg(long, global = true, help_heading = EVERY, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = pace)]
     pub(crate) watch: Option<Duration>,
 }
 
@@ -189,6 +189,7 @@ pub(crate) struct Keys {
 
 /// The state of the rows.
 #[derive(Debug, Default, Args)]
+#[group(multiple = false)]
 pub(crate) struct States {
     /// Rows that are due
     #[arg(long)]

@@ -12,7 +12,7 @@ use diesel::Connection;
 use queue_core::{
     AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, QueueOn, QueueTable, StoredIn,
 };
-use queueable::{Error, Migrations, Queueable};
+use queueable::{Migrations, Queueable};
 
 use crate::cli::{Command, Global, Line};
 use crate::command;
@@ -66,7 +66,7 @@ pub struct Console<C: Database> {
 pub(crate) struct Parts<C: Database> {
     pub(crate) queues: Vec<Box<dyn Queue<C>>>,
     /// An entity that cannot be served, for example because its table's name is unusable.
-    broken: Option<Error>,
+    broken: Option<String>,
     pub(crate) read_only: bool,
     pub(crate) production: String,
     pub(crate) tables: Vec<Tables<C>>,
@@ -84,7 +84,7 @@ type MigrationsOf<C> = Migrations<<C as Connection>::Backend>;
 )]
 pub trait Operable<C: Database>: Queueable {
     #[doc(hidden)]
-    fn served(secret: Vec<String>) -> std::result::Result<Served<C>, Error>;
+    fn served(hidden: Vec<String>) -> std::result::Result<Served<C>, String>;
 }
 
 /// A queue without its type.
@@ -104,8 +104,8 @@ where
         + ComparesSchema<Q>,
     Q: Queueable + QueueOn<C> + StoredIn<<C as Connection>::Backend> + 'static,
 {
-    fn served(secret: Vec<String>) -> std::result::Result<Served<C>, Error> {
-        Ok(Served(Box::new(Of::<Q>::new::<C>(secret)?)))
+    fn served(hidden: Vec<String>) -> std::result::Result<Served<C>, String> {
+        Ok(Served(Box::new(Of::<Q>::new::<C>(hidden)?)))
     }
 }
 
@@ -133,7 +133,8 @@ impl<C: Database> Console<C> {
         self.entity_without::<Q>([])
     }
 
-    /// Adds the queue of an entity, and never shows the values of these columns either.
+    /// Adds the queue of an entity, and never shows the values of these columns either. The console does not run if the table has no
+    /// such column, or if it is part of the key.
     pub fn entity_without<Q: Operable<C>>(self, columns: impl IntoIterator<Item = &'static str>) -> Self {
         let secret = columns.into_iter().map(str::to_owned).collect();
         self.with(|parts| match Q::served(secret) {
@@ -190,15 +191,21 @@ impl<C: Database> Console<C> {
     ///
     /// None: what goes wrong is written to standard error, and [the exit code](type@crate::Result) says which kind it is.
     pub fn run(&self) -> Result {
-        let path = std::env::args_os().next().map(PathBuf::from);
-        let name = path.as_deref().and_then(Path::file_name).map(|name| name.display().to_string());
         let command = self.subcommand();
-        let command = match name {
+        let command = match program() {
             Some(name) => command.bin_name(name),
             None => command,
         };
-        let matches = command.get_matches();
-        self.run_matches(&matches)
+        match command.try_get_matches() {
+            Ok(matches) => self.run_matches(&matches),
+            Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
+                let text = error.render().to_string();
+                let failure = Failure::Usage(text.trim_start_matches("error: ").trim().to_owned());
+                Screen::json().fail(&failure);
+                Ok(ExitCode::from(failure.code()))
+            }
+            Err(error) => error.exit(),
+        }
     }
 
     /// Runs a command that was parsed by [`subcommand`](Self::subcommand).
@@ -221,13 +228,17 @@ impl<C: Database> Console<C> {
     fn ended(&self, line: Line) -> Answer {
         let parts = &self.parts;
         if let Some(error) = &parts.broken {
-            return Err(Failure::Failed(error.to_string()));
+            return Err(Failure::Failed(error.clone()));
         }
         if parts.read_only && Command::CHANGES.contains(&line.command.name()) {
             return Err(Failure::Usage("this console is read-only: it changes nothing".to_owned()));
         }
         if let Command::Completions { .. } | Command::Man = line.command {
-            return command::write_of(&line.command, self.subcommand());
+            let of = match program() {
+                Some(name) => self.subcommand().bin_name(name),
+                None => self.subcommand(),
+            };
+            return command::write_of(&Screen::new(&line.global), &line.command, of);
         }
         if let Command::Top(of) = &line.command {
             return top::run(parts.clone(), &line.global, of);
@@ -259,6 +270,12 @@ impl<C: Database> Console<C> {
     }
 }
 
+/// The name by which the process was called.
+fn program() -> Option<String> {
+    let path = std::env::args_os().next().map(PathBuf::from);
+    path.as_deref().and_then(Path::file_name).map(|name| name.display().to_string())
+}
+
 impl<C: Database> Parts<C> {
     /// Returns the migrations of all queues.
     pub(crate) fn migrations(&self) -> MigrationsOf<C> {
@@ -272,8 +289,8 @@ impl<C: Database> Parts<C> {
             self.queues.iter().map(|queue| &**queue).filter(|queue| test(queue.facts())).collect()
         };
         let found = [
-            is(&|facts| facts.queue == name),
-            is(&|facts| facts.table == name),
+            is(&|facts| facts.queue.eq_ignore_ascii_case(name)),
+            is(&|facts| facts.table.eq_ignore_ascii_case(name)),
             is(&|facts| facts.entity.eq_ignore_ascii_case(name)),
         ];
         let names = |queues: &[&dyn Queue<C>]| {

@@ -136,17 +136,19 @@ pub(crate) fn file_of(address: &str) -> &str {
     file.split('?').next().unwrap_or(file)
 }
 
-/// The address without its password.
+/// The address without its password. What is no address and no plain file name is not shown at all.
 pub(crate) fn without_password(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let host = match authority.rsplit_once('@') {
-        Some((account, host)) => format!("{}@{host}", account.split(':').next().unwrap_or_default()),
-        None => authority.to_owned(),
+    let Some((scheme, rest)) = address.split_once("://") else {
+        let file = address.split('?').next().unwrap_or_default();
+        return if file.contains(['@', '=']) { "[hidden]".to_owned() } else { file.to_owned() };
     };
-    // A parameter may be a password too.
-    let path = path.split('?').next().unwrap_or(path);
-    format!("{scheme}://{host}{path}")
+    // A password may have any character in it. A parameter may be a password too.
+    let (account, place) = rest.rsplit_once('@').map_or((None, rest), |(account, place)| (Some(account), place));
+    let place = place.split('?').next().unwrap_or_default();
+    match account.map(|account| account.split([':', '?']).next().unwrap_or_default()) {
+        Some(user) => format!("{scheme}://{user}@{place}"),
+        None => format!("{scheme}://{place}"),
+    }
 }
 
 /// A client's message may repeat the address, or the password alone.
@@ -169,7 +171,13 @@ mod tests {
             ("postgres://shop:se:cret@db.example.org/shop", "postgres://shop@db.example.org/shop"),
             ("postgres://shop:p%40ss@db/shop?password=x&sslmode=require", "postgres://shop@db/shop"),
             ("mysql://root@127.0.0.1:3306/test", "mysql://root@127.0.0.1:3306/test"),
-            ("postgres://u:p@ss/word@host/db", "postgres://u@ss/word@host/db"),
+            ("postgres://u:p@ss/word@host/db", "postgres://u@host/db"),
+            ("postgres://u:pa/ss@host/db", "postgres://u@host/db"),
+            ("postgres://u:pa?ss@host/db?x=1", "postgres://u@host/db"),
+            ("postgres://host/db?password=a@b", "postgres://host/db@b"),
+            ("host=db user=shop password=hunter2", "[hidden]"),
+            ("postgres:/shop:secret@db/x", "[hidden]"),
+            ("file:app.sqlite?mode=ro", "file:app.sqlite"),
             ("app.sqlite", "app.sqlite"),
         ] {
             assert_eq!(without_password(address), shown);

@@ -6,7 +6,10 @@ use std::io;
 use std::process::ExitCode;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use queue_core::internals::backend::ErrorClass;
 use queueable::Error;
+
+use crate::database::Database;
 
 /// What `main` returns: the exit code. What has gone wrong was written to standard error before.
 ///
@@ -64,6 +67,7 @@ impl Failure {
         let add = |text: String| if more.is_empty() { text } else { format!("{text}\n{more}") };
         match self {
             Failure::Failed(text) => Failure::Failed(add(text)),
+            Failure::NoConnection(text) => Failure::NoConnection(add(text)),
             Failure::Interrupted(text) => Failure::Interrupted(add(text)),
             other => other,
         }
@@ -77,6 +81,24 @@ impl fmt::Display for Failure {
             Failure::Usage(text) | Failure::NoConnection(text) | Failure::Interrupted(text) | Failure::Failed(text) => {
                 f.write_str(text)
             }
+        }
+    }
+}
+
+impl Failure {
+    /// Makes a failure of an error on this kind of connection, which tells whether the connection is lost.
+    pub(crate) fn of<C: Database>(error: Error) -> Self {
+        let mut of = &error;
+        while let Error::Interrupted { source, .. } = of {
+            of = source;
+        }
+        let lost = match of {
+            Error::Database(source) | Error::Held(source) => C::classify(source) == ErrorClass::ConnectionLost,
+            _ => false,
+        };
+        match lost {
+            true => Failure::NoConnection(format!("the connection to the database is lost: {error}")),
+            false => error.into(),
         }
     }
 }

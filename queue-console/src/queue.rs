@@ -1,5 +1,6 @@
 //! An entity's queue without its type: what every command asks, by the names of columns.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub(crate) enum State {
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) key: String,
+    /// The texts of the key's columns.
+    pub(crate) parts: Vec<Option<String>>,
     pub(crate) time: Option<String>,
     pub(crate) values: Vec<Option<String>>,
 }
@@ -78,10 +81,20 @@ pub(crate) struct Paging {
     pub(crate) limit: usize,
 }
 
+/// The rows that an operation has picked: their number, the figures over them, and a hash of their keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) count: usize,
+    pub(crate) figures: Vec<Option<String>>,
+    pub(crate) keys: u64,
+}
+
 /// What an operation is about to do.
 pub(crate) trait Prepared<C> {
     fn count(&self) -> usize;
     fn figures(&self) -> &[Option<String>];
+    /// What tells these rows from others.
+    fn shape(&self) -> Shape;
     /// Reads some of the rows.
     fn some(&self, connection: &mut C, columns: &[TextColumn], limit: usize) -> Result<Vec<Line>, Error>;
     /// Works on the rows in batches, until it is told to stop.
@@ -173,27 +186,38 @@ pub(crate) struct Of<Q> {
 }
 
 impl<Q: Queueable> Of<Q> {
-    pub(crate) fn new<C>(secret: Vec<String>) -> Result<Self, Error>
+    pub(crate) fn new<C>(hidden: Vec<String>) -> Result<Self, String>
     where
         C: Database + ComparesSchema<Q>,
         Q: QueueOn<C> + StoredIn<C::Backend>,
     {
         let (options, names) = (&<Q::Queue as QueueTable>::OPTIONS, <Q::Queue as QueueTable>::COLUMNS);
-        let queue = queue_name_of::<Q, C::Backend>()?;
+        let queue = queue_name_of::<Q, C::Backend>().map_err(|error| error.to_string())?;
         let (table, _) = queue.rsplit_once('.').unwrap_or((&queue, ""));
         let own = own_columns(options, names);
-        let declared = <C as ComparesSchema<Q>>::declared()?;
+        let declared = <C as ComparesSchema<Q>>::declared().map_err(|error| error.to_string())?;
         let is_own = |column: &DeclaredColumn| own.iter().any(|own| own.name == column.name);
         let mut columns: Vec<Column> =
             declared.into_iter().filter(|column| !is_own(column)).map(Column::from).collect();
         let domain = columns.len();
         columns.extend(own);
         let columns = Columns { table: table.to_owned(), list: columns };
-        let key = key_names::<Q, C::Backend>()?;
-        let secret = secret
-            .into_iter()
-            .chain(columns.list.iter().map(|column| column.name.clone()).filter(|name| is_secret(name)))
-            .collect();
+        let key = key_names::<Q, C::Backend>().map_err(|error| error.to_string())?;
+        let all: Vec<&String> = columns.list.iter().map(|column| &column.name).collect();
+        for name in &hidden {
+            if !all.contains(&name) {
+                return Err(format!(
+                    "{}: a column that is to be hidden is misspelled: {}",
+                    Q::ENTITY,
+                    columns.lacks(name)
+                ));
+            }
+            if key.contains(name) {
+                return Err(format!("{}: `{name}` is part of the key, which every report shows", Q::ENTITY));
+            }
+        }
+        let is_hidden = |name: &&&String| is_secret(name) && !key.contains(name);
+        let secret = all.iter().filter(is_hidden).map(|name| (*name).clone()).chain(hidden).collect();
         let facts = Facts {
             entity: Q::ENTITY,
             table: table.to_owned(),
@@ -231,6 +255,15 @@ fn is_secret(name: &str) -> bool {
         ["password", "passwd", "secret", "token", "api_key", "apikey", "private_key", "credential", "cvv"];
     let name = name.to_lowercase();
     WORDS.iter().any(|word| name.contains(word))
+}
+
+impl Facts {
+    /// The columns of the key.
+    pub(crate) fn key_columns(&self) -> Vec<TextColumn> {
+        let holds = |name: &String| self.columns.list.iter().find(|column| column.name == *name).map(|of| of.holds);
+        let column = |name: &String| TextColumn { name: name.clone(), holds: holds(name).unwrap_or(Holds::Others) };
+        self.key.iter().map(column).collect()
+    }
 }
 
 impl Rows {
@@ -326,9 +359,12 @@ where
 
     fn explain(&self, connection: &mut C, key: &Condition) -> Result<Option<(String, Explanation)>, Error> {
         let rows = Q::queue().filter(key.on(<Q::Queue as QueueTable>::TABLE));
-        let page = TextPage { columns: &[], longest: 1, order: PageOrder::Key, after: None, limit: 1 };
-        let Some(TextRow { key, .. }) = rows.texts(connection, page)?.into_iter().next() else { return Ok(None) };
-        Ok(Some((text_of(&key), Q::explain(connection, &key)?)))
+        let keys = &self.facts.key_columns();
+        let page = TextPage { keys, columns: &[], longest: 1, order: PageOrder::Key, after: None, limit: 1 };
+        let Some(TextRow { key, parts, .. }) = rows.texts(connection, page)?.into_iter().next() else {
+            return Ok(None);
+        };
+        Ok(Some((joined(&parts), Q::explain(connection, &key)?)))
     }
 
     fn page(&self, connection: &mut C, rows: &Rows, paging: &Paging) -> Result<Vec<Line>, Error> {
@@ -338,7 +374,8 @@ where
                 [after, is_key].map(|condition| Rc::new(condition.on(<Q::Queue as QueueTable>::TABLE)) as Rc<_>);
             (time.clone(), after, is_key)
         });
-        let page = TextPage { columns, longest: *longest, order: *order, after, limit: *limit };
+        let keys = &self.facts.key_columns();
+        let page = TextPage { keys, columns, longest: *longest, order: *order, after, limit: *limit };
         let rows = asked!(rows, |of| of.texts(connection, page))?;
         Ok(rows.into_iter().map(Line::from).collect())
     }
@@ -351,12 +388,12 @@ where
                 let of = Q::queue().filter(filter.on(<Q::Queue as QueueTable>::TABLE));
                 let rows = authored(rows.restrict(of).batch(*batch), author);
                 let picked = rows.pick(connection, operate, group.as_deref(), figures)?;
-                Ok(Box::new(Ready { rows, operate, picked }))
+                Ok(Box::new(Ready { facts: &self.facts, rows, operate, picked }))
             }
             None => {
                 let rows = authored(rows.restrict(Q::queue().all_rows()).batch(*batch), author);
                 let picked = rows.pick(connection, operate, group.as_deref(), figures)?;
-                Ok(Box::new(Ready { rows, operate, picked }))
+                Ok(Box::new(Ready { facts: &self.facts, rows, operate, picked }))
             }
         }
     }
@@ -419,6 +456,7 @@ fn authored<Q: Queueable, F>(rows: QueueRows<Q, F>, author: Option<&Author>) -> 
 }
 
 struct Ready<'a, Q: Queueable, F> {
+    facts: &'a Facts,
     rows: QueueRows<Q, F>,
     operate: &'a Operate,
     picked: Picked<Q::Key>,
@@ -431,15 +469,21 @@ where
     F: queue_core::Selection,
 {
     fn count(&self) -> usize {
-        self.picked.keys.len()
+        self.picked.count()
     }
 
     fn figures(&self) -> &[Option<String>] {
         &self.picked.figures
     }
 
+    fn shape(&self) -> Shape {
+        let mut hasher = DefaultHasher::new();
+        self.picked.keys().for_each(|key| format!("{key:?}").hash(&mut hasher));
+        Shape { count: self.count(), figures: self.picked.figures.clone(), keys: hasher.finish() }
+    }
+
     fn some(&self, connection: &mut C, columns: &[TextColumn], limit: usize) -> Result<Vec<Line>, Error> {
-        let rows = self.rows.texts_of(connection, &self.picked, columns, 200, limit)?;
+        let rows = self.rows.texts_of(connection, &self.picked, (&self.facts.key_columns(), columns), 200, limit)?;
         Ok(rows.into_iter().map(Line::from).collect())
     }
 
@@ -450,24 +494,63 @@ where
 
 impl<K: std::fmt::Debug> From<TextRow<K>> for Line {
     fn from(row: TextRow<K>) -> Self {
-        Line { key: text_of(&row.key), time: row.time, values: row.values }
+        Line { key: joined(&row.parts), parts: row.parts, time: row.time, values: row.values }
     }
 }
 
-/// The text of a key, as a person writes it: a text without its quotes, the parts of a key without parentheses.
-pub(crate) fn text_of(key: &impl std::fmt::Debug) -> String {
+/// The text of a key, as a person writes it: its parts with commas between them, or as a JSON list if that would not be clear.
+pub(crate) fn joined(parts: &[Option<String>]) -> String {
+    let parts: Vec<&str> = parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
+    let is_clear = |part: &&str| !part.contains(',') && part.trim() == *part && !part.starts_with('[');
+    match *parts {
+        [one] => one.to_owned(),
+        _ if parts.iter().all(is_clear) => parts.join(","),
+        _ => serde_json::json!(parts).to_string(),
+    }
+}
+
+/// The same of a key that a report gives as a value.
+fn text_of(key: &impl std::fmt::Debug) -> String {
     let text = format!("{key:?}");
-    if let Ok(text) = serde_json::from_str::<String>(&text) {
+    match text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) {
+        None => bare(&text),
+        Some(parts) => joined(&split(parts).iter().map(|part| Some(bare(part))).collect::<Vec<_>>()),
+    }
+}
+
+/// A value as its debug text has it, without the quotes of a text, and without the name of a type around it.
+fn bare(text: &str) -> String {
+    if let Ok(text) = serde_json::from_str::<String>(text) {
         return text;
     }
-    let Some(parts) = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) else { return text };
-    match serde_json::from_str::<Vec<serde_json::Value>>(&format!("[{parts}]")) {
-        Ok(parts) => {
-            let part = |part: &serde_json::Value| part.as_str().map_or_else(|| part.to_string(), str::to_owned);
-            parts.iter().map(part).collect::<Vec<_>>().join(",")
-        }
-        Err(_) => parts.replace(", ", ","),
+    let inner = text.split_once('(').and_then(|(name, inner)| Some((name, inner.strip_suffix(')')?)));
+    match inner.filter(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_')) {
+        Some((_, inner)) => bare(inner),
+        None => text.to_owned(),
     }
+}
+
+/// The parts of a tuple's debug text.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut begin, mut quoted, mut depth, mut escaped) = (Vec::new(), 0, false, 0_usize, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if std::mem::take(&mut escaped) => {}
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(text[begin..at].trim());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[begin..].trim());
+    parts.retain(|part| !part.is_empty());
+    parts
 }
 
 fn with_texts<K: std::fmt::Debug>(report: ErrorReport<K>) -> ErrorReport<String> {
@@ -476,4 +559,23 @@ fn with_texts<K: std::fmt::Debug>(report: ErrorReport<K>) -> ErrorReport<String>
 
 fn by_with_texts<K: std::fmt::Debug>(by: By<ErrorReport<K>>) -> By<ErrorReport<String>> {
     by.map(with_texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    #[expect(dead_code, reason = "it is only shown")]
+    struct PaymentId(i64);
+
+    #[test]
+    fn keys_are_shown_as_people_write_them() {
+        assert_eq!(text_of(&42_i64), "42");
+        assert_eq!(text_of(&"INV-7".to_owned()), "INV-7");
+        assert_eq!(text_of(&PaymentId(42)), "42");
+        assert_eq!(text_of(&("north".to_owned(), 2)), "north,2");
+        assert_eq!(text_of(&(PaymentId(1), "a, \"b\")".to_owned())), r#"["1","a, \"b\")"]"#);
+        assert_eq!(joined(&[Some("north, east".to_owned()), Some("1".to_owned())]), r#"["north, east","1"]"#);
+    }
 }

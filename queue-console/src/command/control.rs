@@ -203,6 +203,7 @@ pub(super) fn environment<C: Database>(context: &mut Context<'_, C>, of: &cli::E
         return context.screen.say(format!("the database belongs to `{name}` already"));
     }
     let author = author(context, &of.author, "given from the console")?;
+    let said = crate::shown::visible(said);
     let question = format!("The database belongs to `{said}`. Its pollers stop. Give it to `{name}`?");
     confirm(&context.screen, &question, of.yes)?;
     control::adopt_environment(&mut context.connection, name, &author.by, &author.reason)?;

@@ -28,10 +28,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     let order = list.order.map_or_else(|| default_order(&list.states), order_of);
     let after = list.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
     let limit = list.limit as usize;
-    // The key's texts are those of the cursor.
-    let keys = facts.key.iter().filter_map(|name| facts.column(name));
-    let read: Vec<_> = columns.iter().cloned().chain(keys).collect();
-    let paging = Paging { columns: read, longest: LONGEST, order, after, limit: limit + 1 };
+    let paging = Paging { columns: columns.clone(), longest: LONGEST, order, after, limit: limit + 1 };
     let mut lines = context.ask(queue, |queue, connection| queue.page(connection, &rows, &paging))?;
     let next = (lines.len() > limit).then(|| facts.cursor(&lines[limit - 1], order)).flatten();
     lines.truncate(limit);
@@ -137,8 +134,7 @@ impl Facts {
 
     /// Where the next page begins: the order, the time and the key of the last row.
     fn cursor(&self, line: &Line, order: PageOrder) -> Option<String> {
-        let keys: Option<Vec<&String>> =
-            line.values[line.values.len() - self.key.len()..].iter().map(Option::as_ref).collect();
+        let keys: Option<Vec<&String>> = line.parts.iter().map(Option::as_ref).collect();
         Some(json!([order, line.time, keys?]).to_string())
     }
 

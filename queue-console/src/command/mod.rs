@@ -13,7 +13,6 @@ mod why;
 pub(crate) use self::lists::is_number;
 pub(crate) use self::reports::group_name;
 
-use std::io::stdout;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -125,15 +124,16 @@ fn once<C: Database>(context: &mut Context<'_, C>, command: &Command) -> Answer 
 }
 
 /// Writes what needs no database.
-pub(crate) fn write_of(command: &Command, mut of: clap::Command) -> Answer {
+pub(crate) fn write_of(screen: &Screen, command: &Command, mut of: clap::Command) -> Answer {
+    let mut written = Vec::new();
     match command {
         Command::Completions { shell } => {
             let name = of.get_bin_name().unwrap_or(of.get_name()).to_owned();
-            clap_complete::generate(*shell, &mut of, name, &mut stdout());
-            Ok(())
+            clap_complete::generate(*shell, &mut of, name, &mut written);
         }
-        _ => Ok(clap_mangen::Man::new(of).render(&mut stdout())?),
+        _ => clap_mangen::Man::new(of).render(&mut written)?,
     }
+    screen.write(&String::from_utf8_lossy(&written))
 }
 
 impl<C: Database> Context<'_, C> {
@@ -168,7 +168,7 @@ impl<C: Database> Context<'_, C> {
     ) -> Answer<T> {
         ask(queue, &mut self.connection).map_err(|error| {
             let is_of_database = matches!(error, queueable::Error::Database(_));
-            let failure = Failure::from(error);
+            let failure = Failure::of::<C>(error);
             if !is_of_database || matches!(failure, Failure::NoConnection(_)) {
                 return failure;
             }
@@ -186,21 +186,55 @@ impl<C: Database> Context<'_, C> {
 
 /// Reads a condition in words.
 pub(crate) fn condition(facts: &Facts, text: &str) -> Answer<filter::Condition> {
-    filter::parse(text, &facts.columns, Utc::now()).map_err(|refused| Failure::Usage(refused.to_string()))
+    let condition = filter::parse(text, &facts.columns, Utc::now());
+    let condition = condition.map_err(|refused| Failure::Usage(refused.to_string()))?;
+    match condition.compared().into_iter().find(|column| facts.is_secret(column)) {
+        Some(column) => Err(Failure::Usage(format!(
+            "the values of `{column}` are not shown: a condition can only ask whether it is null"
+        ))),
+        None => Ok(condition),
+    }
 }
 
 /// Returns the condition that picks the row with a key.
 pub(crate) fn key(facts: &Facts, text: &str) -> Answer<filter::Condition> {
-    let parts: Vec<&str> = match facts.key.len() {
-        1 => vec![text],
-        _ => text.split(',').map(str::trim).collect(),
-    };
-    if parts.len() != facts.key.len() {
-        let columns = facts.key.join(",");
-        return Err(Failure::Usage(format!("`{text}` is no key of {}: it has the parts {columns}", facts.table)));
-    }
-    let is: Vec<_> = facts.key.iter().zip(parts).map(|(column, part)| facts.is(column, part)).collect();
+    let is: Vec<_> =
+        facts.key.iter().zip(key_parts(facts, text)?).map(|(column, part)| facts.is(column, &part)).collect();
     condition(facts, &is.join(" and "))
+}
+
+/// Returns the condition that picks the rows with some keys.
+pub(crate) fn keys(facts: &Facts, texts: &[String]) -> Answer<filter::Condition> {
+    // Each by itself first, so that a refusal names the guilty one.
+    let each = texts.iter().map(|text| key(facts, text)).collect::<Answer<Vec<_>>>()?;
+    match &*facts.key {
+        [column] if texts.len() > 1 => {
+            let values: Vec<_> = texts.iter().map(|text| facts.literal(column, text)).collect();
+            condition(facts, &format!("{} in ({})", quoted(column), values.join(", ")))
+        }
+        _ => Ok(filter::Condition::any(each)),
+    }
+}
+
+/// The parts of a key: a JSON list, or texts with commas between them.
+fn key_parts(facts: &Facts, text: &str) -> Answer<Vec<String>> {
+    let listed = serde_json::from_str::<Vec<serde_json::Value>>(text).ok().filter(|_| facts.key.len() > 1);
+    let parts: Vec<String> = match listed {
+        Some(parts) => parts.iter().map(|part| part.as_str().map_or_else(|| part.to_string(), str::to_owned)).collect(),
+        None if facts.key.len() == 1 => vec![text.to_owned()],
+        None => text.split(',').map(str::to_owned).collect(),
+    };
+    match parts.len() == facts.key.len() {
+        true => Ok(parts),
+        false => {
+            let columns = facts.key.join(",");
+            Err(Failure::Usage(format!("`{text}` is no key of {}: it has the parts {columns}", facts.table)))
+        }
+    }
+}
+
+fn quoted(column: &str) -> String {
+    format!("\"{}\"", column.replace('"', "\"\""))
 }
 
 impl Facts {
@@ -211,16 +245,23 @@ impl Facts {
 
     /// Writes a comparison of a column with the value that a text means.
     pub(crate) fn compares(&self, column: &str, operator: &str, value: &str) -> String {
+        format!("{} {operator} {}", quoted(column), self.literal(column, value))
+    }
+
+    /// Writes the value that a text means in a column.
+    pub(crate) fn literal(&self, column: &str, value: &str) -> String {
         use queue_core::internals::by_name::Holds::{Booleans, Bytes, Decimals, Floats, Integers, Unsigned};
         let holds = self.columns.list.iter().find(|of| of.name == column).map(|of| of.holds);
         let is_number = matches!(holds, Some(Integers(_) | Unsigned(_) | Decimals | Floats))
+            && value.starts_with(|c: char| c.is_ascii_digit() || c == '-')
             && value.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | '.' | 'e' | 'E'));
-        let is_boolean = holds == Some(Booleans) && matches!(value, "true" | "false");
-        let literal = match is_number || is_boolean {
-            true => value.to_owned(),
-            false if holds == Some(Bytes) => format!("x'{}'", value.replace('\'', "''")),
-            false => format!("'{}'", value.replace('\'', "''")),
-        };
-        format!("\"{}\" {operator} {literal}", column.replace('"', "\"\""))
+        match (holds, value) {
+            // SQLite writes numbers.
+            (Some(Booleans), "1" | "t" | "true") => "true".to_owned(),
+            (Some(Booleans), "0" | "f" | "false") => "false".to_owned(),
+            (Some(Bytes), _) => format!("x'{}'", value.replace('\'', "''")),
+            _ if is_number => value.to_owned(),
+            _ => format!("'{}'", value.replace('\'', "''")),
+        }
     }
 }

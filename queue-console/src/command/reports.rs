@@ -10,7 +10,7 @@ use crate::cli;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Facts, Queue, Rows};
-use crate::shown::{Cell, Table, ago, number, of_report, rows, span, spark};
+use crate::shown::{Cell, Table, ago, number, of_report, rows, span, spark, visible};
 
 /// The queues of a report, and the rows that it is about.
 fn asked<'p, C: Database>(context: &Context<'p, C>, report: &cli::Report) -> Answer<Vec<(&'p dyn Queue<C>, Rows)>> {
@@ -218,7 +218,7 @@ pub(super) fn statistics<C: Database>(context: &mut Context<'_, C>, of: &cli::St
             })?;
             let title = match (by, &value) {
                 (Some(column), Some(value)) => {
-                    format!("{}, {column} = {}", facts.name(context.parts), value.as_deref().unwrap_or("null"))
+                    format!("{}, {column} = {}", facts.name(context.parts), visible(value.as_deref().unwrap_or("null")))
                 }
                 _ => facts.name(context.parts),
             };

@@ -23,9 +23,29 @@ impl Columns {
 }
 
 impl Condition {
-    /// The rows for which one of these holds.
-    pub(crate) fn any(conditions: Vec<Condition>) -> Self {
+    /// The rows for which one of these holds. SQLite reads so many only as a tree that is not deep.
+    pub(crate) fn any(mut conditions: Vec<Condition>) -> Self {
+        const WIDEST: usize = 50;
+        while conditions.len() > WIDEST {
+            conditions = conditions.chunks(WIDEST).map(|some| Condition::Any(some.to_vec())).collect();
+        }
         Condition::Any(conditions)
+    }
+
+    /// The columns whose values it reads.
+    pub(crate) fn compared(&self) -> Vec<&str> {
+        match self {
+            Condition::Any(conditions) | Condition::All(conditions) => {
+                conditions.iter().flat_map(Condition::compared).collect()
+            }
+            Condition::Not(condition) => condition.compared(),
+            Condition::IsNull { .. } => Vec::new(),
+            Condition::IsTrue(column)
+            | Condition::Compares { column, .. }
+            | Condition::In { column, .. }
+            | Condition::Between { column, .. }
+            | Condition::Like { column, .. } => vec![&column.name],
+        }
     }
 
     /// The rows for which all of these hold.

@@ -65,8 +65,8 @@ impl Typed {
             Typed::Time(time) => Value::String(time.to_rfc3339_opts(SecondsFormat::AutoSi, true)),
             Typed::Text(text) => match holds {
                 Holds::Integers(_) | Holds::Unsigned(_) => {
-                    const EXACT: i64 = 1 << 53;
-                    let number = text.parse::<i64>().ok().filter(|number| number.abs() <= EXACT);
+                    const EXACT: u64 = 1 << 53;
+                    let number = text.parse::<i64>().ok().filter(|number| number.unsigned_abs() <= EXACT);
                     number.map_or_else(|| Value::String(text.clone()), Value::from)
                 }
                 Holds::Floats => {

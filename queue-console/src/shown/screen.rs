@@ -1,5 +1,6 @@
 //! Where answers go: standard output and standard error.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 
 use anstream::{AutoStream, ColorChoice};
@@ -18,6 +19,7 @@ pub(crate) struct Screen {
     pub(crate) utc: bool,
     color: ColorChoice,
     width: Option<u16>,
+    changes: Cell<bool>,
 }
 
 impl Screen {
@@ -28,7 +30,23 @@ impl Screen {
             clap::ColorChoice::Never => ColorChoice::Never,
         };
         let terminal = || terminal_size::terminal_size().filter(|_| stdout().is_terminal()).map(|(width, _)| width.0);
-        Screen { json: global.json, utc: global.utc, color, width: global.width.or_else(terminal) }
+        Screen {
+            json: global.json,
+            utc: global.utc,
+            color,
+            width: global.width.or_else(terminal),
+            changes: Cell::new(false),
+        }
+    }
+
+    /// One for JSON.
+    pub(crate) fn json() -> Self {
+        Screen { json: true, utc: true, color: ColorChoice::Never, width: None, changes: Cell::new(false) }
+    }
+
+    /// Says that what follows changes something, whoever reads.
+    pub(crate) fn changes(&self) {
+        self.changes.set(true);
     }
 
     /// Whether somebody reads and can answer.
@@ -63,8 +81,11 @@ impl Screen {
     pub(crate) fn write(&self, text: &str) -> Answer {
         let mut out = AutoStream::new(stdout(), self.color);
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Who reads has gone, such as `head`.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            // Who reads has gone, such as `head`. A report ends then, and a change goes on.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => match self.changes.get() {
+                true => Ok(()),
+                false => std::process::exit(0),
+            },
             written => Ok(written?),
         }
     }
@@ -94,11 +115,10 @@ impl Screen {
         }
         let lines = text.lines().map(visible).collect::<Vec<_>>().join("\n");
         let _ = match self.json {
-            true => writeln!(
-                stderr(),
-                "{}",
-                json!({ "error": failure.kind(), "message": text, "exit_code": failure.code() })
-            ),
+            true => {
+                let object = json!({ "error": failure.kind(), "message": text, "exit_code": failure.code() });
+                writeln!(stderr(), "{}", harmless(&object.to_string()))
+            }
             false => writeln!(stderr(), "error: {lines}"),
         };
     }

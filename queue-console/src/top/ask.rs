@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use queue_core::internals::by_name::{Operate, PageOrder};
 use queueable::report::{Backlog, Explanations, PollerProcess};
 
-use crate::queue::State;
+use crate::queue::{Shape, State};
 
 /// What the screen asks of the reader.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,8 +83,7 @@ pub(super) enum Target {
 /// The rows of a change, as they were counted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
-    pub(super) count: usize,
-    pub(super) figures: Vec<Option<String>>,
+    pub(super) shape: Shape,
     /// The operation, the number of rows and the sums.
     pub(super) summary: String,
     /// The environment whose name is asked for first.

@@ -38,7 +38,7 @@ impl Asked {
             Asked::Filter { .. } => "only rows for which this holds".to_owned(),
             Asked::Reason { .. } => "pause this queue, because".to_owned(),
             Asked::Environment(_, found, name) => {
-                format!("this changes {} of `{name}`: type its name", crate::shown::rows(found.count))
+                format!("this changes {} of `{name}`: type its name", crate::shown::rows(found.shape.count))
             }
         }
     }
@@ -91,7 +91,7 @@ impl Model {
     }
 
     fn apply(&mut self, change: Change, found: Found) -> Vec<Effect> {
-        let progress = Some((0, found.count));
+        let progress = Some((0, found.shape.count));
         self.stop.store(false, Ordering::SeqCst);
         self.dialog = Dialog::Working { what: word(&change.operate), progress, stops: false };
         vec![Effect::Ask(Ask::Apply(change, found))]

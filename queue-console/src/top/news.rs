@@ -22,7 +22,7 @@ impl Model {
                     return Vec::new();
                 }
                 self.dialog = Dialog::None;
-                match found.count {
+                match found.shape.count {
                     0 => self.say(format!("{}: nothing to change", found.summary)),
                     _ => self.dialog = Dialog::Confirming(change, found),
                 }

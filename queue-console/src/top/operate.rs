@@ -28,10 +28,10 @@ impl<'a, C: Database> Asking<'a, C> {
         let nobody = Author { by: String::new(), reason: String::new(), recorded: false };
         let (queue, asked) = self.asked(change, nobody)?;
         let ready = queue.prepare(self.connection, &asked)?;
-        let (count, figures) = (ready.count(), ready.figures().to_vec());
+        let shape = ready.shape();
         let summary = summary(queue.facts(), &*ready, &asked);
-        let environment = environment_asked(self.parts, self.connection, count);
-        Ok(Found { count, figures, summary, environment })
+        let environment = environment_asked(self.parts, self.connection, shape.count)?;
+        Ok(Found { shape, summary, environment })
     }
 
     /// Changes the rows, if they are still those that were counted. Between two transactions it stops if it is told to.
@@ -45,7 +45,7 @@ impl<'a, C: Database> Asking<'a, C> {
         let author = self.author(by, "from top")?;
         let (queue, asked) = self.asked(change, author)?;
         let ready = queue.prepare(self.connection, &asked)?;
-        same((found.count, &found.figures), &*ready)?;
+        same(&found.shape, &ready.shape())?;
         let done = ready.work(self.connection, &mut |at| {
             progress(at.done);
             !stop.load(Ordering::SeqCst)

@@ -113,7 +113,7 @@ impl<C: Database> At<C> {
             Ask::Explain(place) => Ok(News::Explained(place.clone(), asking.row(place)?)),
             Ask::Preview(change) => Ok(News::Counted(change.clone(), asking.count(change)?)),
             Ask::Apply(change, found) => {
-                let of = found.count;
+                let of = found.shape.count;
                 // If the screen has ended, the change goes on to its end all the same.
                 let mut progress = |done| drop(news.send(News::Progress { done, of }));
                 asking.apply((change, found), by, stop, &mut progress).map(News::Done)

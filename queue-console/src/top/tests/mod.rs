@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::ask::{Ask, Errors, Found, Group, Known, News, Page, PageRow, Place, Snapshot};
 use super::model::{Effect, Model, Tab};
 use crate::queue::Of;
+use crate::queue::Shape;
 
 diesel::table! {
     payments (id) {
@@ -151,8 +152,7 @@ fn place(key: &str) -> Place {
 
 fn found(count: usize, environment: Option<&str>) -> Found {
     Found {
-        count,
-        figures: vec![Some("38120".to_owned())],
+        shape: Shape { count, figures: vec![Some("38120".to_owned())], keys: 0 },
         summary: format!("retry of payments: {count} rows, sum of amount_cents: 38120"),
         environment: environment.map(str::to_owned),
     }
