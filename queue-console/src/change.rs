@@ -41,6 +41,9 @@ pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
     let asked = Asked { operate, rows, group, figures, author, batch: change.batch };
     let ready = context.ask(queue, |queue, connection| queue.prepare(connection, &asked))?;
     let found = ready.count();
+    if !change.dry_run {
+        context.screen.changes();
+    }
     preview(context, facts, &*ready, &asked)?;
     if found == 0 {
         return Ok(());
@@ -53,7 +56,6 @@ pub(crate) fn run<C: Database>(context: &mut Context<'_, C>) -> Answer {
     if !asked.author.recorded {
         context.screen.say("this session sees no table of the audit: it will not be recorded")?;
     }
-    context.screen.changes();
     if change.yes {
         return work(context, facts, &*ready, &asked);
     }

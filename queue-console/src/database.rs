@@ -126,7 +126,7 @@ fn check<C: Database>(address: &str, name: &str) -> Answer {
             Err(Failure::Usage(format!("`{name}` is no file of {}", C::NAME)))
         }
         file if address == ":memory:" || Path::new(file).is_file() => Ok(()),
-        file => Err(Failure::NoConnection(format!("there is no file `{file}`"))),
+        _ => Err(Failure::NoConnection(format!("there is no file `{name}`"))),
     }
 }
 
@@ -151,14 +151,17 @@ pub(crate) fn without_password(address: &str) -> String {
     }
 }
 
-/// A client's message may repeat the address, or the password alone.
+/// A client's message may repeat the address, the password, or what it takes for a part of the address.
 fn without_address(text: &str, address: &str, name: &str) -> String {
+    const SHORTEST: usize = 3;
     let text = text.replace(address, name);
-    let account = address.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(account, _)| account);
-    match account.and_then(|account| account.split_once(':')).map(|(_, password)| password) {
-        Some(password) if !password.is_empty() => text.replace(password, "[hidden]"),
-        _ => text,
-    }
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let account = rest.rsplit_once('@').map_or("", |(account, _)| account);
+    let password = account.split_once(':').map_or("", |(_, password)| password);
+    let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
+    let values = parameters.split('&').filter_map(|parameter| Some(parameter.split_once('=')?.1));
+    let parts = values.chain([password]).flat_map(|secret| secret.split(|c: char| !c.is_alphanumeric()));
+    parts.filter(|part| part.len() >= SHORTEST).fold(text, |text, part| text.replace(part, "[hidden]"))
 }
 
 #[cfg(test)]

@@ -5,5 +5,6 @@ mod changes;
 mod connections;
 mod control;
 mod doctor;
+mod edges;
 mod reports;
 pub(crate) mod served;
