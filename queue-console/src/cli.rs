@@ -522,7 +522,8 @@ pub(crate) struct Doctor {
     #[arg(index = 1)]
     pub(crate) queue: Option<String>,
 
-    /// Write what a ticket needs into this file: findings, backlogs, reasons, folded errors, pauses, pollers; no rows, and no password
+    /// Write what a ticket needs into this file: findings, backlogs, reasons, folded errors, plans, pauses, pollers, versions, settings; no
+    /// rows, and no password
     #[arg(long, value_name = "FILE")]
     pub(crate) bundle: Option<std::path::PathBuf>,
 

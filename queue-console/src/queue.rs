@@ -1,5 +1,6 @@
 //! An entity's queue without its type: what every command asks, by the names of columns.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::internals::by_name::{
-    DeclaredColumn, Figure, Holds, Operate, Operated, PageOrder, Picked, TextColumn, TextPage, TextRow, key_names,
-    pause_value, queue_name_of, unpause_scope,
+    DeclaredColumn, Figure, Holds, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow,
+    key_names, pause_value, plans, queue_name_of, sizes, unpause_scope,
 };
 use queue_core::{
     AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, Options, QueueOn, QueueTable,
@@ -157,6 +158,9 @@ pub(crate) trait Queue<C: Database>: Send + Sync {
     fn end_limits(&self, connection: &mut C, author: &Author) -> Result<bool, Error>;
     fn check(&self, connection: &mut C) -> Result<Vec<Finding>, Error>;
     fn examine(&self, connection: &mut C) -> Result<Vec<Ill>, Error>;
+    /// How the database would find rows, by statement.
+    fn plans(&self, connection: &mut C) -> Result<BTreeMap<&'static str, String>, Error>;
+    fn sizes(&self, connection: &mut C) -> Result<Vec<Size>, Error>;
     fn migrate(&self, migrations: Migrations<C::Backend>) -> Migrations<C::Backend>;
 }
 
@@ -441,6 +445,14 @@ where
 
     fn examine(&self, connection: &mut C) -> Result<Vec<Ill>, Error> {
         Q::examine(connection)
+    }
+
+    fn plans(&self, connection: &mut C) -> Result<BTreeMap<&'static str, String>, Error> {
+        plans::<Q, C>(connection)
+    }
+
+    fn sizes(&self, connection: &mut C) -> Result<Vec<Size>, Error> {
+        sizes::<Q, C>(connection)
     }
 
     fn migrate(&self, migrations: Migrations<C::Backend>) -> Migrations<C::Backend> {

@@ -3,9 +3,10 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use queue_core::internals::by_name::{plans, settings, sizes, version};
 use queueable::bounds::QueueOn;
 use queueable::report::{Ill, IllKind, Severity, examine};
-use queueable::{Migrations, Pause, Queueable};
+use queueable::{Migrations, Pause, Queueable, Status};
 
 use crate::db::{AUTO_KEY, Conn, NAME, TEXT};
 use crate::suite::bank::{Bank, Payment};
@@ -308,4 +309,19 @@ fn an_examination_waits_for_no_worker() {
             QueryResult::Ok(())
         })
         .unwrap();
+}
+
+#[test]
+fn the_database_explains_the_statements_that_find_rows_and_runs_none() {
+    let bank = Bank::new();
+    let connection = &mut bank.connect();
+    let key = bank.enqueue([7])[0];
+    let plans = plans::<Payment, Conn>(connection).unwrap();
+    for name in ["claim", "probe", "oldest_due"] {
+        assert!(plans[name].contains("queueable_payments_3d307857d9304fe5"), "{name}: {}", plans[name]);
+    }
+    assert_eq!(bank.state(key).status, Status::NotAttempted);
+    assert!(sizes::<Payment, Conn>(connection).unwrap()[0].bytes.is_some_and(|bytes| bytes > 0));
+    assert!(version(connection).unwrap().contains('.'));
+    assert!(settings(connection).unwrap().len() >= 5);
 }

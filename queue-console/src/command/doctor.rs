@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use queue_core::internals::by_name::{LIBRARY_VERSION, pattern, settings, version};
 use queueable::control;
 use queueable::report::{Ill, Interval, Severity, examine};
 use serde_json::{Value, json};
@@ -88,8 +89,8 @@ fn lines(text: &str, widest: usize) -> Vec<String> {
     lines
 }
 
-/// Writes what a ticket needs: findings, backlogs, reasons, folded errors, pauses, limits, pollers, versions. It has values of domain
-/// columns only where a report shows them: no rows.
+/// Writes what a ticket needs: findings, backlogs, reasons, folded errors, plans, pauses, limits, pollers, versions, settings. It has
+/// values of domain columns only where a report shows them: no rows.
 fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], ills: &[Ill], file: &Path) -> Answer {
     let address = context.parts.address(&context.line.global).ok().map(without_password);
     let made_at = context.now().to_rfc3339();
@@ -105,7 +106,7 @@ fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], i
                 "key": facts.key,
                 "options": format!("{:?}", facts.options),
                 "backlog": told(queue.backlog(connection, &every)),
-                "why": told(queue.why(connection, &every)),
+                "why": without_values(told(queue.why(connection, &every))),
                 "errors": told(queue.errors(connection, &every).map(|report| report.without_examples())),
                 "statistics": told(queue.statistics(
                     connection,
@@ -113,13 +114,21 @@ fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], i
                     Interval::Hour,
                 )),
                 "schema": told(queue.check(connection)),
+                "sizes": told(queue.sizes(connection)),
+                "plans": told(queue.plans(connection)),
             })
         })
         .collect();
     let bundle = json!({
         "made_at": made_at,
         "console": env!("CARGO_PKG_VERSION"),
-        "database": { "kind": C::NAME, "address": address },
+        "library": LIBRARY_VERSION,
+        "database": {
+            "kind": C::NAME,
+            "address": address,
+            "version": told(version(connection)),
+            "settings": told(settings(connection)),
+        },
         "findings": ills.iter().map(of_report).collect::<Vec<_>>(),
         "queues": queues,
         "pauses": told(queueable::pauses(connection)),
@@ -137,5 +146,32 @@ fn told<T: serde::Serialize>(report: Result<T, queueable::Error>) -> Value {
     match report {
         Ok(report) => of_report(&report),
         Err(error) => json!({ "unread": error.to_string() }),
+    }
+}
+
+/// Folds each `error` of an explanation to its pattern, because a message of the database may quote a row.
+fn without_values(mut why: Value) -> Value {
+    for reason in why.get_mut("reasons").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(Value::String(error)) = reason.pointer_mut("/explanation/error") {
+            *error = pattern(error);
+        }
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_the_database_loses_what_it_quotes() {
+        let why = |error: &str| {
+            let explanation = json!({ "reason": "refused", "error": error });
+            json!({ "more": false, "reasons": [{ "rows": 1, "explanation": explanation }, { "rows": 2 }] })
+        };
+        let folded = without_values(why("the card 'Ann 4711' of order 12 is no card"));
+        assert_eq!(folded, why("the card '<value>' of order <number> is no card"));
+        let unread = json!({ "unread": "no such table" });
+        assert_eq!(without_values(unread.clone()), unread);
     }
 }

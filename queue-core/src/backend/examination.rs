@@ -3,10 +3,12 @@
 use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, QueryableByName};
+use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 use diesel::row::{NamedRow, Row};
 use diesel::sql_types::{Nullable, Text};
 
+use super::statement::Statement;
 use crate::ill::{Ill, IllKind, Severity};
 
 /// One look at the catalogue, a setting or a statistic.
@@ -62,6 +64,17 @@ pub trait Examination<DB = <Self as Connection>::Backend>: Connection {
     /// The checks of a queue's table.
     const OF_TABLE: &'static [Check];
 
+    /// The query for the version.
+    const VERSION: &'static str;
+
+    /// The queries for the names and values of the settings that decide how fast and how safe queues are, and of what is in use where
+    /// they set a limit. None may hold a password.
+    const SETTINGS: &'static [&'static str];
+
+    /// The query for the names, bytes and rows of a queue's table and of its indexes. The names in braces are those of the checks of a
+    /// table.
+    const SIZES: &'static str;
+
     /// Whether EXPLAIN asks for the rights that its statement needs.
     const EXPLAINS_RIGHTS: bool = true;
 
@@ -73,6 +86,9 @@ pub trait Examination<DB = <Self as Connection>::Backend>: Connection {
     /// Runs the query of a check.
     fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>>;
 
+    /// Returns the plan of a statement, which does not run.
+    fn plan(&mut self, statement: &dyn Statement<DB>) -> QueryResult<String>;
+
     /// Finds what no query shows.
     fn beyond_queries(&mut self) -> QueryResult<Vec<Ill>> {
         Ok(Vec::new())
@@ -80,7 +96,15 @@ pub trait Examination<DB = <Self as Connection>::Backend>: Connection {
 }
 
 /// A row of texts.
-pub struct Figures(pub(super) Vec<String>);
+pub struct Figures(pub(crate) Vec<String>);
+
+impl Figures {
+    /// Returns the last text of each row, as lines: a plan of SQLite has its words there, and the others have one column.
+    pub(super) fn lines(rows: Vec<Self>) -> String {
+        let lines: Vec<_> = rows.into_iter().filter_map(|Figures(mut texts)| texts.pop()).collect();
+        lines.join("\n")
+    }
+}
 
 impl<DB: Backend> QueryableByName<DB> for Figures
 where
@@ -95,9 +119,20 @@ where
     }
 }
 
+/// A statement behind the words that have it explained.
+pub(super) struct Explained<'a, DB: Backend>(pub(super) &'static str, pub(super) &'a dyn Statement<DB>);
+
+impl<DB: Backend> Statement<DB> for Explained<'_, DB> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared();
+        out.push_sql(self.0);
+        self.1.walk_ast(out)
+    }
+}
+
 impl Check {
     /// Writes a text of a check with these names for their values, and then the limits.
-    fn filled(text: &str, names: &[(&str, String)]) -> String {
+    pub(crate) fn filled(text: &str, names: &[(&str, String)]) -> String {
         let text = names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value));
         LIMITS.iter().fold(text, |text, (name, value)| text.replace(name, value))
     }

@@ -51,7 +51,7 @@ pub use self::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished
 pub(crate) use self::connection::{is_of_a_pooler, message_of};
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
-pub(crate) use self::examination::Check;
+pub(crate) use self::examination::{Check, Examination};
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
 pub(crate) use self::schema::{

@@ -3,10 +3,12 @@
 //! What differs between databases is in `backend/<database>/examination.rs`, as data. Here are the looks that all databases share:
 //! at processes and pauses, at the schema, and at a bounded number of rows.
 
+mod circumstances;
 mod database;
 mod queue;
 mod rows;
 
+pub use self::circumstances::{LIBRARY_VERSION, Size, plans, settings, sizes, version};
 pub use self::database::{examine, examine_from};
 pub(crate) use self::queue::examine_queue;
 

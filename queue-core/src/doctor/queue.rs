@@ -52,7 +52,7 @@ pub(crate) fn examine_queue<Q: Entity, C: ComparesSchema<Q>>(connection: &mut C)
 }
 
 /// Returns what the names in the checks of a queue's table stand for. `indexes`: the names of the queue's.
-fn names_of(target: &Target, indexes: &[String]) -> Vec<(&'static str, String)> {
+pub(super) fn names_of(target: &Target, indexes: &[String]) -> Vec<(&'static str, String)> {
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let literals = |names: &mut dyn Iterator<Item = &str>| names.map(literal).collect::<Vec<_>>().join(", ");
     let table = &target.table;

@@ -26,5 +26,5 @@ pub use self::queue::{AllFilters, Chosen, EveryRow, Filtered, NoFilter, QueueRow
 pub use self::read::{ChangesRows, LoadsRows, MovesRows, ReadsRows, StatusCounts};
 pub use self::report::{
     AttemptCounts, Backlog, By, Counted, ErrorGroup, ErrorReport, ExplainedRows, Explains, Explanation, Explanations,
-    Interval, OddTimes, Part, PeriodCounts, Statistics, Tabular,
+    Interval, OddTimes, Part, PeriodCounts, Statistics, Tabular, pattern,
 };

@@ -1,9 +1,11 @@
 //! What MySQL and MariaDB can say of their own health.
 
 use diesel::mysql::Mysql;
+use diesel::sql_types::Untyped;
 
 use super::clients::MysqlSession;
-use crate::backend::examination::{Check, Examination, Figures, LOOKS_FOR};
+use crate::backend::examination::{Check, Examination, Explained, Figures, LOOKS_FOR};
+use crate::backend::statement::{Statement, execute, load};
 use crate::ill::{IllKind, Severity};
 
 use diesel::prelude::*;
@@ -12,6 +14,12 @@ impl<C: MysqlSession> Examination<Mysql> for C {
     const OF_DATABASE: &'static [Check] = OF_DATABASE;
 
     const OF_TABLE: &'static [Check] = OF_TABLE;
+
+    const VERSION: &'static str = VERSION;
+
+    const SETTINGS: &'static [&'static str] = SETTINGS;
+
+    const SIZES: &'static str = SIZES;
 
     /// Without a transaction: in one that is serializable, a SELECT would lock what it reads. MySQL 5.6 has no such limit.
     fn bounded<T>(&mut self, look: impl FnOnce(&mut Self) -> QueryResult<T>) -> QueryResult<T> {
@@ -30,6 +38,17 @@ impl<C: MysqlSession> Examination<Mysql> for C {
 
     fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
         diesel::sql_query(sql).load(self)
+    }
+
+    /// MySQL does not say which columns a prepared EXPLAIN has, so its plan goes through a variable, which it can from 8.1 on.
+    fn plan(&mut self, statement: &dyn Statement<Mysql>) -> QueryResult<String> {
+        let version = Figures::lines(self.look("SELECT VERSION()".to_owned())?);
+        if version.contains("MariaDB") {
+            return load::<Untyped, Figures, _>(self, &Explained("EXPLAIN FORMAT=JSON ", statement))
+                .map(Figures::lines);
+        }
+        execute(self, &Explained("EXPLAIN FORMAT=JSON INTO @queueable_plan ", statement))?;
+        self.look("SELECT CAST(@queueable_plan AS CHAR)".to_owned()).map(Figures::lines)
     }
 }
 
@@ -150,3 +169,23 @@ const OF_TABLE: &[Check] = &[
         mend: "ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4",
     },
 ];
+
+const VERSION: &str = "SELECT CONCAT(VERSION(), ', ', @@version_comment)";
+
+/// A session's own limits of time are those that [`Examination::bounded`] sets.
+const SETTINGS: &[&str] = &[
+    "SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'character_set_connection', 'sql_mode', 'time_zone', \
+     'transaction_isolation', 'tx_isolation')",
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('binlog_format', 'character_set_server', 'innodb_autoinc_lock_mode', \
+     'innodb_buffer_pool_size', 'innodb_deadlock_detect', 'innodb_flush_log_at_trx_commit', 'innodb_lock_wait_timeout', \
+     'innodb_purge_threads', 'innodb_rollback_on_timeout', 'innodb_snapshot_isolation', 'interactive_timeout', 'lock_wait_timeout', \
+     'max_allowed_packet', 'max_connections', 'max_execution_time', 'max_prepared_stmt_count', 'max_statement_time', 'read_only', \
+     'sync_binlog', 'system_time_zone', 'wait_timeout')",
+    "SHOW GLOBAL STATUS WHERE Variable_name IN ('Prepared_stmt_count', 'Threads_connected')",
+];
+
+/// The server counts all indexes together, and the primary key with the table.
+const SIZES: &str = "SELECT CAST(TABLE_NAME AS CHAR), CAST(DATA_LENGTH AS CHAR), CAST(TABLE_ROWS AS CHAR) FROM information_schema.TABLES \
+     WHERE TABLE_SCHEMA = COALESCE({schema}, DATABASE()) AND TABLE_NAME = {name} UNION ALL \
+     SELECT 'indexes', CAST(INDEX_LENGTH AS CHAR), NULL FROM information_schema.TABLES \
+     WHERE TABLE_SCHEMA = COALESCE({schema}, DATABASE()) AND TABLE_NAME = {name}";

@@ -2,9 +2,11 @@
 
 use diesel::pg::Pg;
 use diesel::result::Error;
+use diesel::sql_types::Untyped;
 
 use super::clients::PgSession;
-use crate::backend::examination::{Check, Examination, Figures, LOOKS_FOR};
+use crate::backend::examination::{Check, Examination, Explained, Figures, LOOKS_FOR};
+use crate::backend::statement::{Statement, load};
 use crate::ill::{IllKind, Severity};
 
 use diesel::prelude::*;
@@ -13,6 +15,12 @@ impl<C: PgSession> Examination<Pg> for C {
     const OF_DATABASE: &'static [Check] = OF_DATABASE;
 
     const OF_TABLE: &'static [Check] = OF_TABLE;
+
+    const VERSION: &'static str = VERSION;
+
+    const SETTINGS: &'static [&'static str] = SETTINGS;
+
+    const SIZES: &'static str = SIZES;
 
     /// In a transaction, or in a savepoint of the caller's, because a statement that fails would end it.
     fn bounded<T>(&mut self, look: impl FnOnce(&mut Self) -> QueryResult<T>) -> QueryResult<T> {
@@ -32,6 +40,10 @@ impl<C: PgSession> Examination<Pg> for C {
 
     fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
         diesel::sql_query(sql).load(self)
+    }
+
+    fn plan(&mut self, statement: &dyn Statement<Pg>) -> QueryResult<String> {
+        load::<Untyped, Figures, _>(self, &Explained("EXPLAIN ", statement)).map(Figures::lines)
     }
 }
 
@@ -209,3 +221,24 @@ const OF_TABLE: &[Check] = &[
         mend: "ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, unless each poller's role has policies for all rows of the queue",
     },
 ];
+
+const VERSION: &str = "SELECT pg_catalog.version()";
+
+const SETTINGS: &[&str] = &[
+    "SELECT name, pg_catalog.concat_ws(' ', reset_val, unit) FROM pg_catalog.pg_settings WHERE name IN (\
+     'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
+     'autovacuum_vacuum_cost_limit', 'autovacuum_vacuum_scale_factor', 'autovacuum_vacuum_threshold', 'deadlock_timeout', \
+     'default_transaction_isolation', 'default_transaction_read_only', 'effective_cache_size', 'enable_indexscan', 'enable_seqscan', \
+     'enable_sort', 'fsync', 'full_page_writes', 'hot_standby_feedback', 'idle_in_transaction_session_timeout', 'idle_session_timeout', \
+     'jit', 'lock_timeout', 'max_connections', 'max_locks_per_transaction', 'max_prepared_transactions', 'max_standby_streaming_delay', \
+     'plan_cache_mode', 'random_page_cost', 'server_encoding', 'shared_buffers', 'statement_timeout', 'synchronous_commit', 'TimeZone', \
+     'track_counts', 'transaction_timeout', 'wal_level', 'work_mem')",
+    "SELECT 'in_recovery', CAST(pg_catalog.pg_is_in_recovery() AS text)",
+    "SELECT 'connections', CAST(pg_catalog.count(*) AS text) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'",
+];
+
+const SIZES: &str = "SELECT CAST(c.relname AS text), CAST(pg_catalog.pg_relation_size(c.oid) AS text), \
+     CASE WHEN c.reltuples >= 0 THEN CAST(CAST(c.reltuples AS bigint) AS text) END \
+     FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({literal}) \
+     OR c.oid IN (SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = pg_catalog.to_regclass({literal})) \
+     ORDER BY c.relkind DESC, c.relname";

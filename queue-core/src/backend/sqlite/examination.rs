@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use diesel::sqlite::SqliteConnection;
+use diesel::sql_types::Untyped;
+use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::examination::{Check, Examination, Figures};
+use crate::backend::examination::{Check, Examination, Explained, Figures};
 use crate::backend::setup::SessionSetup;
+use crate::backend::statement::{Statement, load};
 use crate::ill::{Ill, IllKind, Severity};
 
 use diesel::prelude::*;
@@ -19,10 +21,20 @@ impl Examination for SqliteConnection {
 
     const OF_TABLE: &'static [Check] = OF_TABLE;
 
+    const VERSION: &'static str = VERSION;
+
+    const SETTINGS: &'static [&'static str] = SETTINGS;
+
+    const SIZES: &'static str = SIZES;
+
     const EXPLAINS_RIGHTS: bool = false;
 
     fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
         diesel::sql_query(sql).load(self)
+    }
+
+    fn plan(&mut self, statement: &dyn Statement<Sqlite>) -> QueryResult<String> {
+        load::<Untyped, Figures, _>(self, &Explained("EXPLAIN QUERY PLAN ", statement)).map(Figures::lines)
     }
 
     fn beyond_queries(&mut self) -> QueryResult<Vec<Ill>> {
@@ -151,6 +163,21 @@ const OF_TABLE: &[Check] = &[Check {
     problem: "the column {1} of {table} is generated, so no worker can write it",
     mend: "ALTER TABLE {table} DROP COLUMN `{1}`; and run the entity's migration again",
 }];
+
+const VERSION: &str = "SELECT sqlite_version()";
+
+const SETTINGS: &[&str] = &[
+    "SELECT 'journal_mode', journal_mode FROM pragma_journal_mode UNION ALL SELECT 'synchronous', synchronous FROM pragma_synchronous \
+     UNION ALL SELECT 'busy_timeout', timeout FROM pragma_busy_timeout UNION ALL SELECT 'query_only', query_only FROM pragma_query_only \
+     UNION ALL SELECT 'locking_mode', locking_mode FROM pragma_locking_mode WHERE schema = 'main' \
+     UNION ALL SELECT 'foreign_keys', foreign_keys FROM pragma_foreign_keys UNION ALL SELECT 'encoding', encoding FROM pragma_encoding \
+     UNION ALL SELECT 'auto_vacuum', auto_vacuum FROM pragma_auto_vacuum UNION ALL SELECT 'cache_size', cache_size FROM pragma_cache_size \
+     UNION ALL SELECT 'page_size', page_size FROM pragma_page_size UNION ALL SELECT 'page_count', page_count FROM pragma_page_count \
+     UNION ALL SELECT 'freelist_count', freelist_count FROM pragma_freelist_count",
+];
+
+/// To measure a table, SQLite would read it.
+const SIZES: &str = "SELECT 'file', page_count * page_size, NULL FROM pragma_page_count, pragma_page_size";
 
 #[cfg(test)]
 mod tests {

@@ -13,4 +13,4 @@ pub use self::errors::{ErrorGroup, ErrorReport};
 pub use self::explain::Explains;
 pub use self::explanation::{ExplainedRows, Explanation, Explanations};
 pub use self::statistics::{AttemptCounts, Counted, Interval, PeriodCounts, Statistics};
-pub use self::table::{By, OddTimes, Part, Tabular};
+pub use self::table::{By, OddTimes, Part, Tabular, pattern};

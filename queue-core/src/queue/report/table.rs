@@ -256,7 +256,7 @@ static FOLDED: LazyLock<Regex> = LazyLock::new(|| {
 /// Returns the pattern of a failure's text. Placeholders replace quoted values (`'<value>'` in the same quotes), times
 /// (`<time>`), UUIDs (`<uuid>`), hexadecimal ids of eight digits or more (`<hex>`), and numbers (`<number>`). The
 /// pattern is cut after 400 characters.
-pub(crate) fn pattern(text: &str) -> String {
+pub fn pattern(text: &str) -> String {
     let mut pattern = fold(text);
     if let Some((end, _)) = pattern.char_indices().nth(PATTERN_CHARACTERS) {
         pattern.truncate(end);

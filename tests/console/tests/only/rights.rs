@@ -1,7 +1,7 @@
 //! The rights that `docs/console.md` names are enough, on the databases that have rights.
 
 use crate::db::Account;
-use crate::suite::served::{Answer, Served, answer};
+use crate::suite::served::{Answer, Served, answer, bundle_of};
 
 const READS: &[&str] = &[
     "SELECT ON payments",
@@ -45,6 +45,8 @@ fn an_account_that_may_only_read_can_ask_everything() {
         let asked = run(&served, &account, arguments);
         assert_eq!((asked.code, &*asked.err), (Some(0), ""), "{arguments:?}: {asked:?}");
     }
+    let bundle = bundle_of(|arguments| run(&served, &account, arguments));
+    assert!(bundle.contains("queueable_payments_3d307857d9304fe5") && !bundle.contains(r#""unread":"#), "{bundle}");
     // It looks for the rights of a poller too, which this account lacks.
     let check = run(&served, &account, &["migrate", "check"]);
     assert_eq!((check.code, &*check.err), (Some(4), ""), "{check:?}");

@@ -130,6 +130,15 @@ pub(crate) fn answer(command: &mut Command) -> Answer {
     Answer { code: status.code(), out: text(stdout), err: text(stderr) }
 }
 
+/// What the console writes into a bundle.
+pub(crate) fn bundle_of(run: impl FnOnce(&[&str]) -> Answer) -> String {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("bundle.json");
+    let answer = run(&["doctor", "--bundle", &file.display().to_string()]);
+    assert!(matches!(answer.code, Some(0 | 4)), "{answer:?}");
+    std::fs::read_to_string(&file).expect("the file is written")
+}
+
 pub(crate) fn ago(seconds: i64) -> DateTime<Utc> {
     Utc::now() - chrono::TimeDelta::seconds(seconds)
 }
