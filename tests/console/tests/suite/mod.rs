@@ -7,3 +7,4 @@ mod control;
 mod doctor;
 mod reports;
 pub(crate) mod served;
+mod shown;
