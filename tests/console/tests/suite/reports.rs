@@ -99,12 +99,21 @@ fn a_hostile_value_does_no_harm_in_a_split_report_with_colours() {
             asked.push([&[report, "payments"], by, form].concat());
         }
     }
+    let key = format!("{HOSTILE},1");
     let unclosed = format!("customer = '{HOSTILE}");
     for form in [&["--color", "always"][..], &["--json"]] {
         asked.push([&["explain", "payments", "6", "7"][..], form].concat());
         asked.push([&["show", "payments", "6", "7"][..], form].concat());
         asked.push([&["retry", "payments", "--failed", "--dry-run"][..], form].concat());
         asked.push([&["list", "payments", "--where", &unclosed][..], form].concat());
+        asked.push([&["list", HOSTILE][..], form].concat());
+        asked.push([&["list", "payments", "--columns", HOSTILE][..], form].concat());
+        asked.push([&["list", "payments", "--after", HOSTILE][..], form].concat());
+        asked.push([&["backlog", "payments", "--by", HOSTILE][..], form].concat());
+        asked.push([&["explain", "payments", HOSTILE][..], form].concat());
+        asked.push([&["show", "invoices", &key][..], form].concat());
+        asked.push([&["retry", "payments", "--error-group", HOSTILE][..], form].concat());
+        asked.push([&["pause", "invoices", "--stage", HOSTILE][..], form].concat());
     }
     let harm: String = asked.iter().filter_map(|arguments| harm(&served, arguments)).collect();
     assert!(harm.is_empty(), "{harm}");

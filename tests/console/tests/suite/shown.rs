@@ -1,6 +1,6 @@
 //! What every command shows, as text at 80 and at 200 columns and as JSON: the same on every database.
 //!
-//! Not here are `doctor`, whose findings differ from database to database, and what needs no database.
+//! Not here is what needs no database.
 
 use std::sync::LazyLock;
 
@@ -239,4 +239,33 @@ fn every_command_shows_the_same_at_200_columns_on_every_database() {
 #[test]
 fn every_command_has_the_same_json_on_every_database() {
     settings().bind(|| assert_snapshot!("json", everything(&["--json"])));
+}
+
+/// What the doctor finds of the queues, without what it finds of the tests' servers.
+fn of_queues(found: &str) -> String {
+    let of_server =
+        |finding: &str| ["durability", "journal-mode", "errors, "].iter().any(|kind| finding.contains(kind));
+    let mut findings: Vec<String> = Vec::new();
+    for line in found.lines().filter(|line| !line.is_empty()) {
+        let goes_on = ["of ", "problem ", "mend ", " "].iter().any(|start| line.starts_with(start));
+        match findings.last_mut().filter(|_| goes_on) {
+            Some(finding) => *finding += &format!("{line}\n"),
+            None => findings.push(format!("{line}\n")),
+        }
+    }
+    findings.into_iter().filter(|finding| !of_server(finding)).collect()
+}
+
+#[test]
+fn the_doctor_shows_the_same_of_queues_on_every_database() {
+    let served = Served::filled();
+    let mut told = String::new();
+    for form in [&["--width", "80"][..], &["--width", "200"], &["--json"]] {
+        let answer = served.run(&[&["doctor"][..], form].concat());
+        assert_eq!((answer.code, &*answer.err), (Some(4), ""), "{answer:?}");
+        told += &format!("$ console doctor {}\n{}\n", form.join(" "), of_queues(&answer.out));
+    }
+    let mut settings = settings();
+    settings.add_filter(r"\b\d+h( \d+m)?( \d+s)?\b", "[age]");
+    settings.bind(|| assert_snapshot!("doctor", told));
 }
