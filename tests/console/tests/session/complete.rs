@@ -16,7 +16,7 @@ const COMMANDS: &str = "console status; console why; console explain payments 50
     console pause payments --where 'company_id = 7' --for 1h; console pause invoices --stage send; console backlog
     console why; console status; console unpause payments; console limits payments --workers 1; console limits; console backlog
     console limits payments --end; console pollers; console audit --limit 2; console environment
-    console environment --adopt staging --yes; console migrate list; console migrate run --yes; console migrate write files
+    console environment --adopt staging --yes; console doctor; console migrate list; console migrate run --yes; console migrate write files
     console migrate check; console status --bogus; console retry payments --where 'x = 1'";
 
 /// Under these names stand names that the application or a setting has.
