@@ -106,3 +106,39 @@ fn every_command_is_in_the_page() {
     let missing: Vec<_> = commands.iter().filter(|name| !has(&page, name)).collect();
     assert!(missing.is_empty(), "docs/console.md does not name {missing:?}");
 }
+
+/// The commands that a page has within its sentences, its tables and its scripts. What runs in its sessions is not among them.
+fn commands(page: &str) -> Vec<String> {
+    let blocks: Vec<_> = page.split("\n```").collect();
+    let prose: String = blocks.iter().step_by(2).copied().collect();
+    let spans = prose.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " "));
+    let scripts = blocks.iter().skip(1).step_by(2).filter(|block| block.starts_with("sh\n"));
+    let lines = scripts.flat_map(|script| script.lines().map(str::to_owned));
+    let command = |text: String| {
+        let (before, command) = text.split_once("console ")?;
+        let mut quoted = false;
+        let ends = command.find(|c: char| {
+            quoted ^= c == '"';
+            !quoted && ";|>#".contains(c)
+        });
+        let command = &command[..ends.unwrap_or(command.len())];
+        let is_command = before.is_empty() || before.ends_with(' ') && before.contains('*');
+        (is_command && !command.starts_with("help ")).then(|| command.trim().to_owned())
+    };
+    spans.chain(lines).filter_map(command).collect()
+}
+
+#[test]
+fn every_command_of_the_pages_has_these_options() {
+    for (page, least) in [("docs/console.md", 3), ("docs/runbook.md", 20), ("docs/faq.md", 1)] {
+        let commands = commands(&read(page));
+        assert!(commands.len() >= least, "{page}: {commands:?}");
+        // With `--help` an option that is wrong is refused, and one that lacks is not.
+        let helped = commands.iter().map(|command| {
+            let command = command.replace("..", "'id = 1'").replace("DIRECTORY", "files");
+            format!("console {command} --help >/dev/null || echo refused")
+        });
+        let answers = Shell::new("shop").run_all(&helped.collect::<Vec<_>>());
+        assert!(!answers.lines().any(|line| line.starts_with("error") || line == "refused"), "{page}:\n{answers}");
+    }
+}

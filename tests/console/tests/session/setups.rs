@@ -14,6 +14,12 @@ use crate::times;
 /// How long before a session all times of its rows are later than their ages say: it may take as long until an age of minutes is another.
 const LEEWAY: TimeDelta = TimeDelta::seconds(30);
 
+/// How many minutes after the night's time a lease ends: no session takes as long.
+const LEASE: i64 = 60;
+
+/// How long ago a poller that lives was seen.
+const SEEN: TimeDelta = TimeDelta::seconds(1);
+
 /// The database of a session, and the time at which it begins.
 pub(crate) struct Night {
     served: Served,
@@ -37,11 +43,19 @@ impl Night {
         times::moved(text, self.now, then)
     }
 
+    /// Lets the pollers that have not stopped be seen, as they would be if they ran.
+    pub(crate) fn heartbeat(&self) {
+        let seen = stored(Utc::now() - SEEN);
+        let seen = format!("UPDATE queueable_pollers SET seen_at = '{seen}' WHERE state <> 'stopped'");
+        self.served.connect().batch_execute(&seen).expect("the table is there");
+    }
+
     fn ago(&self, minutes: i64) -> DateTime<Utc> {
         self.now - TimeDelta::minutes(minutes) - LEEWAY
     }
 
-    /// A time in the middle of a full hour before this one.
+    /// A time in the middle of a full hour before this one. A period of a report is a full hour too, and the ages of such times are half
+    /// an hour away from whole hours, so it is all the same whether an hour ends during the session.
     fn in_hour(&self, hours: i64) -> DateTime<Utc> {
         use chrono::DurationRound;
         let hour = self.now.duration_trunc(TimeDelta::hours(1)).expect("a time of our days");
@@ -84,7 +98,7 @@ impl Night {
                     let row = |id| Order::new(40_000 + 1_000 * hours + id, 7, 2_500).finished(self.in_hour(hours));
                     (0..rows).try_for_each(|id| row(id).save(c))?;
                 }
-                let running = |id| Order::new(id, 7, 2_500).running(self.ago(0), self.ago(-1));
+                let running = |id| Order::new(id, 7, 2_500).running(self.ago(0), self.ago(-LEASE));
                 (50_311..50_314).try_for_each(|id| running(id).save(c))?;
                 (0..640).try_for_each(|id| Order::new(51_000 + id, 7 + id % 5, 2_500).due(self.ago(194)).save(c))
             }
@@ -99,7 +113,7 @@ impl Night {
             }
             "in-progress" => {
                 self.pollers(c, &[("web-1", "running", 3), ("web-2", "running", 3)], &[(50_311, 30)])?;
-                Order::new(50_311, 7, 2_500).running(self.ago(0), self.ago(-1)).save(c)?;
+                Order::new(50_311, 7, 2_500).running(self.ago(0), self.ago(-LEASE)).save(c)?;
                 Order::new(50_312, 7, 2_500).running(self.ago(2), self.ago(0)).save(c)
             }
             "paused" => {
@@ -148,7 +162,7 @@ impl Night {
             "read-only" => self.bank_was_down(c, 50_100..50_138, 4),
             "stop-everything" => {
                 self.pollers(c, &[("web-1", "running", 3)], &[(50_311, 12)])?;
-                Order::new(50_311, 7, 2_500).running(self.ago(0), self.ago(-1)).save(c)?;
+                Order::new(50_311, 7, 2_500).running(self.ago(0), self.ago(-LEASE)).save(c)?;
                 (0..84).try_for_each(|id| Order::new(51_000 + id, 7, 2_500).due(self.ago(3)).save(c))?;
                 self.invoices(c, 12)
             }
@@ -167,7 +181,7 @@ impl Night {
             let row = |more| Order::new(id + 500 + more, 8, 4_900).failed(self.in_hour(hours), 1, &text(more));
             (0..failed).try_for_each(|more| row(more).save(c))?;
         }
-        Order::new(50_311, 7, 2_500).of("Ann Ek").running(self.ago(0), self.ago(-1)).save(c)?;
+        Order::new(50_311, 7, 2_500).of("Ann Ek").running(self.ago(0), self.ago(-LEASE)).save(c)?;
         let text = "bank answered 503 for order 50312";
         Order::new(50_312, 3345, 129_900).of("Bo Berg").retrying(self.ago(12), self.ago(-48), 1, text).save(c)?;
         (0..12).try_for_each(|id| Order::new(50_400 + id, 7, 2_500).due(self.ago(2)).save(c))?;

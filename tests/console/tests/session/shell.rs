@@ -40,6 +40,7 @@ impl Shell {
     }
 
     fn run(&self, command: &str) -> String {
+        self.night.heartbeat();
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new("sh")
             .args(["-c", &format!("{{ {command}\n}} 2>&1")])

@@ -14,6 +14,8 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (regex(r"\b\d+\.\d{2,}\b"), "[seconds]"),
         // The number of a row of the audit is random.
         (regex(r"\b\d{12,}\b"), "[number]"),
+        // Where a text is cut depends on the ages beside it.
+        (regex("[^ ]*…"), "…"),
         (regex("  +"), "  "),
         (regex(r"(?m)[ \t]+$"), ""),
     ]

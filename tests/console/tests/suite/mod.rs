@@ -8,3 +8,4 @@ mod doctor;
 mod edges;
 mod reports;
 pub(crate) mod served;
+mod shown;

@@ -48,7 +48,7 @@ impl Served {
         served
     }
 
-    /// Makes the queues with some rows in every state.
+    /// Makes the queues with some rows in every state. All ages are hours and minutes, so that they have the same width for a while.
     pub(crate) fn filled() -> Self {
         let served = Served::new();
         let connection = &mut served.connect();
@@ -56,7 +56,7 @@ impl Served {
             enqueue(connection, id, company, amount, ago(9_000));
         }
         enqueue(connection, 4, 8, 400, ago(-5_400));
-        enqueue(connection, 5, 8, 500, ago(-30));
+        enqueue(connection, 5, 8, 500, ago(-5_000));
         set(connection, 5, Status::InProgress, Some(ago(30)));
         for (id, amount, customer) in [(6, 12_345, "Ann"), (7, 600, "Bob\u{1b}[31m\u{202e}"), (8, 1, "Cy")] {
             enqueue(connection, id, 3345, amount, ago(5_400));
@@ -74,7 +74,7 @@ impl Served {
             let domain = (invoices::site.eq("north"), invoices::number.eq(number), invoices::total_cents.eq(1_999));
             let queue = (invoice_queue::stage.eq(stage), invoice_queue::priority.eq(5));
             diesel::insert_into(invoices::table)
-                .values((domain, queue, crate::entities::Invoice::due_at(ago(600))))
+                .values((domain, queue, crate::entities::Invoice::due_at(ago(5_000))))
                 .execute(connection)
                 .expect("it is new");
         }
