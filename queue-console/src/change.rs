@@ -18,7 +18,7 @@ use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows, Shape};
-use crate::shown::{Cell, Screen, Table, count, rows, span, typed, visible};
+use crate::shown::{Cell, Screen, Table, count, rows, typed, visible};
 
 /// How many of the rows are shown first.
 const SHOWN: usize = 10;
@@ -168,11 +168,16 @@ fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn
             .iter()
             .map(|line| {
                 let values = columns.iter().zip(&line.values);
-                values.map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref()))).collect()
+                values
+                    .map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref())))
+                    .collect()
             })
             .collect();
         let figures: Value = sums.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
-        json!({ "queue": facts.queue, "operation": word(&asked.operate), "rows": ready.count(), "figures": figures, "some": rows })
+        json!({
+            "queue": facts.queue, "operation": word(&asked.operate), "argument": argument(&asked.operate),
+            "rows": ready.count(), "figures": figures, "some": rows,
+        })
     })?;
     context.screen.say(summary(facts, ready, asked))?;
     if some.is_empty() {
@@ -194,16 +199,31 @@ fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn
 }
 
 /// An operation as its command names it.
-pub(crate) fn word(operate: &Operate) -> String {
+pub(crate) fn word(operate: &Operate) -> &'static str {
     match operate {
-        Operate::RetryNow => "retry".to_owned(),
-        Operate::Restart => "resume".to_owned(),
-        Operate::EnqueueExisting => "enqueue".to_owned(),
-        Operate::PostponeUntil(time) => format!("postpone until {}", time.format("%Y-%m-%d %H:%M:%S UTC")),
-        Operate::Purge(age) => format!("purge what is older than {}", span(*age)),
-        Operate::SetPriority(priority) => format!("priority {priority}"),
-        Operate::RedriveSucceeded => "redrive of succeeded rows".to_owned(),
-        other => other.to_string(),
+        Operate::RetryNow => "retry",
+        Operate::PostponeUntil(_) => "postpone",
+        Operate::Stop => "stop",
+        Operate::Restart => "resume",
+        Operate::Rerun => "rerun",
+        Operate::Skip => "skip",
+        Operate::Delete => "delete",
+        Operate::Purge(_) => "purge",
+        Operate::Archive => "archive",
+        Operate::Redrive | Operate::RedriveSucceeded => "redrive",
+        Operate::SetPriority(_) => "priority",
+        Operate::EnqueueExisting => "enqueue",
+    }
+}
+
+/// What an operation says beyond its name.
+fn argument(operate: &Operate) -> Option<String> {
+    match operate {
+        Operate::PostponeUntil(time) => Some(format!("until {}", time.format("%Y-%m-%dT%H:%M:%SZ"))),
+        Operate::Purge(age) => Some(format!("older than {}", humantime::format_duration(*age))),
+        Operate::SetPriority(priority) => Some(format!("to {priority}")),
+        Operate::RedriveSucceeded => Some("succeeded".to_owned()),
+        _ => None,
     }
 }
 
@@ -225,7 +245,8 @@ fn sums<'r, C>(ready: &'r dyn Prepared<C>, asked: &Asked) -> Vec<(String, &'r st
 pub(crate) fn summary<C>(facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> String {
     let sums = sums(ready, asked);
     let sums: String = sums.iter().map(|(name, value)| format!(", {name}: {}", visible(value))).collect();
-    format!("{} of {}: {}{sums}", word(&asked.operate), facts.table, rows(ready.count()))
+    let argument = argument(&asked.operate).map(|argument| format!(" {argument}")).unwrap_or_default();
+    format!("{} of {}{argument}: {}{sums}", word(&asked.operate), facts.table, rows(ready.count()))
 }
 
 /// Who asks, why, and whether that is recorded.
@@ -256,9 +277,7 @@ pub(crate) fn confirm(screen: &Screen, question: &str, yes: bool) -> Answer {
         return Ok(());
     }
     if !screen.asks() {
-        return Err(Failure::Usage(
-            "nobody can be asked here: look with `--dry-run`, and change with `--yes`".to_owned(),
-        ));
+        return Err(Failure::Usage("nobody can be asked here: `--yes` answers".to_owned()));
     }
     match asked_line(&format!("{question} [y/N] "))?.to_lowercase().as_str() {
         "y" | "yes" => Ok(()),

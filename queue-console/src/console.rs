@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use diesel::Connection;
 use queue_core::{
@@ -198,10 +199,11 @@ impl<C: Database> Console<C> {
         };
         match command.try_get_matches() {
             Ok(matches) => self.run_matches(&matches),
-            Err(error) if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") => {
+            Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let is_json = std::env::args_os().any(|argument| argument == "--json");
                 let text = error.render().to_string();
-                let failure = Failure::Usage(text.trim_start_matches("error: ").trim().to_owned());
-                Screen::json().fail(&failure);
+                let failure = Failure::Usage(text.trim_start_matches("error: ").trim_end().to_owned());
+                Screen::bare(is_json).fail(&failure);
                 Ok(ExitCode::from(failure.code()))
             }
             Err(error) => error.exit(),

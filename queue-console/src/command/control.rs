@@ -108,7 +108,7 @@ pub(super) fn pollers<C: Database>(context: &mut Context<'_, C>) -> Answer {
     for name in ["host", "pid", "application", "library", "state"] {
         table = if name == "pid" { table.number(name) } else { table.text(name) };
     }
-    let mut table = table.number("workers").number("running").text("started").text("seen").text("queues");
+    let mut table = table.number("workers").number("running").whole("started").whole("seen").text("queues");
     let mut differing = Vec::new();
     for poller in &pollers {
         context.screen.object(|| of_report(poller))?;

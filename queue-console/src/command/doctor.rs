@@ -63,12 +63,14 @@ fn show<C: Database>(context: &Context<'_, C>, ills: &[Ill]) -> Answer {
     let count = |severity| ills.iter().filter(|ill| ill.severity == severity).count();
     match ills {
         [] => screen.say("nothing is wrong"),
-        _ => screen.say(format!(
-            "{} errors, {} warnings, {} notes",
-            count(Severity::Error),
-            count(Severity::Warning),
-            count(Severity::Note)
-        )),
+        _ => {
+            let counts = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Note, "note")];
+            let counts = counts.map(|(severity, name)| match count(severity) {
+                1 => format!("1 {name}"),
+                many => format!("{many} {name}s"),
+            });
+            screen.say(counts.join(", "))
+        }
     }
 }
 

@@ -41,9 +41,10 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
             json!({ "queue": facts.queue, "key": line.key, "row": values })
         })?;
     }
-    let table = columns.iter().fold(Table::default(), |table, column| match is_number(column.holds) {
-        true => table.number(&column.name),
-        false => table.text(&column.name),
+    let table = columns.iter().fold(Table::default(), |table, column| match column.holds {
+        holds if is_number(holds) => table.number(&column.name),
+        Holds::Instants | Holds::InstantsWithOffset => table.whole(&column.name),
+        _ => table.text(&column.name),
     });
     let table = lines.iter().fold(table, |mut table, line| {
         let values = columns.iter().zip(&line.values);

@@ -120,8 +120,8 @@ pub(super) fn errors<C: Database>(context: &mut Context<'_, C>, errors: &cli::Er
         .number("rows")
         .number("failed")
         .number("retrying")
-        .text("first")
-        .text("last")
+        .whole("first")
+        .whole("last")
         .text("examples")
         .text("error");
     let mut left_out = 0;

@@ -39,9 +39,9 @@ impl Screen {
         }
     }
 
-    /// One for JSON.
-    pub(crate) fn json() -> Self {
-        Screen { json: true, utc: true, color: ColorChoice::Never, width: None, changes: Cell::new(false) }
+    /// One without the options of a command line.
+    pub(crate) fn bare(json: bool) -> Self {
+        Screen { json, utc: true, color: ColorChoice::Never, width: None, changes: Cell::new(false) }
     }
 
     /// Says that what follows changes something, whoever reads.

@@ -93,7 +93,7 @@ impl Model {
     fn apply(&mut self, change: Change, found: Found) -> Vec<Effect> {
         let progress = Some((0, found.shape.count));
         self.stop.store(false, Ordering::SeqCst);
-        self.dialog = Dialog::Working { what: word(&change.operate), progress, stops: false };
+        self.dialog = Dialog::Working { what: word(&change.operate).to_owned(), progress, stops: false };
         vec![Effect::Ask(Ask::Apply(change, found))]
     }
 
