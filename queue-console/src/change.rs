@@ -380,6 +380,8 @@ impl Interrupts {
             None => {
                 let flags = Flags::default();
                 signal_hook::flag::register_conditional_default(SIGINT, flags.is_idle.clone())?;
+                // The second one ends the process, if the server does not answer.
+                signal_hook::flag::register_conditional_shutdown(SIGINT, 130, flags.came.clone())?;
                 signal_hook::flag::register(SIGINT, flags.came.clone())?;
                 FLAGS.get_or_init(|| flags)
             }

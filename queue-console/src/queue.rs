@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::internals::by_name::{
     DeclaredColumn, Figure, Holds, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow,
-    key_names, pause_value, plans, queue_name_of, sizes, unpause_scope,
+    key_names, pause_where, plans, queue_name_of, sizes, unpause_scope,
 };
 use queue_core::{
     AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, Options, QueueOn, QueueTable,
@@ -410,7 +410,7 @@ where
             Ends::After(time) => pause = pause.lasting(time),
         }
         match &scope.value {
-            Some((column, value)) => pause_value(connection, column, &ValueOf(value), &pause),
+            Some((column, value)) => pause_where(connection, column, &ValueOf(value), &pause),
             None => Q::pause(connection, pause),
         }
     }

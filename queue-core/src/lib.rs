@@ -115,7 +115,7 @@ pub mod internals {
 
     /// For programs that know an entity's columns only by their names, such as a console.
     pub mod by_name {
-        pub use crate::audit::{pause_value, unpause_scope};
+        pub use crate::audit::{pause_where, unpause_scope};
         pub use crate::backend::{DeclaredColumn, Holds};
         pub use crate::doctor::{LIBRARY_VERSION, Size, plans, settings, sizes, version};
         pub use crate::queue::{Operate, Operated, Picked, TextPage, TextRow, key_names, pattern, queue_name_of};

@@ -37,7 +37,7 @@ where
 }
 
 /// Writes a pause of the rows whose column has this value.
-pub(crate) fn pause_where<Q, C>(
+pub fn pause_where<Q, C>(
     connection: &mut C,
     column: &str,
     value: &dyn QueryFragment<C::Backend>,
@@ -105,20 +105,6 @@ where
 {
     let record = record(connection, author, (&name_of(Q::SQL)?, "unpause", &of.words))?;
     control::unpause::<Q, C>(connection, of, |connection, statement| record.beside(connection, statement))
-}
-
-/// Pauses the rows whose column of this name has this value.
-pub fn pause_value<Q, C>(
-    connection: &mut C,
-    column: &str,
-    value: &dyn QueryFragment<C::Backend>,
-    pause: &Pause<Q>,
-) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    pause_where(connection, column, value, pause)
 }
 
 /// Ends a pause of a stage, of a value, or of the whole queue. Returns whether there was one.
