@@ -182,7 +182,7 @@ impl<C: Database> Console<C> {
         };
         let command = if names.is_empty() { Line::command() } else { Line::command().mut_subcommands(named) };
         // Options that change something are refused when they are used.
-        let hidden = Command::CHANGES.iter().filter(|name| self.parts.read_only && **name != Command::BY_OPTION);
+        let hidden = Command::CHANGES.iter().filter(|_| self.parts.read_only);
         hidden.fold(command, |command, name| command.mut_subcommand(name, |of| of.hide(true)))
     }
 
@@ -232,7 +232,7 @@ impl<C: Database> Console<C> {
         if let Some(error) = &parts.broken {
             return Err(Failure::Failed(error.clone()));
         }
-        if parts.read_only && Command::CHANGES.contains(&line.command.name()) {
+        if parts.read_only && line.command.changes() {
             return Err(Failure::Usage("this console is read-only: it changes nothing".to_owned()));
         }
         if let Command::Completions { .. } | Command::Man = line.command {

@@ -54,10 +54,10 @@ pub(super) fn pause<C: Database>(context: &mut Context<'_, C>, pause: &cli::Paus
     context.screen.say("no attempt begins from two seconds on; what runs goes on to its end")
 }
 
-pub(super) fn unpause<C: Database>(context: &mut Context<'_, C>, unpause: &cli::Unpause) -> Answer {
-    let queue = context.parts.queue(&unpause.scope.queue)?;
-    let of = scope(queue.facts(), &unpause.scope)?;
-    let author = author(context, &unpause.scope.author, "unpaused from the console")?;
+pub(super) fn unpause<C: Database>(context: &mut Context<'_, C>, unpause: &cli::Scope) -> Answer {
+    let queue = context.parts.queue(&unpause.queue)?;
+    let of = scope(queue.facts(), unpause)?;
+    let author = author(context, &unpause.author, "unpaused from the console")?;
     let was = context.ask(queue, |queue, connection| queue.unpause(connection, &of, &author))?;
     context.screen.object(|| json!({ "queue": queue.facts().queue, "unpaused": was }))?;
     context.screen.say(if was { "the pause has ended" } else { "there was no such pause" })?;

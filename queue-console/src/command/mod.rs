@@ -18,7 +18,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::change;
-use crate::cli::{Command, Line};
+use crate::cli::{Command, Line, Migrate};
 use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
@@ -38,54 +38,39 @@ pub(crate) struct Context<'a, C: Database> {
 }
 
 impl Command {
-    /// The name of those that change something only with an option.
-    pub(crate) const BY_OPTION: &'static str = "change";
-
-    /// The commands that change something.
-    pub(crate) const CHANGES: [&'static str; 15] = [
-        "retry",
-        "postpone",
-        "skip",
-        "stop",
-        "resume",
-        "rerun",
-        "delete",
-        "purge",
-        "archive",
-        "redrive",
-        "priority",
-        "enqueue",
-        "pause",
-        "unpause",
-        Command::BY_OPTION,
+    /// The commands that always change something.
+    pub(crate) const CHANGES: [&'static str; 14] = [
+        "retry", "postpone", "skip", "stop", "resume", "rerun", "delete", "purge", "archive", "redrive", "priority",
+        "enqueue", "pause", "unpause",
     ];
 
-    pub(crate) fn name(&self) -> &'static str {
+    /// Whether it changes something in the database.
+    pub(crate) fn changes(&self) -> bool {
         match self {
-            Command::Retry(_) => "retry",
-            Command::Postpone(_) => "postpone",
-            Command::Skip(_) => "skip",
-            Command::Stop(_) => "stop",
-            Command::Resume(_) => "resume",
-            Command::Rerun(_) => "rerun",
-            Command::Delete(_) => "delete",
-            Command::Purge(_) => "purge",
-            Command::Archive(_) => "archive",
-            Command::Redrive(_) => "redrive",
-            Command::Priority(_) => "priority",
-            Command::Enqueue(_) => "enqueue",
-            Command::Pause(_) => "pause",
-            Command::Unpause(_) => "unpause",
-            Command::Limits(limits) if limits.changes() => Command::BY_OPTION,
-            Command::Environment(environment) if environment.adopt.is_some() => Command::BY_OPTION,
-            Command::Migrate(crate::cli::Migrate::Run { .. }) => Command::BY_OPTION,
-            _ => "report",
+            Command::Retry(_)
+            | Command::Postpone(_)
+            | Command::Skip(_)
+            | Command::Stop(_)
+            | Command::Resume(_)
+            | Command::Rerun(_)
+            | Command::Delete(_)
+            | Command::Purge(_)
+            | Command::Archive(_)
+            | Command::Redrive(_)
+            | Command::Priority(_)
+            | Command::Enqueue(_)
+            | Command::Pause(_)
+            | Command::Unpause(_)
+            | Command::Migrate(Migrate::Run { .. }) => true,
+            Command::Limits(limits) => limits.changes(),
+            Command::Environment(environment) => environment.adopt.is_some(),
+            _ => false,
         }
     }
 
     /// Whether it only reads.
     pub(crate) fn is_report(&self) -> bool {
-        self.name() == "report" && !matches!(self, Command::Migrate(crate::cli::Migrate::Write { .. }))
+        !self.changes() && !matches!(self, Command::Migrate(Migrate::Write { .. }))
     }
 }
 

@@ -110,19 +110,13 @@ fn check_stages<K: Key, C: QueueConnection>(
     table: &TableName,
 ) -> QueryResult<Vec<Finding>> {
     let Some(stages) = queue.sql.options.stages else { return Ok(Vec::new()) };
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    let column = table.quoted(stages.column);
     let findings = queue.unknown_stages(connection)?.into_iter().map(|stage| Finding {
         entity: queue.sql.entity.to_owned(),
         problem: format!(
             "rows are pending in the stage `{stage}`, which is none of its stages {}: no worker would process them",
             stages.names.join(", "),
         ),
-        mend: format!(
-            "UPDATE {table} SET {column} = {} WHERE {column} = {}",
-            quoted(stages.names.first().copied().unwrap_or_default()),
-            quoted(&stage),
-        ),
+        mend: table.replacing(stages.column, &stage, stages.names.first().copied().unwrap_or_default()),
     });
     Ok(findings.collect())
 }

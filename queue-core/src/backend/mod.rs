@@ -55,7 +55,7 @@ pub(crate) use self::examination::{Check, Examination};
 pub(crate) use self::now::push_now_plus;
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
 pub(crate) use self::schema::{
-    check_rights, column_names, explain_rights, fingerprint, index_of, lane_index_of, ordered_index_of,
+    check_rights, column_names, explain_rights, fingerprint, index_of, lane_index_of, literal, ordered_index_of,
     pending_flag_of, report_index_of, reported_of, stage_index_of, strict_index_of,
 };
 pub(crate) use self::session::Session;

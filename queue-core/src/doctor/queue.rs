@@ -6,7 +6,7 @@ use super::database::what;
 use super::rows::examine_rows;
 use super::{add, is_lost};
 use crate::attempt::ComparesSchema;
-use crate::backend::{Target, explain_rights};
+use crate::backend::{Target, explain_rights, literal};
 use crate::control::name_of;
 use crate::entity::Entity;
 use crate::error::Finding;
@@ -53,7 +53,6 @@ pub(crate) fn examine_queue<Q: Entity, C: ComparesSchema<Q>>(connection: &mut C)
 
 /// Returns what the names in the checks of a queue's table stand for. `indexes`: the names of the queue's.
 pub(super) fn names_of(target: &Target, indexes: &[String]) -> Vec<(&'static str, String)> {
-    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let literals = |names: &mut dyn Iterator<Item = &str>| names.map(literal).collect::<Vec<_>>().join(", ");
     let table = &target.table;
     vec![

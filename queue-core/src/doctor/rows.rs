@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Nullable};
 
 use super::add;
 use super::database::words;
-use crate::backend::{QueueConnection, TableName, Target, TextSql, load, load_first};
+use crate::backend::{QueueConnection, Target, TextSql, load, load_first};
 use crate::control::{asked_of, unserved};
 use crate::entity::Key;
 use crate::ill::{Ill, IllKind, Severity};
@@ -92,11 +92,10 @@ fn of_pending(
             note(&mut tried, (), row);
         }
     }
-    let update = |column: &str, from: &str, to: &str| update(&target.table, column, from, to);
     let of_status = statuses.into_iter().map(|(status, alike)| {
         let problem =
             format!("{} have the status `{}`, and no worker claims them", rows(alike), printable(status, false));
-        let mend = update(target.columns.status, status, Status::NotAttempted.as_str());
+        let mend = target.table.replacing(target.columns.status, status, Status::NotAttempted.as_str());
         Ill::new(IllKind::UnknownStatus, Severity::Error, problem, mend)
     });
     let of_stage = unknown_stages.into_iter().filter_map(|(stage, alike)| {
@@ -107,7 +106,8 @@ fn of_pending(
             rows(alike),
             printable(stage, false)
         );
-        Some(Ill::new(IllKind::UnknownStage, Severity::Error, problem, update(column, stage, names.first()?)))
+        let mend = target.table.replacing(column, stage, names.first()?);
+        Some(Ill::new(IllKind::UnknownStage, Severity::Error, problem, mend))
     });
     let of_lease = stuck.into_values().map(|alike| {
         let problem = format!("{} are under leases that ended more than {} ago", rows(alike), words(STUCK));
@@ -125,12 +125,6 @@ fn of_pending(
         Ill::new(IllKind::EndlessRetries, Severity::Warning, problem, mend)
     });
     of_status.chain(of_stage).chain(of_lease).chain(of_tries).collect()
-}
-
-fn update(table: &TableName, column: &str, from: &str, to: &str) -> String {
-    let column = table.quoted(column);
-    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    format!("UPDATE {table} SET {column} = {} WHERE {column} = {}", literal(to), literal(from))
 }
 
 /// Finds that nobody works, or that work takes long.

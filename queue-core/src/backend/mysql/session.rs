@@ -14,7 +14,7 @@ use super::clients::MysqlSession;
 use super::errors::{NO_SAVEPOINT, NOT_PREPARED, NOT_UNDERSTOOD, OTHER_SETTINGS};
 use super::settings::{LONGEST_WAIT, MysqlSettings, Variable, whole_seconds};
 use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
-use crate::backend::schema::{Target, fingerprint};
+use crate::backend::schema::{Target, fingerprint, literal};
 use crate::backend::setup::{Exclusion, LeadersDuty, SessionLimits, SessionSettings, SessionSetup};
 use crate::backend::statement::{One, execute};
 use crate::backend::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished, in_own_transaction};
@@ -101,8 +101,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
     fn grantee(&mut self) -> QueryResult<Option<String>> {
         let account: String = diesel::select(diesel::dsl::sql::<Text>("CURRENT_USER()")).get_result(self)?;
         let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
-        let quoted = |name: &str| format!("'{}'", name.replace('\'', "''"));
-        Ok(Some(format!("{}@{}", quoted(user), quoted(host))))
+        Ok(Some(format!("{}@{}", literal(user), literal(host))))
     }
 
     fn skips_locked_rows(&mut self) -> QueryResult<bool> {

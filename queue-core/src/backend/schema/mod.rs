@@ -23,7 +23,7 @@ pub use self::target::{OwnTable, Schema, Step, Target, TriggerMigration};
 #[allow(unused_imports, reason = "not without a database")]
 pub(crate) use self::declared::of_sql_types;
 pub(crate) use self::rights::{check_rights, explain_rights};
-pub(crate) use self::table_name::{column_names, fingerprint};
+pub(crate) use self::table_name::{column_names, fingerprint, literal};
 pub(crate) use self::target::{
     index_of, lane_index_of, ordered_index_of, pending_flag_of, report_index_of, reported_of, stage_index_of,
     strict_index_of,

@@ -47,6 +47,12 @@ impl TableName {
         identifiers.into_iter().map(|name| self.quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
     }
 
+    /// Returns the SQL that puts one text of a column in the place of another: it mends rows with a value that means nothing.
+    pub(crate) fn replacing(&self, column: &str, from: &str, to: &str) -> String {
+        let (column, [from, to]) = (self.quoted(column), [from, to].map(literal));
+        format!("UPDATE {self} SET {column} = {to} WHERE {column} = {from}")
+    }
+
     /// Returns the name of another table in the same schema.
     pub fn beside(&self, name: &str) -> Self {
         TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }
@@ -140,6 +146,11 @@ pub(crate) fn with_fingerprint(prefix: &str, table: &str, column: &str) -> Strin
 /// which the standard library's hashers do not promise.
 pub(crate) fn fingerprint(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Writes a text as SQL, for people to run.
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 #[cfg(test)]
