@@ -205,7 +205,7 @@ fn interrupted(served: &Served, signal: Signal, rows: i64) -> Option<i32> {
 
 #[test]
 fn an_operation_is_interrupted_between_two_transactions_and_goes_on() {
-    const ROWS: i64 = 100_000;
+    const ROWS: i64 = 20_000;
     let served = Served::new();
     fill(&served, ROWS);
     assert_eq!(interrupted(&served, Signal::INT, ROWS), Some(130));
