@@ -5,6 +5,8 @@
 mod cache;
 mod cells;
 mod change;
+mod control;
+mod control_view;
 mod form;
 mod guard;
 mod layout;
