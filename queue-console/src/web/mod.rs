@@ -8,6 +8,7 @@ mod cells;
 mod change;
 mod control;
 mod control_view;
+mod doctor;
 mod form;
 mod guard;
 mod layout;

@@ -13,7 +13,7 @@ use super::guard::{Visit, guard};
 use super::layout::show;
 use super::site::Site;
 use super::trouble::Trouble;
-use super::{audit, change, control, overview, pollers, queue, run};
+use super::{audit, change, control, doctor, overview, pollers, queue, run};
 use crate::console::{Console, Parts};
 use crate::database::Database;
 
@@ -69,6 +69,7 @@ pub(super) fn router<C: Database>(parts: Arc<Parts<C>>, page: super::Page, addre
         .route("/pollers", get(pollers::show_all))
         .route("/pauses", get(control::show_all).post(control::change))
         .route("/audit", get(audit::show_page))
+        .route("/doctor", get(doctor::show_findings))
         .route("/runs", get(run::show_all))
         .route("/runs/{run}", get(run::show_one))
         .route("/runs/{run}/stop", post(run::stop))
