@@ -9,6 +9,8 @@ mod change;
 mod control;
 mod control_view;
 mod doctor;
+mod export;
+mod export_csv;
 mod form;
 mod guard;
 mod layout;

@@ -13,7 +13,7 @@ use super::guard::{Visit, guard};
 use super::layout::show;
 use super::site::Site;
 use super::trouble::Trouble;
-use super::{audit, change, control, doctor, overview, pollers, queue, run};
+use super::{audit, change, control, doctor, export, overview, pollers, queue, run};
 use crate::console::{Console, Parts};
 use crate::database::Database;
 
@@ -66,6 +66,8 @@ pub(super) fn router<C: Database>(parts: Arc<Parts<C>>, page: super::Page, addre
         .route("/q/{queue}", get(queue::show_rows))
         .route("/q/{queue}/search", get(queue::search))
         .route("/q/{queue}/change", get(change::preview).post(change::apply))
+        .route("/q/{queue}/rows.csv", get(export::csv))
+        .route("/q/{queue}/rows.json", get(export::json))
         .route("/pollers", get(pollers::show_all))
         .route("/pauses", get(control::show_all).post(control::change))
         .route("/audit", get(audit::show_page))
