@@ -7,7 +7,7 @@ use super::served::{Served, console, database};
 
 /// What only a database or a programmer says.
 const WORDS: [&str; 9] =
-    ["no such", "does not exist", "doesn't exist", "SELECT", "panicked", "DatabaseError", "relation", "src/", "stack backtrace"];
+    ["no such table", "does not exist", "doesn't exist", "SELECT", "panicked", "DatabaseError", "relation", "src/", "stack backtrace"];
 
 #[test]
 fn an_error_of_the_database_stays_in_the_log() {
