@@ -14,6 +14,11 @@ pub(super) fn heading(facts: &Facts, column: &TextColumn) -> Markup {
     html! { th.number[is_number(column.holds)].own[is_own] scope="col" { bdi { (visible(&column.name)) } } }
 }
 
+/// The heading of the key, which each list begins with.
+pub(super) fn key_heading(facts: &Facts) -> Markup {
+    html! { th scope="col" { bdi { (visible(&facts.key.join(", "))) } } }
+}
+
 /// A value in a table.
 pub(super) fn cell(facts: &Facts, column: &TextColumn, value: Option<&str>) -> Markup {
     html! { td.data.number[is_number(column.holds)] { (self::value(facts, column, value)) } }

@@ -7,7 +7,7 @@ use chrono::SecondsFormat;
 use maud::{Markup, html};
 use queue_core::internals::by_name::{Operate, TextColumn};
 
-use super::cells::{cell, heading};
+use super::cells::{cell, heading, key_heading};
 use super::guard::{Sent, Visit};
 use super::layout::{segment, show};
 use super::operation::{arguments, is_final, operate, says};
@@ -138,7 +138,7 @@ fn some(facts: &Facts, preview: &Preview) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="The first rows" { table {
             caption { "The first rows" }
-            thead { tr { th scope="col" { "Key" } @for column in &preview.columns { (heading(facts, column)) } } }
+            thead { tr { (key_heading(facts)) @for column in &preview.columns { (heading(facts, column)) } } }
             tbody { @for line in &preview.lines { tr {
                 th scope="row" { bdi { (visible(&line.key)) } }
                 @for (column, value) in preview.columns.iter().zip(&line.values) { (cell(facts, column, value.as_deref())) }

@@ -58,7 +58,7 @@ pub(super) fn form<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, se
                 summary { "Columns shown" }
                 fieldset {
                     legend.visually-hidden { "Columns shown" }
-                    div.fields { @for column in &facts.columns.list {
+                    div.fields { @for column in facts.columns.list.iter().filter(|of| !facts.key.contains(&of.name)) {
                         label { input type="checkbox" name="columns" value=(column.name) checked[listed.contains(&column.name)]; " " bdi { (visible(&column.name)) } }
                     } }
                 }
@@ -70,7 +70,8 @@ pub(super) fn form<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, se
 
 /// A condition as this table might have it.
 fn example(facts: &Facts) -> String {
-    let column = facts.columns.list[..facts.domain].iter().find(|column| crate::command::is_number(column.holds));
+    let is_usual = |column: &&Column| crate::command::is_number(column.holds) && !facts.key.contains(&column.name);
+    let column = facts.columns.list[..facts.domain].iter().find(is_usual);
     column.map(|column| format!("{} = 42", column.name)).unwrap_or_else(|| "status = 'FAILED'".to_owned())
 }
 

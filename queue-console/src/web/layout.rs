@@ -49,7 +49,7 @@ pub(super) async fn show<C: Database>(
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
-                    a.home href=(root) { "Queues" }
+                    a.home href={ (root) "overview" } { "Queues" }
                     @match &environment {
                         Some(name) => span.environment.production[is_production] { "environment " bdi { (name) } },
                         None => span.environment.muted { "no environment" },
@@ -61,7 +61,7 @@ pub(super) async fn show<C: Database>(
                 }
                 nav.main aria-label="Pages" {
                     ul {
-                        (link(root, "", "Overview", of.is_none() && title == "Overview"))
+                        (link(root, "overview", "Overview", of.is_none() && title == "Overview"))
                         @if visitor.may_see_all() {
                             @for (address, name) in [("pollers", "Pollers"), ("pauses", "Pauses and limits"), ("runs", "Operations"), ("audit", "Audit"), ("doctor", "Doctor")] {
                                 (link(root, address, name, title == name))

@@ -6,7 +6,7 @@ use chrono::{NaiveDateTime, SubsecRound, TimeDelta, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::Operate;
 
-use super::search::{Fields, field};
+use super::search::{Fields, field, query};
 use super::trouble::{Told, Trouble};
 use crate::queue::Facts;
 
@@ -51,6 +51,21 @@ pub(super) fn buttons(facts: &Facts) -> Markup {
             legend { "Do something with the chosen rows, or with all that were found" }
             @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
                 button.danger[kind.is_final] type="submit" name="operation" value=(kind.name) { (kind.says) " …" }
+            }
+        }
+    }
+}
+
+/// The same for one row.
+pub(super) fn links(facts: &Facts, base: &str, key: &str) -> Markup {
+    let address = |name: &str| {
+        let fields = [("operation", name), ("key", key)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        format!("{base}/change?{}", query(&fields))
+    };
+    html! {
+        p.actions role="group" aria-label="Operations on this row" {
+            @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
+                a.button.danger[kind.is_final] href=(address(kind.name)) { (kind.says) " …" }
             }
         }
     }

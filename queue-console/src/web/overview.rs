@@ -1,5 +1,6 @@
 //! The overview: what is wrong comes first, then a row for each queue, and who works.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -88,17 +89,17 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
 }
 
 /// The processes that have registered; `None` if nobody does.
-pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<std::sync::Arc<Vec<PollerProcess>>>> {
+pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<Arc<Vec<PollerProcess>>>> {
     let read = site
-        .read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(std::sync::Arc::new)));
+        .read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(Arc::new)));
     Ok((*read.await?).clone())
 }
 
 async fn seen<C: Database>(
     site: &Site<C>,
     named: &Named,
-    pollers: Option<std::sync::Arc<Vec<PollerProcess>>>,
-) -> Told<std::sync::Arc<Seen>> {
+    pollers: Option<Arc<Vec<PollerProcess>>>,
+) -> Told<Arc<Seen>> {
     let name = named.name.clone();
     let read = site.read_of(named, "known", FRESH * 2, move |queue, connection| {
         let backlog = queue.backlog(connection, &Rows::default())?;
@@ -149,7 +150,7 @@ fn wrongs(wrong: &[Wrong], findings: &[(&Named, &Vec<Finding>)]) -> Markup {
     }
 }
 
-fn line(root: &str, named: &Named, seen: &Told<std::sync::Arc<Seen>>) -> Markup {
+fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
     let address = format!("{root}q/{}", segment(&named.name));
     let seen = match seen {
         Ok(seen) => seen,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pending::limit_session;
+use queue_core::internals::by_name::limit_session;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as PoolError, Pool, PooledConnection};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;

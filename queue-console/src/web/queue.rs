@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use queue_core::internals::by_name::{Figure, TextColumn};
 
-use super::cells::{cell, heading};
+use super::cells::{cell, heading, key_heading};
 use super::form::form;
 use super::guard::Visit;
 use super::layout::{Tab, rows, segment, show};
@@ -118,7 +118,7 @@ pub(super) async fn found<C: Database>(
         let facts = queue.facts();
         let order = asked.page_order();
         let after = asked.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
-        let paging = Paging { columns, longest: LONGEST, order, after, limit: PAGE + 1 };
+        let paging = Paging { columns, longest: LONGEST, order, after, limit: PAGE + 1, backwards: false };
         let mut lines = queue.page(connection, &asked.rows(facts)?, &paging)?;
         let next = (lines.len() > PAGE).then(|| facts.cursor(&lines[PAGE - 1], order)).flatten();
         lines.truncate(PAGE);
@@ -133,8 +133,8 @@ pub(super) async fn sums<C: Database>(site: &Site<C>, named: &Named, search: &Se
     let what = format!("sums {}", query(&asked.fields()));
     let read = site.read_of(named, &what, FRESH * 5, move |queue, connection| {
         let figures = figures(queue.facts());
-        let read = Sums { rows: queue.count(connection, &asked.rows(queue.facts())?)?, more: false, figures: vec![] };
-        Ok(Sums { rows: read.rows, more: read.more, figures: read.figures })
+        let read = queue.figures(connection, &asked.rows(queue.facts())?, &figures, MOST)?;
+        Ok(Sums { rows: read.rows, more: read.more, figures: figures.into_iter().zip(read.figures).collect() })
     });
     read.await
 }
@@ -163,7 +163,7 @@ fn table(
                     div.scroll tabindex="0" role="region" aria-label="Rows" { table {
                         thead { tr {
                             @if visit.changes { th scope="col" { span.visually-hidden { "Choose" } } }
-                            th scope="col" { "Key" }
+                            (key_heading(facts))
                             @for column in columns { (heading(facts, column)) }
                         } }
                         tbody { @for line in &found.lines { tr {

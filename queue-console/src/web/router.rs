@@ -13,7 +13,7 @@ use super::guard::{Visit, guard};
 use super::layout::show;
 use super::site::Site;
 use super::trouble::Trouble;
-use super::{change, overview, queue, run};
+use super::{audit, change, control, doctor, errors, export, overview, pollers, queue, row, run};
 use crate::console::{Console, Parts};
 use crate::database::Database;
 
@@ -63,9 +63,20 @@ pub(super) fn router<C: Database>(parts: Arc<Parts<C>>, page: super::Page, addre
     let site = Site::new(parts, page, address);
     Router::new()
         .route("/", get(overview::show_all))
+        // A router under a path does not get that path with a slash at its end, to which `..` would lead.
+        .route("/overview", get(overview::show_all))
         .route("/q/{queue}", get(queue::show_rows))
         .route("/q/{queue}/search", get(queue::search))
+        .route("/q/{queue}/row", get(row::show_one))
+        .route("/q/{queue}/errors", get(errors::show_groups))
+        .route("/q/{queue}/errors/{group}", get(errors::show_group))
         .route("/q/{queue}/change", get(change::preview).post(change::apply))
+        .route("/q/{queue}/rows.csv", get(export::csv))
+        .route("/q/{queue}/rows.json", get(export::json))
+        .route("/pollers", get(pollers::show_all))
+        .route("/pauses", get(control::show_all).post(control::change))
+        .route("/audit", get(audit::show_page))
+        .route("/doctor", get(doctor::show_findings))
         .route("/runs", get(run::show_all))
         .route("/runs/{run}", get(run::show_one))
         .route("/runs/{run}/stop", post(run::stop))
@@ -76,13 +87,9 @@ pub(super) fn router<C: Database>(parts: Arc<Parts<C>>, page: super::Page, addre
         .with_state(site)
 }
 
-/// Answers what is no address. A router under a path gets that path with a slash at its end here.
-async fn nothing<C: Database>(state: State<Site<C>>, visit: Visit, request: axum::extract::Request) -> Response {
-    if request.uri().path() == "/" {
-        return overview::show_all(state, visit).await;
-    }
+async fn nothing<C: Database>(State(site): State<Site<C>>, visit: Visit) -> Response {
     let trouble = Trouble::NotFound("There is no such page.".to_owned());
-    show(&state.0, &visit, ("Not found", None), Err(trouble)).await
+    show(&site, &visit, ("Not found", None), Err(trouble)).await
 }
 
 impl Asset {

@@ -96,8 +96,11 @@ impl Search {
         self.order.map_or_else(|| default_order_of(self.state), order_of)
     }
 
+    /// The columns beside the key.
     pub(super) fn listed(&self, facts: &Facts) -> Told<Vec<TextColumn>> {
-        Ok(facts.listed(&self.columns)?)
+        let mut listed = facts.listed(&self.columns)?;
+        listed.retain(|column| !facts.key.contains(&column.name));
+        Ok(listed)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pending::is_timeout;
+use queue_core::internals::by_name::is_timeout;
 use axum::http::StatusCode;
 use queueable::Error;
 
