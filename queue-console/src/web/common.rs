@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::shown::{number, typed, Typed};
+use crate::shown::{Typed, number, typed};
 use queue_core::internals::by_name::TextColumn;
 
 use crate::command::is_number;
@@ -60,7 +60,8 @@ fn value_of(column: &TextColumn, at: usize, rows: Values<'_>, others: Values<'_>
     let mut counts: HashMap<&Option<String>, usize> = HashMap::new();
     rows.iter().for_each(|row| *counts.entry(&row[at]).or_default() += 1);
     let (value, count) = counts.into_iter().max_by_key(|(value, count)| (*count, std::cmp::Reverse(*value)))?;
-    let (share, others) = (share(count, rows.len()), self::share(others.iter().filter(|row| row[at] == *value).count(), others.len()));
+    let (share, others) =
+        (share(count, rows.len()), self::share(others.iter().filter(|row| row[at] == *value).count(), others.len()));
     let text = Said::Value(value.as_ref().map(|text| match typed(Some(text), column.holds) {
         Typed::Boolean(is) => is.to_string(),
         _ => text.clone(),
@@ -74,7 +75,10 @@ fn range_of(column: &TextColumn, at: usize, rows: Values<'_>, others: Values<'_>
         return None;
     }
     let numbers = |rows: Values<'_>| -> Vec<f64> {
-        rows.iter().filter_map(|row| row[at].as_deref()?.parse().ok()).filter(|number: &f64| number.is_finite()).collect()
+        rows.iter()
+            .filter_map(|row| row[at].as_deref()?.parse().ok())
+            .filter(|number: &f64| number.is_finite())
+            .collect()
     };
     let (inside, outside) = (numbers(rows), numbers(others));
     if inside.len() < rows.len() {
@@ -108,7 +112,11 @@ mod tests {
 
     fn columns() -> Vec<TextColumn> {
         let column = |name: &str, holds| TextColumn { name: name.to_owned(), holds };
-        vec![column("company_id", Holds::Integers(8)), column("country", Holds::Texts), column("cents", Holds::Integers(8))]
+        vec![
+            column("company_id", Holds::Integers(8)),
+            column("country", Holds::Texts),
+            column("cents", Holds::Integers(8)),
+        ]
     }
 
     fn row(company: i64, country: Option<&str>, cents: i64) -> Vec<Option<String>> {

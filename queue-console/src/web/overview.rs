@@ -90,16 +90,11 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
 
 /// The processes that have registered; `None` if nobody does.
 pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<Arc<Vec<PollerProcess>>>> {
-    let read = site
-        .read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(Arc::new)));
+    let read = site.read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(Arc::new)));
     Ok((*read.await?).clone())
 }
 
-async fn seen<C: Database>(
-    site: &Site<C>,
-    named: &Named,
-    pollers: Option<Arc<Vec<PollerProcess>>>,
-) -> Told<Arc<Seen>> {
+async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Vec<PollerProcess>>>) -> Told<Arc<Seen>> {
     let name = named.name.clone();
     let read = site.read_of(named, "known", FRESH * 2, move |queue, connection| {
         let backlog = queue.backlog(connection, &Rows::default())?;
