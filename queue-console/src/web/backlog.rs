@@ -125,7 +125,8 @@ pub(super) fn figures(backlog: &Backlog) -> Markup {
 fn rules(facts: &Facts) -> Markup {
     let options = facts.options;
     let order = options.order.map(|order| {
-        let column = |of: &queue_core::OrderColumn| format!("{}{}", of.name, if of.descending { ", highest first" } else { "" });
+        let column =
+            |of: &queue_core::OrderColumn| format!("{}{}", of.name, if of.descending { ", highest first" } else { "" });
         order.columns.iter().map(column).collect::<Vec<_>>().join("; ")
     });
     html! {

@@ -174,7 +174,9 @@ fn table(facts: &Facts, split: &Split, address: &str, range: Range, by: &By<Stat
     let now = Utc::now();
     let mut parts: Vec<(&Part<Statistics>, Vec<Period>)> =
         by.parts.iter().map(|part| (part, range.filled(&part.report.periods, now))).collect();
-    parts.sort_by_key(|(_, periods)| std::cmp::Reverse(Outcome::ALL.map(|outcome| total(periods, outcome)).iter().sum::<i64>()));
+    parts.sort_by_key(|(_, periods)| {
+        std::cmp::Reverse(Outcome::ALL.map(|outcome| total(periods, outcome)).iter().sum::<i64>())
+    });
     let left_out = parts.len().saturating_sub(VALUES);
     let longest = |periods: &[Period], of: fn(&Period) -> Option<Duration>| periods.iter().filter_map(of).max();
     let cell = |time: Option<Duration>| html! { td.number { (time.map(span).unwrap_or_default()) } };

@@ -146,7 +146,8 @@ fn schedules_are_shown_in_words() {
          INSERT INTO jobs (id) VALUES (3)",
     );
     let plain = served.get("/q/jobs/schedules").plain();
-    for text in ["30 2 * * * Europe/Berlin", "every 1h", "none: it runs once", "The window is open", "One run makes up"] {
+    for text in ["30 2 * * * Europe/Berlin", "every 1h", "none: it runs once", "The window is open", "One run makes up"]
+    {
         assert!(plain.contains(text), "{text}: {plain}");
     }
     assert_eq!(served.get("/q/invoices/schedules").status, StatusCode::NOT_FOUND);
