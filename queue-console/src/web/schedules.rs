@@ -48,7 +48,9 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
     }
     let base = format!("{}q/{}", visit.root, segment(&named.name));
     let rows = match options.periodic {
-        Some(periodic) => Some((periodic, rows(site, named, periodic, field(fields, "after").map(str::to_owned)).await?)),
+        Some(periodic) => {
+            Some((periodic, rows(site, named, periodic, field(fields, "after").map(str::to_owned)).await?))
+        }
         None => None,
     };
     Ok(html! {
@@ -118,7 +120,7 @@ fn table(facts: &Facts, base: &str, found: &Found) -> Markup {
     };
     html! {
         @if found.lines.is_empty() { p { "There are no rows." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Schedules" { table {
+            div.scroll tabindex="0" role="region" aria-label="Rows with their schedules" { table {
                 thead { tr {
                     (key_heading(facts))
                     @for name in ["Schedule", "Status", "Scheduled for", "Next attempt", "Last attempt", "Last error"] {
@@ -143,7 +145,8 @@ fn table(facts: &Facts, base: &str, found: &Found) -> Markup {
 
 /// A schedule in words.
 fn schedule(period: Option<&str>, cron: Option<&str>, zone: Option<&str>) -> Markup {
-    let every = period.map(|seconds| seconds.parse().map_or_else(|_| seconds.to_owned(), |of| span(Duration::from_secs(of))));
+    let every =
+        period.map(|seconds| seconds.parse().map_or_else(|_| seconds.to_owned(), |of| span(Duration::from_secs(of))));
     html! {
         @match (cron, every) {
             (Some(cron), _) => { code { bdi { (visible(cron)) } } " " bdi { (visible(zone.unwrap_or("UTC"))) } }

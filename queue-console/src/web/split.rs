@@ -82,5 +82,7 @@ fn columns(facts: &Facts) -> impl Iterator<Item = &str> {
     let is_short = |holds: Holds| !matches!(holds, Holds::Json | Holds::Bytes | Holds::Floats);
     let all = facts.columns.list.iter().filter(move |column| is_short(column.holds));
     let names = all.map(|column| column.name.as_str());
-    names.filter(|name| !facts.is_secret(name) && facts.key != [*name] && *name != facts.names.last_attempt_error_message)
+    names.filter(|name| {
+        !facts.is_secret(name) && facts.key != [*name] && *name != facts.names.last_attempt_error_message
+    })
 }
