@@ -14,7 +14,8 @@ use super::layout::show;
 use super::site::Site;
 use super::trouble::Trouble;
 use super::{
-    audit, backlog, change, charts, control, doctor, errors, export, overview, pollers, queue, row, run, schedules, stages,
+    audit, backlog, change, charts, control, doctor, errors, export, overview, pollers, queue, row, run, schedules,
+    stages,
 };
 use crate::console::{Console, Parts};
 use crate::database::Database;
