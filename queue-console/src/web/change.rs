@@ -116,7 +116,7 @@ async fn previewed<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fi
             (some(facts, &preview))
             (confirm(visit, named, (&name, &operate), &search, &preview))
         }
-        p { a href={ (visit.root) "q/" (segment(&named.name)) "?" (super::search::query(&search.fields())) } { "Back to the rows" } }
+        p.actions { a.button href={ (visit.root) "q/" (segment(&named.name)) "?" (super::search::query(&search.fields())) } { "Back to the rows" } }
     })
 }
 

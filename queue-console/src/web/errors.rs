@@ -57,7 +57,7 @@ pub(super) async fn show_groups<C: Database>(
 }
 
 async fn groups<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {
-    let since = field(fields, "since").map(|text| lasting(text)).transpose()?;
+    let since = field(fields, "since").map(lasting).transpose()?;
     let text = field(fields, "where").map(str::to_owned);
     let report = match report(site, named, text.clone(), since).await {
         Err(trouble @ (Trouble::Wrong(_) | Trouble::Slow)) => Err(trouble),
@@ -145,7 +145,7 @@ fn first_line(text: &str) -> String {
 }
 
 fn of_row(base: &str, key: &str) -> Markup {
-    html! { a href={ (base) "/row?" (query(&[("key".to_owned(), key.to_owned())])) } { bdi { (visible(key)) } } }
+    html! { a.target href={ (base) "/row?" (query(&[("key".to_owned(), key.to_owned())])) } { bdi { (visible(key)) } } }
 }
 
 /// What is known of a group.

@@ -122,7 +122,7 @@ fn admit<C: Database>(site: &Site<C>, request: &mut Request) -> Result<bool, Box
     // The hook sees a request without its body.
     let (parts, body) = std::mem::take(request).into_parts();
     let visitor = match &page.authorize {
-        Some(authorize) => authorize(&parts).map_err(Box::new),
+        Some(authorize) => authorize(&parts),
         None => local(&parts).map(|()| Visitor::new("local")).map_err(|text| refuse(&text)),
     };
     *request = Request::from_parts(parts, body);

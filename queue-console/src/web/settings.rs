@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use axum::http::request::Parts as Request;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 
-type Authorize = Arc<dyn Fn(&Request) -> Result<Visitor, Response> + Send + Sync>;
+type Authorize = Arc<dyn Fn(&Request) -> Result<Visitor, Box<Response>> + Send + Sync>;
 type Link = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 
 /// The settings of the page, for [`Console::page`](crate::Console::page).
@@ -16,14 +16,13 @@ type Link = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 ///
 /// ```
 /// use axum::http::StatusCode;
-/// use axum::response::IntoResponse;
 /// use queueable_console::{Page, Visitor};
 ///
 /// /// The proxy in front of the application has signed the person in, and names them in a header.
 /// fn page(page: Page) -> Page {
 ///     page.allow_changes().hosts(["queues.example.org"]).authorize(|request| {
 ///         let user = request.headers.get("x-forwarded-user").and_then(|name| name.to_str().ok());
-///         user.map(Visitor::new).ok_or_else(|| StatusCode::FORBIDDEN.into_response())
+///         user.map(Visitor::new).ok_or(StatusCode::FORBIDDEN)
 ///     })
 /// }
 /// # page(Page::default());
@@ -43,10 +42,16 @@ impl Page {
         Page { changes: true, ..self }
     }
 
-    /// Names the person who asks, or answers instead of the page: with a status such as 401, or with a redirect to a login.
+    /// Names the person who asks, or answers instead of the page: with a status such as `StatusCode::FORBIDDEN`, a status with headers,
+    /// or a redirect to a login.
     ///
     /// Without it the page answers only to requests that come from the same machine, under a loopback name, and not through a proxy.
-    pub fn authorize(self, authorize: impl Fn(&Request) -> Result<Visitor, Response> + Send + Sync + 'static) -> Self {
+    pub fn authorize<R: IntoResponse>(
+        self,
+        authorize: impl Fn(&Request) -> Result<Visitor, R> + Send + Sync + 'static,
+    ) -> Self {
+        let authorize =
+            move |request: &Request| authorize(request).map_err(|refused| Box::new(refused.into_response()));
         Page { authorize: Some(Arc::new(authorize)), ..self }
     }
 

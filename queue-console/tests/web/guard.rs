@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
-use axum::response::IntoResponse;
 use queueable_console::{Page, Visitor};
 
 use super::served::{SECRET, Served, form, get, ours, peer, post};
@@ -75,7 +74,7 @@ fn the_hook_decides_who_sees_and_changes_what() {
             Some(b"ops") => Ok(Visitor::new("ops@example.org")),
             Some(b"reader") => Ok(Visitor::new("reader@example.org").read_only()),
             Some(b"mailer") => Ok(Visitor::new("mailer@example.org").only(["mails"])),
-            _ => Err((StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Basic")]).into_response()),
+            _ => Err((StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Basic")])),
         })
     });
     served.insert_failed(1..=3, "declined");
@@ -145,7 +144,9 @@ fn only_the_pages_own_forms_change_something() {
 
 #[test]
 fn without_changes_nothing_is_changed() {
-    for settings in [(|page| page) as fn(Page) -> Page, |page| page.authorize(|_| Ok(Visitor::new("ops")))] {
+    for settings in
+        [(|page| page) as fn(Page) -> Page, |page| page.authorize(|_| Ok::<_, StatusCode>(Visitor::new("ops")))]
+    {
         let served = Served::new(settings);
         served.insert_failed(1..=3, "declined");
         let page = served.get("/q/payments?state=failed");

@@ -79,7 +79,7 @@ fn a_row_has_its_neighbours_of_the_search() {
         let answer = served.get(&format!("/q/payments/row?key={key}&s.state=failed&s.order=key"));
         let beside = |rel: &str| {
             let link = answer.text.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?;
-            Some(link.split("key=").nth(1)?.split(['&', '"']).next()?)
+            link.split("key=").nth(1)?.split(['&', '"']).next()
         };
         assert_eq!((beside("prev"), beside("next")), (previous, next), "{key}: {}", answer.text);
     }
