@@ -11,7 +11,7 @@ use queue_core::internals::by_name::{Holds, PageOrder, TextColumn};
 use queue_core::{Missed, Periodic};
 use queueable::Window;
 
-use super::cells::{key_heading, status, value};
+use super::cells::{cell, heading, key_heading};
 use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
 use super::queue::{Found, LONGEST, PAGE};
@@ -21,6 +21,9 @@ use super::trouble::{Told, Trouble};
 use crate::database::Database;
 use crate::queue::{Facts, Paging, Rows};
 use crate::shown::{span, visible};
+
+/// How many columns say a schedule.
+const SCHEDULE: usize = 3;
 
 /// The rows come by their next times.
 const ORDER: PageOrder = PageOrder::NextAttempt;
@@ -64,7 +67,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
             section #schedules data-refresh="10" aria-labelledby="schedules-title" {
                 h2 #schedules-title { "Schedules" }
                 p { (missed(periodic.missed)) }
-                (table(facts, &base, &found))
+                (table(facts, &base, periodic, &found))
             }
             nav.pager aria-label="Pages of schedules" {
                 @if field(fields, "after").is_some() { a href={ (base) "/schedules" } { "First page" } }
@@ -97,7 +100,7 @@ async fn rows<C: Database>(
     read.await
 }
 
-/// The columns that are read, in the order in which [`table`] takes them.
+/// The columns that are read: those of the schedule, then the others.
 fn columns(facts: &Facts, periodic: Periodic) -> Vec<TextColumn> {
     let names = facts.names;
     let columns = [
@@ -113,31 +116,33 @@ fn columns(facts: &Facts, periodic: Periodic) -> Vec<TextColumn> {
     columns.map(|(name, holds)| TextColumn { name: name.to_owned(), holds }).into()
 }
 
-fn table(facts: &Facts, base: &str, found: &Found) -> Markup {
-    let instant = |of: &Option<String>| {
-        let column = TextColumn { name: facts.names.next_attempt_time.to_owned(), holds: Holds::Instants };
-        html! { td { (value(facts, &column, of.as_deref())) } }
-    };
+fn table(facts: &Facts, base: &str, periodic: Periodic, found: &Found) -> Markup {
+    let columns = columns(facts, periodic);
+    let (schedules, others) = columns.split_at(SCHEDULE);
+    let is_hidden = schedules.iter().any(|column| facts.is_secret(&column.name));
     html! {
         @if found.lines.is_empty() { p { "There are no rows." } } @else {
             div.scroll tabindex="0" role="region" aria-label="Rows with their schedules" { table {
                 thead { tr {
                     (key_heading(facts))
-                    @for name in ["Schedule", "Status", "Scheduled for", "Next attempt", "Last attempt", "Last error"] {
-                        th scope="col" { (name) }
+                    th scope="col" { "Schedule" }
+                    @for column in others { (heading(facts, column)) }
+                } }
+                tbody { @for line in &found.lines { tr {
+                    th scope="row" {
+                        a href={ (base) "/row?" (query(&[("key".to_owned(), line.key.clone())])) } { bdi { (visible(&line.key)) } }
                     }
-                } }
-                tbody { @for line in &found.lines {
-                    @if let [period, cron, zone, state, scheduled, next, last, error] = &line.values[..] { tr {
-                        th scope="row" {
-                            a href={ (base) "/row?" (query(&[("key".to_owned(), line.key.clone())])) } { bdi { (visible(&line.key)) } }
+                    td.data {
+                        @match &line.values[..] {
+                            _ if is_hidden => span.secret { "[hidden]" },
+                            [period, cron, zone, ..] => (schedule(period.as_deref(), cron.as_deref(), zone.as_deref())),
+                            _ => "",
                         }
-                        td.data { (schedule(period.as_deref(), cron.as_deref(), zone.as_deref())) }
-                        td { (status(state.as_deref().unwrap_or_default())) }
-                        (instant(scheduled)) (instant(next)) (instant(last))
-                        td.data { @if let Some(error) = error { bdi { (visible(error.lines().next().unwrap_or_default())) } } }
-                    } }
-                } }
+                    }
+                    @for (column, value) in others.iter().zip(line.values.iter().skip(SCHEDULE)) {
+                        (cell(facts, column, value.as_deref()))
+                    }
+                } } }
             } }
         }
     }
