@@ -47,6 +47,7 @@ impl Facts {
         columns.extend(own);
         let columns = Columns { table: table.to_owned(), list: columns };
         let key = key_names::<Q, C::Backend>().map_err(|error| error.to_string())?;
+        let is_of_domain = |name: &&String| columns.list[..domain].iter().any(|column| column.name == **name);
         let all: Vec<&String> = columns.list.iter().map(|column| &column.name).collect();
         for name in &hidden {
             if !all.contains(&name) {
@@ -59,8 +60,11 @@ impl Facts {
             if key.contains(name) {
                 return Err(format!("{}: `{name}` is part of the key, which every report shows", Q::ENTITY));
             }
+            if !is_of_domain(&name) {
+                return Err(format!("{}: `{name}` is the queue's own, and reports show what it has", Q::ENTITY));
+            }
         }
-        let is_hidden = |name: &&&String| is_secret(name) && !key.contains(name);
+        let is_hidden = |name: &&&String| is_secret(name) && !key.contains(name) && is_of_domain(name);
         let secret = all.iter().filter(is_hidden).map(|name| (*name).clone()).chain(hidden).collect();
         Ok(Facts {
             entity: Q::ENTITY,

@@ -117,7 +117,7 @@ fn table(base: &str, text: Option<&str>, report: &Report, recent: Option<&Report
     html! {
         section #groups data-refresh="15" aria-label="Groups of failures" {
             @if report.groups.is_empty() { p.notice.done { "No row has failed." } } @else {
-                div.scroll tabindex="0" role="region" aria-label="Groups of failures" { table {
+                div.scroll tabindex="0" role="group" aria-label="Table of groups" { table {
                     thead { tr {
                         th scope="col" { "Error" }
                         @for name in ["Rows", "Last hour", "Failed", "Retrying"] { th.number scope="col" { (name) } }

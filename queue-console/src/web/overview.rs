@@ -70,11 +70,17 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
     let unread = all.iter().filter_map(|(named, seen)| Some(format!("{}: {}", named.name, seen.as_ref().err()?)));
     wrong.splice(0..0, unread);
     let ills = ills(site, visit);
+    // Only the number is read out, not each age that has changed.
+    let said = match wrong.len() {
+        0 => "Nothing is wrong".to_owned(),
+        1 => "1 thing is wrong".to_owned(),
+        many => format!("{many} things are wrong"),
+    };
     Ok(html! {
-        section #wrong data-refresh="5" data-announce aria-label="What is wrong" { (wrongs(visit, &wrong, ills.as_deref())) }
+        section #wrong data-refresh="5" data-announce=(said) aria-label="What is wrong" { (wrongs(visit, &wrong, ills.as_deref())) }
         section #queues data-refresh="5" aria-labelledby="queues-title" {
             h2 #queues-title { "Queues" }
-            div.scroll tabindex="0" role="region" aria-label="Queues" {
+            div.scroll tabindex="0" role="group" aria-label="Table of queues" {
                 table {
                     thead { tr {
                         th scope="col" { "Queue" }
@@ -212,7 +218,7 @@ fn workers(pollers: Option<&Vec<PollerProcess>>) -> Markup {
             @match pollers {
                 None => p.muted { "No poller registers: the migrations' `pollers()` adds the table for it." },
                 Some(pollers) if pollers.is_empty() => p { "No poller is alive." },
-                Some(pollers) => div.scroll tabindex="0" role="region" aria-label="Pollers" { table {
+                Some(pollers) => div.scroll tabindex="0" role="group" aria-label="Table of pollers" { table {
                     thead { tr {
                         th scope="col" { "Host" } th.number scope="col" { "Process" } th scope="col" { "State" }
                         th.number scope="col" { "Workers" } th scope="col" { "Started" } th scope="col" { "Runs" }

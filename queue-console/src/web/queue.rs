@@ -162,7 +162,7 @@ fn table(
                 @if !found.lines.is_empty() {
                     div.scroll tabindex="0" role="region" aria-label="Rows" { table {
                         thead { tr {
-                            @if visit.changes { th scope="col" { span.visually-hidden { "Choose" } } }
+                            @if visit.changes { th scope="col" data-select-all="key" { span.visually-hidden { "Choose" } } }
                             (key_heading(facts))
                             @for column in columns { (heading(facts, column)) }
                         } }
