@@ -40,9 +40,13 @@ pub(super) fn traits(columns: &[TextColumn], rows: Values<'_>, others: Values<'_
     if rows.len() < LEAST_ROWS {
         return Vec::new();
     }
-    let of = |at: usize| value_of(&columns[at], at, rows, others).or_else(|| range_of(&columns[at], at, rows, others));
-    let mut traits: Vec<_> = (0..columns.len()).filter_map(of).collect();
     let weight = |of: &Trait| of.share - of.others;
+    // Of a column's most common value and its range, the one that tells more.
+    let of = |at: usize| {
+        let found = [value_of(&columns[at], at, rows, others), range_of(&columns[at], at, rows, others)];
+        found.into_iter().flatten().reduce(|value, range| if weight(&range) > weight(&value) { range } else { value })
+    };
+    let mut traits: Vec<_> = (0..columns.len()).filter_map(of).collect();
     traits.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     traits.truncate(NAMED);
     traits

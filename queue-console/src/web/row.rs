@@ -80,7 +80,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
                 a href=(address) rel="noopener" { "Open in the application" }
             }
         }
-        section #state data-refresh="5" data-announce aria-label="State" {
+        section #state data-refresh="10" data-announce aria-label="State" {
             p.state { @match explanation {
                 Some(explanation) => strong { bdi { (visible(&explanation.to_string())) } },
                 None => "The row has gone.",

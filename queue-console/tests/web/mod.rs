@@ -3,7 +3,8 @@
 mod changes;
 mod control;
 mod export;
-mod guard;
-mod served;
+pub(crate) mod guard;
+mod reports;
+pub(crate) mod served;
 mod shown;
 mod trouble;
