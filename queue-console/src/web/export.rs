@@ -81,7 +81,7 @@ async fn export<C: Database, F: File>(
             let name = file_name(&named.name, more, F::ENDING);
             let headers = [(CONTENT_TYPE, F::KIND.to_owned()), (CONTENT_DISPOSITION, name)];
             // The name of a file that is cut says so, too: nobody who opens it later sees a header.
-            (headers, more.then_some([(MORE, "yes")]).unwrap_or([(MORE, "no")]), file).into_response()
+            (headers, [(MORE, if more { "yes" } else { "no" })], file).into_response()
         }
         Err(trouble) => show(&site, &visit, ("Rows", Some((&named, None))), Err(trouble)).await,
     }
