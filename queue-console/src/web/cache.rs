@@ -19,6 +19,9 @@ const REST: u32 = 10;
 /// The longest time for which an answer is kept because it took long.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// What is kept for so long is not forgotten when somebody changes something.
+const LASTS: Duration = Duration::from_secs(60);
+
 #[derive(Clone)]
 struct Kept {
     value: Arc<dyn Any + Send + Sync>,
@@ -37,7 +40,7 @@ pub(super) struct Answers(Cache<String, Kept>);
 
 impl Answers {
     pub(super) fn new() -> Self {
-        Answers(Cache::builder().max_capacity(MOST).expire_after(FreshFor).build())
+        Answers(Cache::builder().max_capacity(MOST).expire_after(FreshFor).support_invalidation_closures().build())
     }
 
     /// Returns what was read a moment ago, or reads it. Who comes while it is read waits for the same answer.
@@ -56,8 +59,10 @@ impl Answers {
         kept.value.downcast().map_err(|_| Trouble::Refused("two answers have one name".to_owned()))
     }
 
-    /// Forgets everything: somebody has changed something.
+    /// Forgets what was read, because somebody has changed something; but for what takes long, such as an examination.
     pub(super) fn forget(&self) {
-        self.0.invalidate_all();
+        let is_quick = |_: &String, kept: &Kept| kept.fresh < LASTS;
+        // It is refused only by a cache that was not built for it.
+        let _ = self.0.invalidate_entries_if(is_quick);
     }
 }

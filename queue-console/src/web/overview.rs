@@ -111,7 +111,11 @@ fn kept<C: Database>(site: &Site<C>) -> Duration {
 async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Vec<PollerProcess>>>) -> Told<Arc<Seen>> {
     let name = named.name.clone();
     let read = site.read_of(named, "known", kept(site), move |queue, connection| {
-        let backlog = queue.backlog(connection, &Rows::default())?;
+        let mut backlog = queue.backlog(connection, &Rows::default())?;
+        if queue.facts().options.lanes.is_some_and(|lanes| queue.facts().is_secret(lanes.column)) {
+            let values = backlog.paused.iter_mut().filter_map(|paused| paused.value.as_mut());
+            values.for_each(|value| *value = "a value that is not shown".to_owned());
+        }
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
         let news = hour.as_ref().map(newest).unwrap_or_default();

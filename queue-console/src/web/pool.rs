@@ -1,11 +1,11 @@
 //! The page's own connections: few, with time-outs, so that nobody who looks harms the workers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as PoolError, Pool, PooledConnection};
 use queue_core::internals::by_name::limit_session;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::trouble::{Told, Trouble};
@@ -23,7 +23,7 @@ const STATEMENT: Duration = Duration::from_secs(2);
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// The same of what picks the rows of an operation.
-const LONG_AT_ONCE: usize = 2;
+const LONG_AT_ONCE: usize = 4;
 const LONG_STATEMENT: Duration = Duration::from_secs(60);
 const LONG_REQUEST: Duration = Duration::from_secs(90);
 
@@ -63,6 +63,22 @@ fn patient<C: Database>(address: &str) -> Told<C> {
     Ok(connection)
 }
 
+/// A place among those who ask. The thread that asks holds it, because a browser that goes away ends no statement.
+#[derive(Clone)]
+struct Turn(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Turn {
+    async fn of(turns: &Arc<Semaphore>) -> Told<Self> {
+        let turn = timeout(PATIENCE, turns.clone().acquire_owned());
+        let turn = turn.await.map_err(|_| Trouble::Busy)?.map_err(|_| Trouble::Busy)?;
+        Ok(Turn(Arc::new(Mutex::new(Some(turn)))))
+    }
+
+    fn give_up(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
 impl<C: Database> Connections<C> {
     pub(super) fn new(address: Result<String, String>) -> Self {
         let manager = ConnectionManager::new(address.clone().unwrap_or_default());
@@ -89,16 +105,14 @@ impl<C: Database> Connections<C> {
         &self,
         work: impl FnOnce(&mut C) -> Told<T> + Send + 'static,
     ) -> Told<T> {
-        let turn = timeout(PATIENCE, self.long_turns.clone().acquire_owned());
-        let turn = turn.await.map_err(|_| Trouble::Busy)?.map_err(|_| Trouble::Busy)?;
+        let turn = Turn::of(&self.long_turns).await?;
         let address = self.checked()?.to_owned();
         let worked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let mut connection = patient(&address)?;
             work(&mut connection).map_err(Trouble::seen::<C>)
         });
-        let answer = timeout(LONG_REQUEST, worked).await;
-        drop(turn);
-        match answer {
+        match timeout(LONG_REQUEST, worked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panicked)) => Err(Trouble::logged(&panicked)),
             Err(_) => Err(Trouble::Slow),
@@ -118,21 +132,22 @@ impl<C: Database> Connections<C> {
     /// Asks the database something.
     pub(super) async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&mut C) -> Told<T> + Send + 'static) -> Told<T> {
         self.checked()?;
-        let turn = timeout(PATIENCE, self.turns.clone().acquire_owned());
-        let turn = turn.await.map_err(|_| Trouble::Busy)?.map_err(|_| Trouble::Busy)?;
-        let pool = self.pool.clone();
+        let turn = Turn::of(&self.turns).await?;
+        let (pool, kept) = (self.pool.clone(), turn.clone());
         let asked = tokio::task::spawn_blocking(move || {
+            let _kept = kept;
             let mut connection: PooledConnection<ConnectionManager<C>> =
                 pool.get().map_err(|error| Trouble::away(&error))?;
             ask(&mut connection).map_err(Trouble::seen::<C>)
         });
-        // A thread that hangs on a silent network keeps its connection, and gives its turn to others.
-        let answer = timeout(REQUEST, asked).await;
-        drop(turn);
-        match answer {
+        match timeout(REQUEST, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panicked)) => Err(Trouble::logged(&panicked)),
-            Err(_) => Err(Trouble::Slow),
+            Err(_) => {
+                // A thread that hangs on a silent network keeps its connection, and gives its turn to others.
+                turn.give_up();
+                Err(Trouble::Slow)
+            }
         }
     }
 }

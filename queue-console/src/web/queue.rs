@@ -12,7 +12,7 @@ use super::form::form;
 use super::guard::Visit;
 use super::layout::{Tab, rows, segment, show};
 use super::operation::buttons;
-use super::search::{Fields, Search, query, with_form};
+use super::search::{Fields, Search, field, query, with_form};
 use super::site::{FRESH, Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::change::figures;
@@ -30,6 +30,7 @@ pub(super) const MOST: i64 = 10_000;
 /// A page of rows.
 pub(super) struct Found {
     pub(super) lines: Vec<Line>,
+    pub(super) more: bool,
     /// Where the next page begins.
     pub(super) next: Option<String>,
 }
@@ -52,6 +53,12 @@ pub(super) async fn show_rows<C: Database>(
         Ok(named) => named,
         Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
     };
+    if let Some(group) = field(&fields, "group") {
+        // The page of the group has its rows.
+        let others: Fields = fields.iter().filter(|(name, _)| name == "where").cloned().collect();
+        return Redirect::to(&format!("{}/errors/{}?{}", segment(&name), segment(group), query(&others)))
+            .into_response();
+    }
     let told = told(&site, &visit, &named, &fields).await;
     show(&site, &visit, ("Rows", Some((&named, Some(Tab::Rows)))), told).await
 }
@@ -120,9 +127,10 @@ pub(super) async fn found<C: Database>(
         let after = asked.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
         let paging = Paging { columns, longest: LONGEST, order, after, limit: PAGE + 1, backwards: false };
         let mut lines = queue.page(connection, &asked.rows(facts)?, &paging)?;
-        let next = (lines.len() > PAGE).then(|| facts.cursor(&lines[PAGE - 1], order)).flatten();
+        let more = lines.len() > PAGE;
+        let next = more.then(|| facts.cursor(&lines[PAGE - 1], order)).flatten();
         lines.truncate(PAGE);
-        Ok(Found { lines, next })
+        Ok(Found { lines, more, next })
     });
     read.await
 }
@@ -177,6 +185,9 @@ fn table(
                 }
             }
             @if visit.changes { (buttons(facts)) }
+        }
+        @if found.more && found.next.is_none() {
+            p.notice.warning { "There are more rows. No page can begin after the last one, because a part of its key is null." }
         }
         nav.pager aria-label="Pages of rows" {
             @if search.after.is_some() { a href={ (base) "?" (fields) } { "First page" } }

@@ -95,7 +95,7 @@ async fn rows<C: Database>(
         let mut lines = queue.page(connection, &Rows::default(), &paging)?;
         let next = (lines.len() > PAGE).then(|| facts.cursor(&lines[PAGE - 1], ORDER)).flatten();
         lines.truncate(PAGE);
-        Ok(Found { lines, next })
+        Ok(Found { lines, more, next })
     });
     read.await
 }

@@ -1,5 +1,7 @@
 //! A search: its address is all of its state, so that a link to it can be sent to a colleague.
 
+use std::collections::HashSet;
+
 use clap::ValueEnum;
 use queue_core::internals::by_name::{Holds, PageOrder, TextColumn};
 
@@ -99,7 +101,8 @@ impl Search {
     /// The columns beside the key.
     pub(super) fn listed(&self, facts: &Facts) -> Told<Vec<TextColumn>> {
         let mut listed = facts.listed(&self.columns)?;
-        listed.retain(|column| !facts.key.contains(&column.name));
+        let mut seen = HashSet::new();
+        listed.retain(|column| !facts.key.contains(&column.name) && seen.insert(column.name.clone()));
         Ok(listed)
     }
 }
