@@ -1,0 +1,1 @@
+//! What the page promises, on each database.
