@@ -22,7 +22,7 @@ use crate::failure::{Answer, Failure, Result};
 use crate::filter::Filter;
 use crate::queue::{Of, Queue};
 use crate::shown::Screen;
-use crate::top;
+use crate::{top, web};
 
 /// The console of an application: it knows the entities, and runs commands on their queues.
 ///
@@ -61,7 +61,7 @@ use crate::top;
 /// ```
 #[must_use = "nothing happens before it runs"]
 pub struct Console<C: Database> {
-    parts: Arc<Parts<C>>,
+    pub(crate) parts: Arc<Parts<C>>,
 }
 
 pub(crate) struct Parts<C: Database> {
@@ -71,7 +71,8 @@ pub(crate) struct Parts<C: Database> {
     pub(crate) read_only: bool,
     pub(crate) production: String,
     pub(crate) tables: Vec<Tables<C>>,
-    address: Option<String>,
+    pub(crate) address: Option<String>,
+    pub(crate) page: web::Page,
 }
 
 /// Adds migrations of the application's own choice.
@@ -124,6 +125,7 @@ impl<C: Database> Console<C> {
             production: "production".to_owned(),
             tables: Vec::new(),
             address: None,
+            page: web::Page::default(),
         };
         Console { parts: Arc::new(parts) }
     }
@@ -245,6 +247,9 @@ impl<C: Database> Console<C> {
         if let Command::Top(of) = &line.command {
             return top::run(parts.clone(), &line.global, of);
         }
+        if let Command::Serve(of) = &line.command {
+            return web::run(parts, &line.global, of);
+        }
         if line.global.watch.is_some() && !line.command.is_report() {
             return Err(Failure::Usage("`--watch` repeats reports, and this command changes something".to_owned()));
         }
@@ -265,7 +270,7 @@ impl<C: Database> Console<C> {
         }
     }
 
-    fn with(self, change: impl FnOnce(&mut Parts<C>)) -> Self {
+    pub(crate) fn with(self, change: impl FnOnce(&mut Parts<C>)) -> Self {
         let mut parts = Arc::into_inner(self.parts).expect("a console that is built is shared with nobody");
         change(&mut parts);
         Console { parts: Arc::new(parts) }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::Connection;
+use diesel::r2d2::R2D2Connection;
 use diesel::result::QueryResult;
 use diesel_migrations::MigrationHarness;
 use queue_core::{AsQueueConnection, QueueConnection};
@@ -19,6 +20,7 @@ pub trait Database:
     QueueConnection<Backend: FilterSql>
     + AsQueueConnection<Connection = Self>
     + MigrationHarness<<Self as Connection>::Backend>
+    + R2D2Connection
     + Sized
     + 'static
 {
@@ -90,7 +92,7 @@ mod sqlite {
 /// Connects, and waits no longer than this for it.
 pub(crate) fn connect<C: Database>(address: &str, patience: Duration) -> Answer<C> {
     let name = without_password(address);
-    check::<C>(address, &name)?;
+    check::<C>(address)?;
     let (sender, receiver) = sync_channel(1);
     let connecting = address.to_owned();
     // A client library may wait for minutes for a server that says nothing.
@@ -112,7 +114,9 @@ pub(crate) fn connect<C: Database>(address: &str, patience: Duration) -> Answer<
     }
 }
 
-fn check<C: Database>(address: &str, name: &str) -> Answer {
+/// Refuses what is no address of the database.
+pub(crate) fn check<C: Database>(address: &str) -> Answer {
+    let name = without_password(address);
     if C::SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
         return Ok(());
     }

@@ -47,6 +47,14 @@ mod top;
 #[path = "without_top.rs"]
 mod top;
 
+#[cfg(feature = "web")]
+mod web;
+#[cfg(not(feature = "web"))]
+#[path = "without_web.rs"]
+mod web;
+
 pub use self::console::{Console, Operable};
 pub use self::database::{Database, TheDatabase};
 pub use self::failure::Result;
+#[cfg(feature = "web")]
+pub use self::web::{Page, Visitor};

@@ -118,7 +118,9 @@ pub mod internals {
         pub use crate::audit::{pause_where, unpause_scope};
         pub use crate::backend::{DeclaredColumn, Holds};
         pub use crate::doctor::{LIBRARY_VERSION, Size, plans, settings, sizes, version};
-        pub use crate::queue::{Operate, Operated, Picked, TextPage, TextRow, key_names, pattern, queue_name_of};
+        pub use crate::queue::{
+            Figures, Operate, Operated, Picked, TextPage, TextRow, key_names, pattern, queue_name_of,
+        };
         pub use crate::row::printable;
         pub use crate::statement::{Figure, PageOrder, TextColumn};
     }

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::changes::{Change, Postpone, Priority, Purge, Redrive};
 use super::control::{Audit, Environment, Limits, Migrate, Pause, Scope};
-use super::reports::{Doctor, Errors, Keys, List, OfRows, Report, Statistics, Status, Top};
+use super::reports::{Doctor, Errors, Keys, List, OfRows, Report, Serve, Statistics, Status, Top};
 use super::times::{duration, pace};
 
 /// Operates the queues of this application.
@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Show a live screen: queues, rates, what runs now, the newest errors
     Top(Top),
+    /// Serve the page: see and steer the queues in a browser
+    Serve(Serve),
     /// Say why nothing happens: due rows by the reason for which they wait
     Why(OfRows),
     /// Explain rows: their state, and what happens to them next

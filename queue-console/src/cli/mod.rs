@@ -10,5 +10,5 @@ pub(crate) use self::changes::{Change, When};
 pub(crate) use self::control::{Audit, Author, Environment, Limits, Migrate, Pause, Scope};
 pub(crate) use self::line::{Command, Global, Line};
 pub(crate) use self::reports::{
-    Doctor, Errors, Interval, Keys, List, OfRows, Order, Report, States, Statistics, Status, Top,
+    Doctor, Errors, Interval, Keys, List, OfRows, Order, Report, Serve, States, Statistics, Status, Top,
 };

@@ -1,5 +1,6 @@
 //! What reports take.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,6 +44,17 @@ pub(crate) struct Top {
 
     #[command(flatten)]
     pub(crate) author: Author,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Where it listens. Any address but a loopback one needs a program that names people
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+
+    /// Let people change rows, pauses and limits
+    #[arg(long)]
+    pub(crate) allow_changes: bool,
 }
 
 /// The rows of one queue, or of all.

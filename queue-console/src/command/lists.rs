@@ -25,7 +25,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     let filter = list.rows.filter.as_deref().map(|text| condition(facts, text)).transpose()?;
     let rows = Rows { states: list.states.of(), within: None, filter };
     let columns = facts.listed(&list.columns)?;
-    let order = list.order.map_or_else(|| default_order(&list.states), order_of);
+    let order = list.order.map_or_else(|| default_order_of(rows.states.first().copied()), order_of);
     let after = list.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
     let limit = list.limit as usize;
     let paging = Paging { columns: columns.clone(), longest: LONGEST, order, after, limit: limit + 1 };
@@ -91,19 +91,16 @@ impl States {
     }
 }
 
-fn default_order(states: &States) -> PageOrder {
-    match states {
-        States { failed: true, .. } | States { skipped: true, .. } | States { finished: true, .. } => {
-            PageOrder::LatestAttempt
-        }
-        States { due: true, .. } | States { scheduled: true, .. } | States { running: true, .. } => {
-            PageOrder::NextAttempt
-        }
-        _ => PageOrder::Key,
+/// In which order the rows of a state come.
+pub(crate) fn default_order_of(state: Option<State>) -> PageOrder {
+    match state {
+        Some(State::Failed | State::Skipped | State::Finished) => PageOrder::LatestAttempt,
+        Some(State::Due | State::Scheduled | State::Running) => PageOrder::NextAttempt,
+        None => PageOrder::Key,
     }
 }
 
-fn order_of(order: Order) -> PageOrder {
+pub(crate) fn order_of(order: Order) -> PageOrder {
     match order {
         Order::Latest => PageOrder::LatestAttempt,
         Order::Next => PageOrder::NextAttempt,
@@ -134,13 +131,13 @@ impl Facts {
     }
 
     /// Where the next page begins: the order, the time and the key of the last row.
-    fn cursor(&self, line: &Line, order: PageOrder) -> Option<String> {
+    pub(crate) fn cursor(&self, line: &Line, order: PageOrder) -> Option<String> {
         let keys: Option<Vec<&String>> = line.parts.iter().map(Option::as_ref).collect();
         Some(json!([order, line.time, keys?]).to_string())
     }
 
     /// Reads such a text: the time, the condition that picks the rows after the key, and the one that picks it.
-    fn after(&self, cursor: &str, order: PageOrder) -> Answer<(Option<String>, Condition, Condition)> {
+    pub(crate) fn after(&self, cursor: &str, order: PageOrder) -> Answer<(Option<String>, Condition, Condition)> {
         let refused = || Failure::Usage(format!("`{cursor}` is not what a page in this order ends with"));
         let (of, time, keys): (PageOrder, Option<String>, Vec<String>) =
             serde_json::from_str(cursor).map_err(|_| refused())?;

@@ -9,9 +9,13 @@ mod rows;
 mod status;
 mod why;
 
-#[cfg(feature = "top")]
+#[cfg(any(feature = "top", feature = "web"))]
 pub(crate) use self::lists::is_number;
+#[cfg(feature = "web")]
+pub(crate) use self::lists::{default_order_of, order_of};
 pub(crate) use self::reports::group_name;
+#[cfg(feature = "web")]
+pub(crate) use self::status::{Known, Wrong, registered, serving, wrong};
 
 use std::time::Duration;
 
@@ -103,7 +107,7 @@ fn once<C: Database>(context: &mut Context<'_, C>, command: &Command) -> Answer 
         Command::Environment(environment) => control::environment(context, environment),
         Command::Migrate(migrate) => migrate::run(context, migrate),
         Command::Doctor(doctor) => doctor::run(context, doctor),
-        Command::Top(_) | Command::Completions { .. } | Command::Man => Ok(()),
+        Command::Top(_) | Command::Serve(_) | Command::Completions { .. } | Command::Man => Ok(()),
         _ => change::run(context),
     }
 }
@@ -218,7 +222,8 @@ fn key_parts(facts: &Facts, text: &str) -> Answer<Vec<String>> {
     }
 }
 
-fn quoted(column: &str) -> String {
+/// A name in quotes.
+pub(crate) fn quoted(column: &str) -> String {
     format!("\"{}\"", column.replace('"', "\"\""))
 }
 

@@ -60,7 +60,7 @@ impl Facts {
         columns.map(|column| TextColumn { name: column.name.clone(), holds: column.holds }).collect()
     }
 
-    pub(super) fn is_secret(&self, column: &str) -> bool {
+    pub(crate) fn is_secret(&self, column: &str) -> bool {
         self.secret.iter().any(|secret| secret == column)
     }
 

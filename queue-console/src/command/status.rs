@@ -21,28 +21,29 @@ const RECENT: Duration = Duration::from_secs(10 * 60);
 const WORST: usize = 3;
 
 /// What is known of a queue.
-struct Known {
-    name: String,
-    queue: String,
-    backlog: Backlog,
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) queue: String,
+    pub(crate) backlog: Backlog,
     /// What was finished in each of the last minutes, the oldest first; `None` if nobody counts minutes.
-    done: Option<Vec<i64>>,
-    failed: i64,
+    pub(crate) done: Option<Vec<i64>>,
+    /// How many rows have failed recently.
+    pub(crate) failed: i64,
     /// The processes that serve it; `None` if nobody registers.
-    pollers: Option<usize>,
+    pub(crate) pollers: Option<usize>,
 }
 
 /// Something that is wrong, with its weight.
-struct Wrong {
-    weight: u8,
-    queue: String,
+pub(crate) struct Wrong {
+    pub(crate) weight: u8,
+    pub(crate) queue: String,
     /// A word for programs.
-    kind: &'static str,
-    text: String,
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
 }
 
 pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &cli::Status) -> Answer {
-    let pollers = registered(context)?;
+    let pollers = registered(&mut context.connection)?;
     let mut known = Vec::new();
     for queue in context.parts.queues(None)? {
         let facts = queue.facts();
@@ -51,23 +52,27 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &cli::Status) -
         let periods = recent.map(|recent| recent.periods);
         let failed = Rows { states: vec![State::Failed], within: Some(RECENT), filter: None };
         let failed = context.ask(queue, |queue, connection| queue.count(connection, &failed))?;
-        let serves = |poller: &&PollerProcess| poller.queues.iter().any(|of| of.queue == facts.queue);
-        let serving = pollers.as_ref().map(|pollers| pollers.iter().filter(serves).count());
         known.push(Known {
             name: facts.name(context.parts),
             queue: facts.queue.clone(),
             backlog,
             done: periods.as_ref().map(|periods| in_minutes(periods, context.now())),
             failed,
-            pollers: serving,
+            pollers: serving(pollers.as_deref(), &facts.queue),
         });
     }
-    let wrong = wrong(&known, of);
+    let wrong = wrong(known.iter(), of);
     show(context, &known, &wrong)?;
     match of.check && !wrong.is_empty() {
         true => Err(Failure::Found),
         false => Ok(()),
     }
+}
+
+/// How many of the registered processes serve a queue; `None` if nobody registers.
+pub(crate) fn serving(pollers: Option<&[PollerProcess]>, queue: &str) -> Option<usize> {
+    let serves = |poller: &&PollerProcess| poller.queues.iter().any(|of| of.queue == queue);
+    pollers.map(|pollers| pollers.iter().filter(serves).count())
 }
 
 /// How many rows were finished in each of the last minutes, the oldest first; none if none were.
@@ -82,8 +87,8 @@ fn in_minutes(periods: &[PeriodCounts], now: DateTime<Utc>) -> Vec<i64> {
 }
 
 /// The processes that have registered; `None` if there is no table for them, or it may not be read.
-fn registered<C: Database>(context: &mut Context<'_, C>) -> Answer<Option<Vec<PollerProcess>>> {
-    match queueable::pollers(&mut context.connection) {
+pub(crate) fn registered<C: Database>(connection: &mut C) -> Answer<Option<Vec<PollerProcess>>> {
+    match queueable::pollers(connection) {
         Ok(pollers) => Ok(Some(pollers)),
         Err(Error::Control(_)) => Ok(None),
         Err(error) => match Failure::from(error) {
@@ -94,7 +99,8 @@ fn registered<C: Database>(context: &mut Context<'_, C>) -> Answer<Option<Vec<Po
     }
 }
 
-fn wrong(known: &[Known], of: &cli::Status) -> Vec<Wrong> {
+/// Finds what is wrong, worst first.
+pub(crate) fn wrong<'k>(known: impl Iterator<Item = &'k Known>, of: &cli::Status) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     for Known { name, queue, backlog, failed, pollers, .. } in known {
         let mut add = |weight, kind, text: String| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::internals::by_name::{Figure, Operate, Operated, PageOrder, Size, TextColumn};
+use queue_core::internals::by_name::{Figure, Figures, Operate, Operated, PageOrder, Size, TextColumn};
 use queueable::report::{Backlog, By, ErrorReport, Explanations, Ill, Interval, Progress, Statistics};
 use queueable::{Error, Explanation, Finding, Migrations};
 
@@ -114,6 +114,9 @@ pub(crate) trait Queue<C: Database>: Send + Sync {
         column: &str,
     ) -> Result<By<Statistics>, Error>;
     fn count(&self, connection: &mut C, rows: &Rows) -> Result<i64, Error>;
+    /// Counts rows and reads figures over them, from at most so many rows and one.
+    #[allow(dead_code, reason = "only a page asks for it")]
+    fn figures(&self, connection: &mut C, rows: &Rows, figures: &[Figure], most: i64) -> Result<Figures, Error>;
     /// Counts what was done recently, in minutes; `None` if nobody counts, because then it would read many rows.
     fn recent(&self, connection: &mut C, within: Duration) -> Result<Option<Statistics>, Error>;
     fn why(&self, connection: &mut C, rows: &Rows) -> Result<Explanations, Error>;

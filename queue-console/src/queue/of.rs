@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use queue_core::internals::by_name::{
-    Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow, pause_where, plans, sizes, unpause_scope,
+    Figure, Figures, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow, pause_where, plans,
+    sizes, unpause_scope,
 };
 use queue_core::{
     AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, QueueOn, QueueTable, StoredIn,
@@ -122,6 +123,10 @@ where
 
     fn count(&self, connection: &mut C, rows: &Rows) -> Result<i64, Error> {
         asked!(rows, |of| of.count(connection))
+    }
+
+    fn figures(&self, connection: &mut C, rows: &Rows, figures: &[Figure], most: i64) -> Result<Figures, Error> {
+        asked!(rows, |of| of.figures(connection, figures, most))
     }
 
     fn recent(&self, connection: &mut C, within: Duration) -> Result<Option<Statistics>, Error> {

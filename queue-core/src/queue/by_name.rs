@@ -1,17 +1,17 @@
-//! Reads rows, and splits reports, by columns that are known by their names alone: for programs that show any entity, such as a
-//! console. An application names its columns as Diesel does.
+//! Reads rows, counts them, and splits reports, by columns that are known by their names alone: for programs that show any entity,
+//! such as a console. An application names its columns as Diesel does.
 
 use diesel::result::QueryResult;
 
-use super::operate::{Picked, archived};
+use super::operate::{Picked, archived, load_figures};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
 use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
-use crate::backend::{QueueBackend, column_names};
+use crate::backend::{ErrorClass, ErrorClasses, QueueBackend, column_names};
 use crate::control::name_of;
 use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
+use crate::statement::{Figure, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
 
 /// How a page of texts is read.
 pub struct TextPage<'a, DB: QueueBackend> {
@@ -41,6 +41,17 @@ pub struct TextRow<K> {
     pub parts: Vec<Option<String>>,
     /// The texts of its columns; `None` is null.
     pub values: Vec<Option<String>>,
+}
+
+/// How many rows there are, and the figures over them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    /// How many rows there are; if there are more than were to be counted, that many.
+    pub rows: i64,
+    /// Whether there are more.
+    pub more: bool,
+    /// The texts of the figures; `None` is null, a sum that is too large for the database, or that there are more rows.
+    pub figures: Vec<Option<String>>,
 }
 
 /// Returns the names of the columns of an entity's key.
@@ -112,6 +123,34 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             Ok(TextRow { values, ..row })
         };
         rows.into_iter().map(row).collect()
+    }
+
+    /// Counts the rows and reads figures over them, from no more than `most` rows and one. If there are more rows, it says so, and
+    /// gives no figures: a sum over a part of the rows would mislead.
+    ///
+    /// The bound limits only the rows that are in the selection. A filter that picks few rows of many needs an index of the
+    /// application's own.
+    #[doc(hidden)]
+    pub fn figures<C: ReadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        figures: &[Figure],
+        most: i64,
+    ) -> Result<Figures, Error> {
+        let most = most.clamp(0, i64::MAX - 1);
+        let condition = C::condition(self, &self.terms.states);
+        let connection = connection.as_queue_connection();
+        let (rows, read) = match load_figures(connection, condition, figures, Some(most + 1)) {
+            // Without the sum that is too large for the database, the rows can be counted.
+            Err(error) if !figures.is_empty() && C::Connection::classify(&error) == ErrorClass::Other => {
+                load_figures(connection, condition, &[], Some(most + 1))?
+            }
+            read => read?,
+        };
+        let more = rows > most;
+        let mut read = read.into_iter().filter(|_| !more);
+        let figures = figures.iter().map(|_| read.next().flatten()).collect();
+        Ok(Figures { rows: rows.min(most), more, figures })
     }
 
     /// Reports the backlog for each value of a column.

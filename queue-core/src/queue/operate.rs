@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::sql_types::{BigInt, Text};
 
 use super::existing::Progress;
@@ -321,13 +321,23 @@ fn figures_of<C: QueueConnection>(
     figures: &[Option<Figure>],
 ) -> Result<Vec<Option<String>>, Error> {
     let figures: Vec<_> = figures.iter().flatten().cloned().collect();
-    let rows = match load::<(Text, BigInt), (String, i64), _>(connection, &read_figures(condition, &figures)) {
-        Err(error) if C::classify(&error) == ErrorClass::Other => Vec::new(),
-        read => read?,
-    };
-    let texts = rows.into_iter().next().map(|(texts, _)| texts).unwrap_or_default();
+    match load_figures(connection, condition, &figures, None) {
+        Err(error) if C::classify(&error) == ErrorClass::Other => Ok(Vec::new()),
+        read => Ok(read?.1),
+    }
+}
+
+/// Counts the rows of a condition, at most so many, and reads the figures over them.
+pub(super) fn load_figures<C: QueueConnection>(
+    connection: &mut C,
+    condition: Condition<'_, C::Backend>,
+    figures: &[Figure],
+    most: Option<i64>,
+) -> QueryResult<(i64, Vec<Option<String>>)> {
+    let rows = load::<(Text, BigInt), (String, i64), _>(connection, &read_figures(condition, figures, most))?;
+    let (texts, rows) = rows.into_iter().next().unwrap_or_default();
     let lists: Vec<Vec<Option<String>>> = serde_json::from_str(&texts).unwrap_or_default();
-    Ok(lists.concat())
+    Ok((rows, lists.concat()))
 }
 
 /// Which of the two archives.

@@ -78,12 +78,17 @@ pub(crate) fn read_texts<'a, DB: QueueBackend>(
     })
 }
 
-/// Counts a selection, and reads a JSON text: lists with the texts of figures.
+/// Counts a selection, and reads a JSON text: lists with the texts of figures. `most`: it reads no more rows than these.
+///
+/// The rows come from a query of their own, because only there a limit bounds the rows that are counted. They have no order, for
+/// which the database might have to read and sort all of them.
 pub(crate) fn read_figures<'a, DB: QueueBackend>(
     condition: Condition<'a, DB>,
     figures: &'a [Figure],
+    most: Option<i64>,
 ) -> impl Statement<DB> + 'a {
-    statement(condition.queue, (condition, figures), |(condition, figures), sql| {
+    let figures: Vec<_> = figures.iter().enumerate().collect();
+    statement(condition.queue, (condition, figures, most), |(condition, figures, most), sql| {
         sql.push("SELECT ")?;
         sql.within(DB::JSON_TEXT, |sql| {
             sql.within(DB::JSON_LIST, |sql| {
@@ -92,16 +97,25 @@ pub(crate) fn read_figures<'a, DB: QueueBackend>(
                 })
             })
         })?;
-        sql.push(", COUNT(*)")?;
+        sql.push(", COUNT(*) FROM (SELECT ")?;
+        // Two figures may be of one column, whose name would be ambiguous.
+        sql.each(figures, ", ", |sql, (place, figure)| {
+            sql.push_with(&format!("{{.}} AS queueable_{place}"), &[figure.column()])
+        })?;
+        sql.push(if figures.is_empty() { "1 AS queueable_0" } else { "" })?;
         condition.push_from(sql)?;
-        condition.push(sql)
+        condition.push(sql)?;
+        if let Some(most) = most {
+            sql.push_with(&format!(" LIMIT {most}"), &[])?;
+        }
+        sql.push(") AS queueable_rows")
     })
 }
 
-fn push_figure<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, figure: &Figure) -> QueryResult<()> {
+fn push_figure<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, (place, figure): &(usize, &Figure)) -> QueryResult<()> {
     sql.within(DB::AS_TEXT, |sql| match figure {
-        Figure::Sum(column) => sql.push_with("SUM({.})", &[column]),
-        Figure::Distinct(column) => sql.push_with("COUNT(DISTINCT {.})", &[column]),
+        Figure::Sum(_) => sql.push_with(&format!("SUM(queueable_{place})"), &[]),
+        Figure::Distinct(_) => sql.push_with(&format!("COUNT(DISTINCT queueable_{place})"), &[]),
     })
 }
 

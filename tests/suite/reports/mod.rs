@@ -1,10 +1,12 @@
 //! The reports of a queue: errors, statistics, the backlog, and why a row does not run.
 
 mod backlog;
+mod by_name;
 mod displays;
 mod errors;
 mod explain;
 mod explain_list;
+mod figures;
 mod odd_times;
 mod pages;
 mod report_index;

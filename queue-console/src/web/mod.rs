@@ -1,0 +1,28 @@
+//! The page: the queues in a browser. It has the reports and operations of the commands, and no SQL of its own.
+//!
+//! A request passes the guard, reads through the cache, and becomes HTML. What changes rows runs in a thread of its own.
+
+mod cache;
+mod cells;
+mod change;
+mod common;
+mod errors;
+mod form;
+mod guard;
+mod layout;
+mod operation;
+mod overview;
+mod pool;
+mod queue;
+mod router;
+mod row;
+mod run;
+mod search;
+mod serve;
+mod settings;
+mod site;
+mod svg;
+mod trouble;
+
+pub(crate) use self::serve::run;
+pub use self::settings::{Page, Visitor};

@@ -1,0 +1,152 @@
+//! Operations on rows, as forms name them.
+
+use std::time::Duration;
+
+use chrono::{NaiveDateTime, SubsecRound, TimeDelta, Utc};
+use maud::{Markup, html};
+use queue_core::internals::by_name::Operate;
+
+use super::search::{Fields, field, query};
+use super::trouble::{Told, Trouble};
+use crate::queue::Facts;
+
+/// An operation as people choose it.
+struct Kind {
+    name: &'static str,
+    says: &'static str,
+    /// Whether it cannot be undone.
+    is_final: bool,
+}
+
+const KINDS: [Kind; 11] = [
+    Kind { name: "retry", says: "Retry now", is_final: false },
+    Kind { name: "postpone", says: "Postpone", is_final: false },
+    Kind { name: "stop", says: "Stop", is_final: false },
+    Kind { name: "resume", says: "Resume", is_final: false },
+    Kind { name: "rerun", says: "Run once more", is_final: false },
+    Kind { name: "enqueue", says: "Enqueue", is_final: false },
+    Kind { name: "priority", says: "Set priority", is_final: false },
+    Kind { name: "skip", says: "Skip", is_final: true },
+    Kind { name: "archive", says: "Archive", is_final: false },
+    Kind { name: "redrive", says: "Redrive from the archive", is_final: false },
+    Kind { name: "delete", says: "Delete", is_final: true },
+];
+
+/// Whether an entity has an operation.
+fn has(facts: &Facts, name: &str) -> bool {
+    use queue_core::OnFinish::Archive;
+    let archives = matches!(facts.options.on_failure, Archive(_)) || matches!(facts.options.on_success, Archive(_));
+    match name {
+        "priority" => facts.options.priority.is_some(),
+        "archive" => archives,
+        "redrive" => matches!(facts.options.on_failure, Archive(_)),
+        _ => true,
+    }
+}
+
+/// The buttons under a list: they ask for a preview of the chosen rows, or of all that were found.
+pub(super) fn buttons(facts: &Facts) -> Markup {
+    html! {
+        fieldset.actions {
+            legend { "Do something with the chosen rows, or with all that were found" }
+            @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
+                button.danger[kind.is_final] type="submit" name="operation" value=(kind.name) { (kind.says) " …" }
+            }
+        }
+    }
+}
+
+/// The same for one row.
+pub(super) fn links(facts: &Facts, base: &str, key: &str) -> Markup {
+    let address = |name: &str| {
+        let fields = [("operation", name), ("key", key)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        format!("{base}/change?{}", query(&fields))
+    };
+    html! {
+        p.actions role="group" aria-label="Operations on this row" {
+            @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
+                a.button.danger[kind.is_final] href=(address(kind.name)) { (kind.says) " …" }
+            }
+        }
+    }
+}
+
+/// The name of an operation for people.
+pub(super) fn says(name: &str) -> Told<&'static str> {
+    let kind = KINDS.iter().find(|kind| kind.name == name);
+    kind.map(|kind| kind.says).ok_or_else(|| Trouble::Wrong(format!("`{name}` is no operation.")))
+}
+
+pub(super) fn is_final(name: &str) -> bool {
+    KINDS.iter().any(|kind| kind.name == name && kind.is_final)
+}
+
+/// Reads an operation and its argument; `None` if the argument is missing.
+pub(super) fn operate(facts: &Facts, fields: &Fields) -> Told<Option<Operate>> {
+    let name = field(fields, "operation").ok_or_else(|| Trouble::Wrong("Which operation?".to_owned()))?;
+    says(name)?;
+    if !has(facts, name) {
+        return Err(Trouble::Wrong(format!("{} has no operation `{name}`.", facts.table)));
+    }
+    Ok(Some(match name {
+        "retry" => Operate::RetryNow,
+        "stop" => Operate::Stop,
+        "resume" => Operate::Restart,
+        "rerun" => Operate::Rerun,
+        "skip" => Operate::Skip,
+        "delete" => Operate::Delete,
+        "archive" => Operate::Archive,
+        "redrive" => Operate::Redrive,
+        "enqueue" => Operate::EnqueueExisting,
+        "priority" => match field(fields, "to") {
+            None => return Ok(None),
+            Some(text) => {
+                let wrong = || Trouble::Wrong(format!("`{text}` is no priority: it is a whole number."));
+                Operate::SetPriority(text.trim().parse().map_err(|_| wrong())?)
+            }
+        },
+        _ => match (field(fields, "until"), field(fields, "for")) {
+            (Some(text), _) => Operate::PostponeUntil(until(text)?),
+            (None, Some(text)) => {
+                let time =
+                    TimeDelta::from_std(lasting(text)?).ok().and_then(|time| Utc::now().checked_add_signed(time));
+                let time = time.ok_or_else(|| Trouble::Wrong(format!("`{text}` is too long.")))?;
+                Operate::PostponeUntil(time.trunc_subsecs(0))
+            }
+            (None, None) => return Ok(None),
+        },
+    }))
+}
+
+/// Reads a time as a browser or a link writes it.
+pub(super) fn until(text: &str) -> Told<chrono::DateTime<Utc>> {
+    let text = text.trim();
+    let formats = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"];
+    let naive = formats.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+    naive
+        .map(|time| time.and_utc())
+        .or_else(|| text.parse().ok())
+        .ok_or_else(|| Trouble::Wrong(format!("`{text}` is no time.")))
+}
+
+/// Reads a length of time: `2h`, `30m`.
+pub(super) fn lasting(text: &str) -> Told<Duration> {
+    let wrong = |error| Trouble::Wrong(format!("`{text}` is no length of time such as `2h`: {error}."));
+    humantime::parse_duration(text.trim()).map_err(wrong)
+}
+
+/// The fields of an operation's argument.
+pub(super) fn arguments(name: &str) -> Markup {
+    html! {
+        @match name {
+            "postpone" => {
+                div.field { label for="for" { "For how long (2h, 30m)" } input #for type="text" name="for" autocomplete="off"; }
+                div.field { label for="until" { "Or until (UTC)" } input #until type="datetime-local" name="until"; }
+            },
+            "priority" => div.field {
+                label for="to" { "Priority" } input #to type="text" inputmode="numeric" name="to" required autocomplete="off";
+            },
+            _ => {},
+        }
+    }
+}

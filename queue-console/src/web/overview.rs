@@ -1,0 +1,226 @@
+//! The overview: what is wrong comes first, then a row for each queue, and who works.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+use queueable::Finding;
+use queueable::report::{PeriodCounts, PollerProcess};
+
+use super::guard::Visit;
+use super::layout::{segment, show, time};
+use super::site::{FRESH, Named, SELDOM, Site};
+use super::svg::spark;
+use super::trouble::{Told, Trouble};
+use crate::cli;
+use crate::command::{Known, Wrong, registered, serving, wrong};
+use crate::database::Database;
+use crate::queue::Rows;
+use crate::shown::{number, span};
+
+/// Over which time rates and failures are shown, and over which failures are news.
+const HOUR: Duration = Duration::from_secs(3_600);
+const MINUTES: i64 = 60;
+const NEWS: usize = 10;
+
+/// What is wrong, as the command `status` says it.
+const LIMITS: cli::Status = cli::Status {
+    check: false,
+    max_age: Duration::from_secs(300),
+    max_due: None,
+    max_failed: None,
+    min_pollers: 1,
+    allow_paused: false,
+};
+
+/// How many of a process' rows are shown.
+const RUNNING: usize = 10;
+
+/// What is known of a queue and its last hour.
+pub(super) struct Seen {
+    known: Known,
+    /// In each minute; `None` if nobody counts minutes.
+    hour: Option<Vec<(i64, i64)>>,
+}
+
+/// Shows the overview.
+pub(super) async fn show_all<C: Database>(State(site): State<Site<C>>, visit: Visit) -> Response {
+    let told = told(&site, &visit).await;
+    show(&site, &visit, ("Overview", None), told).await
+}
+
+async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
+    let pollers = pollers(site).await?;
+    let mut all = Vec::new();
+    for named in site.seen(&visit.visitor) {
+        let seen = seen(site, &named, pollers.clone()).await;
+        if let Err(trouble @ (Trouble::Away | Trouble::Busy)) = seen {
+            return Err(trouble);
+        }
+        let findings = findings(site, &named).await.unwrap_or_default();
+        all.push((named, seen, findings));
+    }
+    let known: Vec<&Known> = all.iter().filter_map(|(_, seen, _)| Some(&seen.as_ref().ok()?.known)).collect();
+    let wrong = wrong(known.into_iter(), &LIMITS);
+    let findings: Vec<_> =
+        all.iter().filter(|(_, _, found)| !found.is_empty()).map(|(named, _, found)| (named, found)).collect();
+    Ok(html! {
+        section #wrong data-refresh="5" data-announce aria-label="What is wrong" { (wrongs(&wrong, &findings)) }
+        section #queues data-refresh="5" aria-labelledby="queues-title" {
+            h2 #queues-title { "Queues" }
+            div.scroll tabindex="0" role="region" aria-label="Queues" {
+                table {
+                    thead { tr {
+                        th scope="col" { "Queue" }
+                        @for name in ["Oldest due", "Due", "Scheduled", "Running", "Failed"] { th.number scope="col" { (name) } }
+                        th scope="col" { "Last hour" } th.number scope="col" { "Per minute" }
+                        th.number scope="col" { "Pollers" } th scope="col" { "Paused" }
+                    } }
+                    tbody { @for (named, seen, _) in &all { (line(&visit.root, named, seen)) } }
+                }
+            }
+            @if all.is_empty() { p { "There is no queue that you may see." } }
+        }
+        @if visit.visitor.may_see_all() { (workers(pollers.as_deref())) }
+    })
+}
+
+/// The processes that have registered; `None` if nobody does.
+pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<Arc<Vec<PollerProcess>>>> {
+    let read = site
+        .read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(Arc::new)));
+    Ok((*read.await?).clone())
+}
+
+async fn seen<C: Database>(
+    site: &Site<C>,
+    named: &Named,
+    pollers: Option<Arc<Vec<PollerProcess>>>,
+) -> Told<Arc<Seen>> {
+    let name = named.name.clone();
+    let read = site.read_of(named, "known", FRESH * 2, move |queue, connection| {
+        let backlog = queue.backlog(connection, &Rows::default())?;
+        let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
+        let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
+        let news = hour.as_ref().map(newest).unwrap_or_default();
+        let queue = queue.facts().queue.clone();
+        let pollers = serving(pollers.as_deref().map(Vec::as_slice), &queue);
+        let done = hour.as_ref().map(|hour| hour.iter().map(|(succeeded, failed)| succeeded + failed).collect());
+        let failed = news.iter().map(|(_, failed)| failed).sum();
+        Ok(Seen { known: Known { name, queue, backlog, done, failed, pollers }, hour })
+    });
+    read.await
+}
+
+/// Looks whether the table has what the queue needs.
+async fn findings<C: Database>(site: &Site<C>, named: &Named) -> Told<Vec<Finding>> {
+    let read = site.read_of(named, "findings", SELDOM * 4, |queue, connection| Ok(queue.check(connection)?));
+    Ok((*read.await?).clone())
+}
+
+/// What has succeeded and failed in each of the last minutes, the oldest first.
+fn minutes(periods: &[PeriodCounts], now: DateTime<Utc>) -> Vec<(i64, i64)> {
+    let mut minutes = vec![(0, 0); usize::try_from(MINUTES).unwrap_or(60)];
+    for period in periods {
+        let ago = (now - period.start).num_minutes();
+        if let Some((succeeded, failed)) = usize::try_from(MINUTES - 1 - ago).ok().and_then(|at| minutes.get_mut(at)) {
+            *succeeded += period.succeeded;
+            *failed += period.failed;
+        }
+    }
+    minutes
+}
+
+fn wrongs(wrong: &[Wrong], findings: &[(&Named, &Vec<Finding>)]) -> Markup {
+    html! {
+        @if wrong.is_empty() && findings.is_empty() {
+            p.notice.done { "Nothing is wrong." }
+        } @else {
+            h2 { "What is wrong" }
+            ul.wrong {
+                @for of in wrong { li { (of.text) } }
+                @for (named, found) in findings {
+                    @for finding in found.iter().take(3) { li { bdi { (named.name) } ": " (finding) } }
+                }
+            }
+        }
+    }
+}
+
+fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
+    let address = format!("{root}q/{}", segment(&named.name));
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(trouble) => {
+            return html! { tr {
+                th scope="row" { a href=(address) { bdi { (named.name) } } }
+                td colspan="9" { (trouble) }
+            } };
+        }
+    };
+    let Seen { known: Known { backlog, pollers, .. }, hour } = &**seen;
+    let count =
+        |state: &str, rows: i64| html! { td.number { a href={ (address) "?state=" (state) } { (number(rows)) } } };
+    html! { tr {
+        th scope="row" { a href=(address) { bdi { (named.name) } } }
+        td.number { @if let Some(age) = backlog.oldest_due { (span(age)) } @else { span.muted { "none due" } } }
+        (count("due", backlog.due))
+        (count("scheduled", backlog.scheduled))
+        @match backlog.running {
+            Some(running) => (count("running", running)),
+            None => td.number { span.muted title="Rows run in transactions, which only their own sessions see." { "not seen" } },
+        }
+        (count("failed", backlog.failed))
+        td { @if let Some(hour) = hour { (hourly(&named.name, hour)) } @else { span.muted { "not counted" } } }
+        td.number { @if let Some(hour) = hour { (rate(hour)) } @else { span.muted { "not counted" } } }
+        td.number { @match pollers { Some(pollers) => (pollers), None => span.muted { "not registered" } } }
+        td { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused) } } } }
+    } }
+}
+
+fn hourly(name: &str, hour: &[(i64, i64)]) -> Markup {
+    let (succeeded, failed): (Vec<i64>, Vec<i64>) = hour.iter().copied().unzip();
+    spark(&succeeded, &failed, &format!("{name}, the last hour by minute"))
+}
+
+fn rate(hour: &[(i64, i64)]) -> String {
+    let done: i64 = hour.iter().rev().take(NEWS).map(|(succeeded, failed)| succeeded + failed).sum();
+    format!("{:.1}", done as f64 / NEWS as f64)
+}
+
+/// The processes, with what they run.
+fn workers(pollers: Option<&Vec<PollerProcess>>) -> Markup {
+    html! {
+        section #workers data-refresh="5" aria-labelledby="workers-title" {
+            h2 #workers-title { "Pollers" }
+            @match pollers {
+                None => p.muted { "No poller registers: the migrations' `pollers()` adds the table for it." },
+                Some(pollers) if pollers.is_empty() => p { "No poller is alive." },
+                Some(pollers) => div.scroll tabindex="0" role="region" aria-label="Pollers" { table {
+                    thead { tr {
+                        th scope="col" { "Host" } th.number scope="col" { "Process" } th scope="col" { "State" }
+                        th.number scope="col" { "Workers" } th scope="col" { "Started" } th scope="col" { "Runs" }
+                    } }
+                    tbody { @for poller in pollers { (worker(poller)) } }
+                } },
+            }
+        }
+    }
+}
+
+fn worker(poller: &PollerProcess) -> Markup {
+    html! { tr {
+        th scope="row" { bdi { (poller.host) } }
+        td.number { (poller.pid) }
+        td { (poller.state) }
+        td.number { (poller.workers) }
+        td { (time(poller.started)) }
+        td.data {
+            @for running in poller.running.iter().take(RUNNING) { span { (running.queue) " " (running.key) } " " }
+            @if poller.running.len() > RUNNING { "and " (poller.running.len() - RUNNING) " more" }
+        }
+    } }
+}

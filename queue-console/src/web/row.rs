@@ -1,0 +1,181 @@
+//! A row: what happens to it next and why, all its columns, who runs it, and what one can do with it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+use queueable::Explanation;
+use queueable::report::PollerProcess;
+
+use super::cells::{exact, status, value};
+use super::guard::Visit;
+use super::layout::{Tab, segment, show, time};
+use super::operation::links;
+use super::overview::pollers;
+use super::search::{Fields, Search, field, query};
+use super::site::{FRESH, Named, Site};
+use super::trouble::{Told, Trouble};
+use crate::command::key;
+use crate::database::Database;
+use crate::queue::{Facts, Line, Paging, Rows};
+use crate::shown::{Typed, typed, visible};
+
+/// How many characters of a value are shown.
+const LONGEST: u32 = 10_000;
+
+/// The fields of the search from which a person comes begin with this.
+const SEARCH: &str = "s.";
+
+/// A row, and its neighbours in the search.
+struct Known {
+    line: Line,
+    explanation: Option<Explanation>,
+    previous: Option<String>,
+    next: Option<String>,
+}
+
+/// Shows a row.
+pub(super) async fn show_one<C: Database>(
+    State(site): State<Site<C>>,
+    visit: Visit,
+    Path(name): Path<String>,
+    Query(fields): Query<Fields>,
+) -> Response {
+    let named = match site.queue(&visit.visitor, &name) {
+        Ok(named) => named,
+        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
+    };
+    let title = format!("Row {}", visible(field(&fields, "key").unwrap_or("without a key")));
+    let told = told(&site, &visit, &named, &fields).await;
+    show(&site, &visit, (&title, Some((&named, Some(Tab::Rows)))), told).await
+}
+
+async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {
+    let facts = site.of(named).facts();
+    let text = field(fields, "key").ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
+    let of_search = fields.iter().filter_map(|(name, value)| Some((name.strip_prefix(SEARCH)?.to_owned(), value.clone())));
+    let of_search: Fields = of_search.collect();
+    let search = Search { keys: Vec::new(), after: None, ..Search::of(&of_search)? };
+    let known = known(site, named, text.to_owned(), search.clone()).await?;
+    let pollers = pollers(site).await.ok().flatten();
+    let base = format!("{}q/{}", visit.root, segment(&named.name));
+    let of = |key: &Option<String>| {
+        key.as_ref().map(|key| {
+            let search = search.fields().into_iter().map(|(name, value)| (format!("{SEARCH}{name}"), value));
+            let fields: Fields = [("key".to_owned(), key.clone())].into_iter().chain(search).collect();
+            format!("{base}/row?{}", query(&fields))
+        })
+    };
+    let Known { line, explanation, previous, next } = &*known;
+    Ok(html! {
+        nav.pager aria-label="Rows of the search" {
+            @if let Some(previous) = of(previous) { a rel="prev" href=(previous) { "Previous row" } }
+            a href={ (base) "?" (query(&search.fields())) } { "Back to the rows" }
+            @if let Some(next) = of(next) { a rel="next" href=(next) { "Next row" } }
+            @if let Some(address) = site.page.address_of(&facts.table, &line.key) {
+                a href=(address) rel="noopener" { "Open in the application" }
+            }
+        }
+        section #state data-refresh="5" data-announce aria-label="State" {
+            p.state { @match explanation {
+                Some(explanation) => strong { bdi { (visible(&explanation.to_string())) } },
+                None => "The row has gone.",
+            } }
+            (runner(facts, line, pollers.as_deref()))
+            (times(facts, line))
+        }
+        @if visit.changes { (links(facts, &base, &line.key)) }
+        h2 { "Columns" }
+        div.scroll tabindex="0" role="region" aria-label="Columns" { table {
+            thead { tr { th scope="col" { "Column" } th scope="col" { "Value" } } }
+            tbody { @for (column, text) in facts.all_columns().iter().zip(&line.values) { tr {
+                th scope="row" { bdi { (visible(&column.name)) } }
+                td.data { (whole(facts, column, text.as_deref())) }
+            } } }
+        } }
+    })
+}
+
+/// A value with its lines; a time with all its digits.
+fn whole(facts: &Facts, column: &queue_core::internals::by_name::TextColumn, text: Option<&str>) -> Markup {
+    if facts.is_secret(&column.name) || column.name == facts.names.status {
+        return value(facts, column, text);
+    }
+    match typed(text, column.holds) {
+        Typed::Time(at) => html! { (exact(at)) " (" (time(at)) ")" },
+        Typed::Text(text) if text.contains('\n') => html! { pre { bdi { (text) } } },
+        _ => value(facts, column, text),
+    }
+}
+
+async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search: Search) -> Told<Arc<Known>> {
+    let what = format!("row {text:?} {}", query(&search.fields()));
+    let read = site.read_of(named, &what, FRESH, move |queue, connection| {
+        let facts = queue.facts();
+        let condition = key(facts, &text)?;
+        let order = search.page_order();
+        let rows = Rows { filter: Some(condition.clone()), ..Rows::default() };
+        let paging = Paging { columns: facts.all_columns(), longest: LONGEST, order, after: None, limit: 1, backwards: false };
+        let line = queue.page(connection, &rows, &paging)?.into_iter().next();
+        let gone = || Trouble::NotFound(format!("There is no row {} in {}.", visible(&text), facts.table));
+        let line = line.ok_or_else(gone)?;
+        let explanation = queue.explain(connection, &condition)?.map(|(_, explanation)| explanation);
+        let rows = search.rows(facts)?;
+        let mut beside = |backwards| -> Told<Option<String>> {
+            let Some(cursor) = facts.cursor(&line, order) else { return Ok(None) };
+            let after = Some(facts.after(&cursor, order)?);
+            let paging = Paging { columns: Vec::new(), longest: 1, order, after, limit: 1, backwards };
+            Ok(queue.page(connection, &rows, &paging)?.into_iter().next().map(|line| line.key))
+        };
+        let (previous, next) = (beside(true)?, beside(false)?);
+        Ok(Known { line, explanation, previous, next })
+    });
+    read.await
+}
+
+/// Who runs the row, if pollers say so.
+fn runner(facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
+    let running = pollers.into_iter().flatten().find_map(|poller| {
+        let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && of.key == line.key;
+        Some((poller, poller.running.iter().find(is_it)?))
+    });
+    html! {
+        @if let Some((poller, running)) = running {
+            p { "Process " (poller.pid) " on " bdi { (visible(&poller.host)) } " runs it, begun " (time(running.since)) "." }
+        }
+    }
+}
+
+/// What has happened, what is known, and what comes.
+fn times(facts: &Facts, line: &Line) -> Markup {
+    let columns = facts.all_columns();
+    let of = |name: &str| -> Option<&str> {
+        let at = columns.iter().position(|column| column.name == name)?;
+        line.values[at].as_deref()
+    };
+    let at = |name: &str| -> Option<DateTime<Utc>> {
+        let column = columns.iter().find(|column| column.name == name)?;
+        match typed(of(name), column.holds) {
+            Typed::Time(time) => Some(time),
+            _ => None,
+        }
+    };
+    let names = facts.names;
+    let (last, next) = (at(names.last_attempt_time), at(names.next_attempt_time));
+    let tries = of(names.try_count).unwrap_or("0");
+    html! {
+        ol.timeline {
+            @if let Some(last) = last {
+                li { "Attempted " (time(last)) ", try " (visible(tries)) @if let Some(state) = of(names.status) { ": " (status(state)) } }
+            } @else { li { "Not attempted yet" } }
+            li { strong { "Now" } " " (exact(Utc::now())) }
+            @match next {
+                Some(next) if next > Utc::now() => li { "Next attempt " (time(next)) },
+                Some(next) => li { "Due since " (time(next)) },
+                None => li { "No further attempt is planned" },
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What is shown.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::StatusCode;
+use queueable_console::Page;
+
+use super::guard::PAGES;
+use super::served::{SECRET, Served, console, database, get};
+
+#[test]
+fn links_work_under_any_prefix() {
+    let database = database();
+    let router = console(&database).page(Page::allow_changes).router();
+    let router = Router::new().nest("/tools/queues", router.clone()).nest_service("/queues", router);
+    let served = Served::of(database, router);
+    for (address, link) in [
+        ("/tools/queues", "href=\"queues/q/payments\""),
+        ("/queues", "href=\"queues/q/payments\""),
+        ("/queues/", "href=\"./q/payments\""),
+        ("/tools/queues/overview", "href=\"./q/payments\""),
+        ("/tools/queues/runs", "href=\"./overview\""),
+        ("/tools/queues/q/payments", "href=\"../audit\""),
+        ("/tools/queues/q/payments/errors", "href=\"../../audit\""),
+    ] {
+        let answer = served.get(address);
+        assert_eq!(answer.status, StatusCode::OK, "{address}");
+        assert!(answer.text.contains(link), "{address} has no {link}: {}", answer.text);
+        assert!(!answer.text.contains("href=\"/") && !answer.text.contains("action=\"/"), "{address} has an absolute link");
+    }
+}
+
+#[test]
+fn the_form_becomes_a_condition_whose_address_can_be_sent() {
+    let served = Served::local();
+    served.insert_failed(1..=3, "declined");
+    let fields = "where=company_id%20%3D%201%20or%20company_id%20%3D%203345&v.amount_cents=150&o.amount_cents=%3E\
+                  &v.note=note&o.note=contains&v.id=&o.id=%3D&state=failed&order=&columns=note&columns=company_id";
+    let answer = served.send(get(&format!("/q/payments/search?{fields}")).body(Body::empty()).unwrap());
+    assert_eq!(answer.status, StatusCode::SEE_OTHER);
+    let address = answer.header("location");
+    let query = address.split_once('?').unwrap().1;
+    let decoded: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let expected = r#"(company_id = 1 or company_id = 3345) and "amount_cents" > 150 and "note" like '%note%'"#;
+    assert_eq!(decoded[0], ("where".to_owned(), expected.to_owned()), "{decoded:?}");
+    let page = served.get(&format!("/q/payments?{query}"));
+    assert!(page.text.contains("2 rows") && page.plain().contains("sum of amount_cents : 500"), "{}", page.text);
+    assert!(page.text.contains("note 3") && !page.text.contains("note 1<"), "{}", page.text);
+}
+
+#[test]
+fn pages_follow_each_other_by_key() {
+    let served = Served::local();
+    served.insert_failed(1..=120, "declined");
+    let mut address = "/q/payments?state=failed&order=key".to_owned();
+    let mut seen = Vec::new();
+    for page in 0..3 {
+        let answer = served.get(&address);
+        let keys = answer.text.split("row?key=").skip(1).map(|rest| rest.split('&').next().unwrap().parse::<i64>().unwrap());
+        seen.extend(keys);
+        let next = answer.text.split("rel=\"next\" href=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
+        assert_eq!(next.is_some(), page < 2, "{}", answer.text);
+        if let Some(next) = next {
+            address = format!("/q/payments?{}", next.split_once('?').unwrap().1.replace("&amp;", "&"));
+        }
+    }
+    assert_eq!(seen, (1..=120).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_row_has_its_neighbours_of_the_search() {
+    let served = Served::local();
+    served.insert_failed(1..=5, "declined");
+    for (key, previous, next) in [("3", Some("2"), Some("4")), ("1", None, Some("2")), ("5", Some("4"), None)] {
+        let answer = served.get(&format!("/q/payments/row?key={key}&s.state=failed&s.order=key"));
+        let beside = |rel: &str| {
+            let link = answer.text.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?;
+            Some(link.split("key=").nth(1)?.split(['&', '"']).next()?)
+        };
+        assert_eq!((beside("prev"), beside("next")), (previous, next), "{key}: {}", answer.text);
+    }
+}
+
+#[test]
+fn an_error_group_says_what_its_rows_have_in_common() {
+    let served = Served::local();
+    served.insert_failed(1..=10, "card 4711 declined");
+    for id in 11..=40 {
+        served.execute(&format!(
+            "INSERT INTO payments (id, company_id, amount_cents, note, api_token, status, last_attempt_time)
+             VALUES ({id}, {id}, {id}, '', '', 'SUCCESS', '2026-01-01 00:00:00.000')"
+        ));
+    }
+    let groups = served.get("/q/payments/errors");
+    let link = groups.text.split("/errors/").nth(1).unwrap().split(['?', '"']).next().unwrap();
+    let group = served.get(&format!("/q/payments/errors/{link}"));
+    assert!(group.text.contains("card &lt;number&gt; declined"), "{}", group.text);
+    assert!(group.plain().contains("company_id = 3345 : 100 % of these rows, 0 % of the others"), "{}", group.text);
+    let preview = served.get(&format!("/q/payments/change?operation=retry&group={link}"));
+    assert!(preview.text.contains("retry of payments: 10 rows"), "{}", preview.text);
+}
+
+#[test]
+fn secrets_and_markup_stay_what_they_are() {
+    let served = Served::local();
+    let hostile = "<script>alert(1)</script>\"''&<img src=x onerror=alert(2)>";
+    served.insert_failed(1..=2, &hostile.replace('\'', "''"));
+    served.execute("UPDATE payments SET note = '<b>bold</b>'");
+    let errors = served.get("/q/payments/errors").text;
+    let group = errors.split("/errors/").nth(1).unwrap().split(['?', '"']).next().unwrap().to_owned();
+    let more = [format!("/q/payments/errors/{group}"), "/q/payments?columns=note,api_token".to_owned()];
+    for page in PAGES.iter().map(|page| (*page).to_owned()).chain(more) {
+        let answer = served.get(&page);
+        assert!(!answer.text.contains(SECRET), "{page} shows a secret: {}", answer.text);
+        let is_page = answer.header("content-type").starts_with("text/html");
+        assert!(!is_page || !["<script>alert", "<img", "<b>"].iter().any(|tag| answer.text.contains(tag)), "{page}");
+    }
+    let listed = served.get("/q/payments?columns=api_token").text;
+    assert!(listed.contains("[hidden]"), "{listed}");
+}
