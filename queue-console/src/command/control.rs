@@ -12,8 +12,8 @@ use crate::queue::{Ends, Facts, Limiting, Scope};
 use crate::shown::{Cell, Table, ago, count, of_report, span};
 
 /// Reads what a pause is about.
-fn scope(facts: &Facts, scope: &cli::Scope) -> Answer<Scope> {
-    let stage = match &scope.stage {
+pub(crate) fn scope(facts: &Facts, stage: Option<&str>, value: Option<&str>) -> Answer<Scope> {
+    let stage = match stage {
         None => None,
         Some(asked) => {
             let names = facts.options.stages.map_or(&[][..], |stages| stages.names);
@@ -25,7 +25,7 @@ fn scope(facts: &Facts, scope: &cli::Scope) -> Answer<Scope> {
             Some(*found.ok_or_else(|| Failure::Usage(refused()))?)
         }
     };
-    let value = match &scope.value {
+    let value = match value {
         None => None,
         Some(text) => {
             let refused = || Failure::Usage(format!("`{text}` is no single value: write `company_id = 3345`"));
@@ -37,7 +37,7 @@ fn scope(facts: &Facts, scope: &cli::Scope) -> Answer<Scope> {
 
 pub(super) fn pause<C: Database>(context: &mut Context<'_, C>, pause: &cli::Pause) -> Answer {
     let queue = context.parts.queue(&pause.scope.queue)?;
-    let of = scope(queue.facts(), &pause.scope)?;
+    let of = scope(queue.facts(), pause.scope.stage.as_deref(), pause.scope.value.as_deref())?;
     let author = author(context, &pause.scope.author, "paused from the console")?;
     let ends = match (pause.until, pause.lasting) {
         (Some(time), _) => Ends::At(time),
@@ -56,7 +56,7 @@ pub(super) fn pause<C: Database>(context: &mut Context<'_, C>, pause: &cli::Paus
 
 pub(super) fn unpause<C: Database>(context: &mut Context<'_, C>, unpause: &cli::Scope) -> Answer {
     let queue = context.parts.queue(&unpause.queue)?;
-    let of = scope(queue.facts(), unpause)?;
+    let of = scope(queue.facts(), unpause.stage.as_deref(), unpause.value.as_deref())?;
     let author = author(context, &unpause.author, "unpaused from the console")?;
     let was = context.ask(queue, |queue, connection| queue.unpause(connection, &of, &author))?;
     context.screen.object(|| json!({ "queue": queue.facts().queue, "unpaused": was }))?;

@@ -9,6 +9,8 @@ mod rows;
 mod status;
 mod why;
 
+#[cfg(feature = "web")]
+pub(crate) use self::control::scope;
 #[cfg(any(feature = "top", feature = "web"))]
 pub(crate) use self::lists::is_number;
 #[cfg(feature = "web")]

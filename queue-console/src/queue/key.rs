@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 /// The text of a key, as a person writes it: its parts with commas between them, or as a JSON list if that would not be clear.
-pub(super) fn joined(parts: &[Option<String>]) -> String {
+pub(crate) fn joined(parts: &[Option<String>]) -> String {
     let parts: Vec<&str> = parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
     let is_clear = |part: &&str| !part.contains(',') && part.trim() == *part && !part.starts_with('[');
     match *parts {

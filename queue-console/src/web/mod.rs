@@ -2,16 +2,24 @@
 //!
 //! A request passes the guard, reads through the cache, and becomes HTML. What changes rows runs in a thread of its own.
 
+mod audit;
 mod cache;
 mod cells;
 mod change;
 mod common;
 mod errors;
+mod control;
+mod control_view;
+mod doctor;
+mod export;
+mod export_csv;
 mod form;
 mod guard;
 mod layout;
 mod operation;
 mod overview;
+mod own;
+mod pollers;
 mod pool;
 mod queue;
 mod router;

@@ -13,7 +13,7 @@ use super::guard::{Visit, guard};
 use super::layout::show;
 use super::site::Site;
 use super::trouble::Trouble;
-use super::{change, errors, overview, queue, row, run};
+use super::{audit, change, control, doctor, errors, export, overview, pollers, queue, row, run};
 use crate::console::{Console, Parts};
 use crate::database::Database;
 
@@ -71,6 +71,12 @@ pub(super) fn router<C: Database>(parts: Arc<Parts<C>>, page: super::Page, addre
         .route("/q/{queue}/errors", get(errors::show_groups))
         .route("/q/{queue}/errors/{group}", get(errors::show_group))
         .route("/q/{queue}/change", get(change::preview).post(change::apply))
+        .route("/q/{queue}/rows.csv", get(export::csv))
+        .route("/q/{queue}/rows.json", get(export::json))
+        .route("/pollers", get(pollers::show_all))
+        .route("/pauses", get(control::show_all).post(control::change))
+        .route("/audit", get(audit::show_page))
+        .route("/doctor", get(doctor::show_findings))
         .route("/runs", get(run::show_all))
         .route("/runs/{run}", get(run::show_one))
         .route("/runs/{run}/stop", post(run::stop))

@@ -67,6 +67,21 @@ impl<C: Database> Site<C> {
         }
     }
 
+    /// Does the same with what may take its time.
+    pub(super) fn read_long<T: Send + Sync + 'static>(
+        &self,
+        what: String,
+        fresh: Duration,
+        ask: impl FnOnce(&Parts<C>, &mut C) -> Told<T> + Send + 'static,
+    ) -> impl Future<Output = Told<Arc<T>>> + Send {
+        let site = self.clone();
+        async move {
+            let parts = site.parts.clone();
+            let read = site.connections.work(move |connection| ask(&parts, connection));
+            site.answers.or_read(what, fresh, read).await
+        }
+    }
+
     /// Reads something of a queue.
     pub(super) fn read_of<T: Send + Sync + 'static>(
         &self,
