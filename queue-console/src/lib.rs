@@ -53,6 +53,11 @@ mod web;
 #[path = "without_web.rs"]
 mod web;
 
+/// The programs of a page of the documentation.
+#[cfg(all(doctest, feature = "web"))]
+#[doc = include_str!("../../docs/page.md")]
+struct DocumentedPage;
+
 pub use self::console::{Console, Operable};
 pub use self::database::{Database, TheDatabase};
 pub use self::failure::Result;

@@ -28,7 +28,8 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     let order = list.order.map_or_else(|| default_order_of(rows.states.first().copied()), order_of);
     let after = list.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
     let limit = list.limit as usize;
-    let paging = Paging { columns: columns.clone(), longest: LONGEST, order, after, limit: limit + 1 };
+    let paging =
+        Paging { columns: columns.clone(), longest: LONGEST, order, backwards: false, after, limit: limit + 1 };
     let mut lines = context.ask(queue, |queue, connection| queue.page(connection, &rows, &paging))?;
     let next = (lines.len() > limit).then(|| facts.cursor(&lines[limit - 1], order)).flatten();
     lines.truncate(limit);

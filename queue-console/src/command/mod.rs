@@ -17,7 +17,7 @@ pub(crate) use self::lists::is_number;
 pub(crate) use self::lists::{default_order_of, order_of};
 pub(crate) use self::reports::group_name;
 #[cfg(feature = "web")]
-pub(crate) use self::status::{Known, Wrong, registered, serving, wrong};
+pub(crate) use self::status::{Known, registered, serving, wrong};
 
 use std::time::Duration;
 

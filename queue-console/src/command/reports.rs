@@ -28,7 +28,7 @@ fn asked<'p, C: Database>(context: &Context<'p, C>, report: &cli::Report) -> Ans
 
 impl Facts {
     /// Refuses a column that is not there, and one whose values the report must not show.
-    fn check_split(&self, column: &str) -> Answer {
+    pub(crate) fn check_split(&self, column: &str) -> Answer {
         match self.column(column) {
             None => Err(Failure::Usage(self.columns.lacks(column))),
             Some(_) if self.is_secret(column) => {

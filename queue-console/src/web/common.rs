@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::shown::{number, typed, Typed};
+use crate::shown::{Typed, number, typed};
 use queue_core::internals::by_name::TextColumn;
 
 use crate::command::is_number;
@@ -40,9 +40,13 @@ pub(super) fn traits(columns: &[TextColumn], rows: Values<'_>, others: Values<'_
     if rows.len() < LEAST_ROWS {
         return Vec::new();
     }
-    let of = |at: usize| value_of(&columns[at], at, rows, others).or_else(|| range_of(&columns[at], at, rows, others));
-    let mut traits: Vec<_> = (0..columns.len()).filter_map(of).collect();
     let weight = |of: &Trait| of.share - of.others;
+    // Of a column's most common value and its range, the one that tells more.
+    let of = |at: usize| {
+        let found = [value_of(&columns[at], at, rows, others), range_of(&columns[at], at, rows, others)];
+        found.into_iter().flatten().reduce(|value, range| if weight(&range) > weight(&value) { range } else { value })
+    };
+    let mut traits: Vec<_> = (0..columns.len()).filter_map(of).collect();
     traits.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     traits.truncate(NAMED);
     traits
@@ -60,7 +64,8 @@ fn value_of(column: &TextColumn, at: usize, rows: Values<'_>, others: Values<'_>
     let mut counts: HashMap<&Option<String>, usize> = HashMap::new();
     rows.iter().for_each(|row| *counts.entry(&row[at]).or_default() += 1);
     let (value, count) = counts.into_iter().max_by_key(|(value, count)| (*count, std::cmp::Reverse(*value)))?;
-    let (share, others) = (share(count, rows.len()), self::share(others.iter().filter(|row| row[at] == *value).count(), others.len()));
+    let (share, others) =
+        (share(count, rows.len()), self::share(others.iter().filter(|row| row[at] == *value).count(), others.len()));
     let text = Said::Value(value.as_ref().map(|text| match typed(Some(text), column.holds) {
         Typed::Boolean(is) => is.to_string(),
         _ => text.clone(),
@@ -74,7 +79,10 @@ fn range_of(column: &TextColumn, at: usize, rows: Values<'_>, others: Values<'_>
         return None;
     }
     let numbers = |rows: Values<'_>| -> Vec<f64> {
-        rows.iter().filter_map(|row| row[at].as_deref()?.parse().ok()).filter(|number: &f64| number.is_finite()).collect()
+        rows.iter()
+            .filter_map(|row| row[at].as_deref()?.parse().ok())
+            .filter(|number: &f64| number.is_finite())
+            .collect()
     };
     let (inside, outside) = (numbers(rows), numbers(others));
     if inside.len() < rows.len() {
@@ -108,7 +116,11 @@ mod tests {
 
     fn columns() -> Vec<TextColumn> {
         let column = |name: &str, holds| TextColumn { name: name.to_owned(), holds };
-        vec![column("company_id", Holds::Integers(8)), column("country", Holds::Texts), column("cents", Holds::Integers(8))]
+        vec![
+            column("company_id", Holds::Integers(8)),
+            column("country", Holds::Texts),
+            column("cents", Holds::Integers(8)),
+        ]
     }
 
     fn row(company: i64, country: Option<&str>, cents: i64) -> Vec<Option<String>> {

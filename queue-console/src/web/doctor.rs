@@ -1,5 +1,6 @@
 //! The doctor: what makes the queues slow or unsafe on this database, and what mends it. It examines when somebody asks.
 
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Query, State};
@@ -22,10 +23,13 @@ use crate::shown::visible;
 /// How long an examination is shown to others who ask for one. It asks each queue some dozens of questions.
 const FRESH: Duration = Duration::from_secs(60);
 
+/// How long an examination counts for the overview.
+const KNOWN: Duration = Duration::from_secs(300);
+
 /// What an examination has found.
-struct Examined {
+pub(super) struct Examined {
     at: DateTime<Utc>,
-    ills: Vec<Ill>,
+    pub(super) ills: Vec<Ill>,
     /// The queues that could not be examined.
     unread: Vec<(String, Trouble)>,
 }
@@ -68,6 +72,18 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, examines: bool) -> Tol
         @if ills.is_empty() && unread.is_empty() { p.notice.done { "Nothing is wrong." } }
         (findings(&Queues::of(site, visit), &by_queue(ills)))
     })
+}
+
+/// Returns what the last examination has found, and begins another one if that was long ago. Nobody waits for it.
+pub(super) fn last<C: Database>(site: &Site<C>) -> Option<Arc<Examined>> {
+    let of = site.clone();
+    tokio::spawn(async move {
+        let read = of.read_long("last examination".to_owned(), KNOWN, |parts, connection| examined(parts, connection));
+        if let Ok(examined) = read.await {
+            *of.examined.lock().unwrap_or_else(PoisonError::into_inner) = Some(examined);
+        }
+    });
+    site.examined.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn examined<C: Database>(parts: &Parts<C>, connection: &mut C) -> Told<Examined> {

@@ -26,7 +26,8 @@ use crate::queue::{Facts, Line, Paging, Rows};
 use crate::shown::{Typed, number, typed, visible};
 
 /// The windows of time by which failures are chosen, as Rails' consoles have them.
-const SINCE: [(&str, &str); 5] = [("", "any time"), ("1h", "the last hour"), ("3h", "3 hours"), ("1d", "the last day"), ("7d", "7 days")];
+const SINCE: [(&str, &str); 5] =
+    [("", "any time"), ("1h", "the last hour"), ("3h", "3 hours"), ("1d", "the last day"), ("7d", "7 days")];
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -106,11 +107,13 @@ async fn report<C: Database>(
 
 fn table(base: &str, text: Option<&str>, report: &Report, recent: Option<&Report>) -> Markup {
     let in_hour = |group: &ErrorGroup<String>| {
-        let found = recent.map(|recent| recent.groups.iter().find(|of| of.pattern == group.pattern).map_or(0, |of| of.rows));
+        let found =
+            recent.map(|recent| recent.groups.iter().find(|of| of.pattern == group.pattern).map_or(0, |of| of.rows));
         found.map(number).unwrap_or_default()
     };
     let filter: Fields = text.map(|text| ("where".to_owned(), text.to_owned())).into_iter().collect();
-    let of_group = |group: &ErrorGroup<String>| format!("{base}/errors/{}?{}", group_name(&group.pattern), query(&filter));
+    let of_group =
+        |group: &ErrorGroup<String>| format!("{base}/errors/{}?{}", group_name(&group.pattern), query(&filter));
     html! {
         section #groups data-refresh="15" aria-label="Groups of failures" {
             @if report.groups.is_empty() { p.notice.done { "No row has failed." } } @else {
@@ -171,7 +174,13 @@ pub(super) async fn show_group<C: Database>(
     show(&site, &visit, ("Group of failures", Some((&named, Some(Tab::Errors)))), told).await
 }
 
-async fn group<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, group: &str, fields: &Fields) -> Told<Markup> {
+async fn group<C: Database>(
+    site: &Site<C>,
+    visit: &Visit,
+    named: &Named,
+    group: &str,
+    fields: &Fields,
+) -> Told<Markup> {
     let facts = site.of(named).facts();
     let search = Search { group: Some(group.to_owned()), ..Search::of(fields)? };
     let columns = search.listed(facts)?;
@@ -226,22 +235,38 @@ async fn group<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, group:
     })
 }
 
-async fn known<C: Database>(site: &Site<C>, named: &Named, search: Search, columns: Vec<TextColumn>) -> Told<Arc<Known>> {
+async fn known<C: Database>(
+    site: &Site<C>,
+    named: &Named,
+    search: Search,
+    columns: Vec<TextColumn>,
+) -> Told<Arc<Known>> {
     let what = format!("group {}", query(&search.fields()));
     let read = site.read_of(named, &what, SELDOM, move |queue, connection| {
         let facts = queue.facts();
         let rows = search.rows(facts)?;
         let name = search.group.as_deref().unwrap_or_default();
-        let group = queue.errors(connection, &rows)?.groups.into_iter().find(|group| group_name(&group.pattern) == name);
-        let group = group.ok_or_else(|| Trouble::NotFound("There is no such group of failures any more.".to_owned()))?;
+        let group =
+            queue.errors(connection, &rows)?.groups.into_iter().find(|group| group_name(&group.pattern) == name);
+        let group =
+            group.ok_or_else(|| Trouble::NotFound("There is no such group of failures any more.".to_owned()))?;
         let compared = compared(facts);
         let attempted = TextColumn { name: facts.names.last_attempt_time.to_owned(), holds: Holds::Instants };
-        let read: Vec<_> = [attempted].into_iter().chain(compared.iter().cloned()).chain(columns.iter().cloned()).collect();
-        let paging = |columns, limit| Paging { columns, longest: LONGEST, order: PageOrder::LatestAttempt, after: None, limit, backwards: false };
+        let read: Vec<_> =
+            [attempted].into_iter().chain(compared.iter().cloned()).chain(columns.iter().cloned()).collect();
+        let paging = |columns, limit| Paging {
+            columns,
+            longest: LONGEST,
+            order: PageOrder::LatestAttempt,
+            after: None,
+            limit,
+            backwards: false,
+        };
         let (mut lines, _) = queue.page_of_group(connection, &rows, &group.pattern, &paging(read, SAMPLE))?;
         let keys: HashSet<&String> = lines.iter().map(|line| &line.key).collect();
         let others = queue.page(connection, &Rows::default(), &paging(compared.clone(), SAMPLE))?;
-        let others: Vec<_> = others.into_iter().filter(|line| !keys.contains(&line.key)).map(|line| line.values).collect();
+        let others: Vec<_> =
+            others.into_iter().filter(|line| !keys.contains(&line.key)).map(|line| line.values).collect();
         let of_rows: Vec<_> = lines.iter().map(|line| line.values[1..=compared.len()].to_vec()).collect();
         let traits = traits(&compared, &of_rows, &others);
         let hours = hours(&lines);

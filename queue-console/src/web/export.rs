@@ -119,7 +119,7 @@ fn written<C: Database, F: File>(
     let most = usize::try_from(MOST).unwrap_or(10_000);
     let at_once = at_once(&columns);
     let mut file = F::begin(&columns);
-    let mut paging = Paging { columns, longest: LONGEST, order, after: None, limit: at_once };
+    let mut paging = Paging { columns, longest: LONGEST, order, after: None, limit: at_once, backwards: false };
     let mut cursor = search.after.clone();
     let mut written = 0;
     loop {

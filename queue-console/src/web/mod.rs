@@ -3,14 +3,16 @@
 //! A request passes the guard, reads through the cache, and becomes HTML. What changes rows runs in a thread of its own.
 
 mod audit;
+mod backlog;
 mod cache;
 mod cells;
 mod change;
+mod charts;
 mod common;
-mod errors;
 mod control;
 mod control_view;
 mod doctor;
+mod errors;
 mod export;
 mod export_csv;
 mod form;
@@ -25,10 +27,13 @@ mod queue;
 mod router;
 mod row;
 mod run;
+mod schedules;
 mod search;
 mod serve;
 mod settings;
 mod site;
+mod split;
+mod stages;
 mod svg;
 mod trouble;
 

@@ -7,19 +7,19 @@ use axum::extract::State;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
-use queueable::Finding;
-use queueable::report::{PeriodCounts, PollerProcess};
+use queueable::report::{Ill, PeriodCounts, PollerProcess, Severity};
 
+use super::doctor::last;
 use super::guard::Visit;
 use super::layout::{segment, show, time};
-use super::site::{FRESH, Named, SELDOM, Site};
+use super::site::{FRESH, Named, Site};
 use super::svg::spark;
 use super::trouble::{Told, Trouble};
 use crate::cli;
-use crate::command::{Known, Wrong, registered, serving, wrong};
+use crate::command::{Known, registered, serving, wrong};
 use crate::database::Database;
 use crate::queue::Rows;
-use crate::shown::{number, span};
+use crate::shown::{number, span, visible};
 
 /// Over which time rates and failures are shown, and over which failures are news.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -35,6 +35,9 @@ const LIMITS: cli::Status = cli::Status {
     min_pollers: 1,
     allow_paused: false,
 };
+
+/// How many of the doctor's errors are shown.
+const SHOWN: usize = 3;
 
 /// How many of a process' rows are shown.
 const RUNNING: usize = 10;
@@ -60,15 +63,15 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
         if let Err(trouble @ (Trouble::Away | Trouble::Busy)) = seen {
             return Err(trouble);
         }
-        let findings = findings(site, &named).await.unwrap_or_default();
-        all.push((named, seen, findings));
+        all.push((named, seen));
     }
-    let known: Vec<&Known> = all.iter().filter_map(|(_, seen, _)| Some(&seen.as_ref().ok()?.known)).collect();
-    let wrong = wrong(known.into_iter(), &LIMITS);
-    let findings: Vec<_> =
-        all.iter().filter(|(_, _, found)| !found.is_empty()).map(|(named, _, found)| (named, found)).collect();
+    let known: Vec<&Known> = all.iter().filter_map(|(_, seen)| Some(&seen.as_ref().ok()?.known)).collect();
+    let mut wrong: Vec<String> = wrong(known.into_iter(), &LIMITS).into_iter().map(|wrong| wrong.text).collect();
+    let unread = all.iter().filter_map(|(named, seen)| Some(format!("{}: {}", named.name, seen.as_ref().err()?)));
+    wrong.splice(0..0, unread);
+    let ills = ills(site, visit);
     Ok(html! {
-        section #wrong data-refresh="5" data-announce aria-label="What is wrong" { (wrongs(&wrong, &findings)) }
+        section #wrong data-refresh="5" data-announce aria-label="What is wrong" { (wrongs(visit, &wrong, ills.as_deref())) }
         section #queues data-refresh="5" aria-labelledby="queues-title" {
             h2 #queues-title { "Queues" }
             div.scroll tabindex="0" role="region" aria-label="Queues" {
@@ -79,7 +82,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
                         th scope="col" { "Last hour" } th.number scope="col" { "Per minute" }
                         th.number scope="col" { "Pollers" } th scope="col" { "Paused" }
                     } }
-                    tbody { @for (named, seen, _) in &all { (line(&visit.root, named, seen)) } }
+                    tbody { @for (named, seen) in &all { (line(&visit.root, named, seen)) } }
                 }
             }
             @if all.is_empty() { p { "There is no queue that you may see." } }
@@ -90,18 +93,18 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
 
 /// The processes that have registered; `None` if nobody does.
 pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<Arc<Vec<PollerProcess>>>> {
-    let read = site
-        .read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(Arc::new)));
+    let read = site.read("pollers".to_owned(), FRESH * 2, |_, connection| Ok(registered(connection)?.map(Arc::new)));
     Ok((*read.await?).clone())
 }
 
-async fn seen<C: Database>(
-    site: &Site<C>,
-    named: &Named,
-    pollers: Option<Arc<Vec<PollerProcess>>>,
-) -> Told<Arc<Seen>> {
+/// How long the overview is kept: each queue needs about seven statements, and all together at most twenty in a second.
+fn kept<C: Database>(site: &Site<C>) -> Duration {
+    (FRESH * 2).max(FRESH * u32::try_from(site.parts.queues.len()).unwrap_or(u32::MAX) * 2 / 5)
+}
+
+async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Vec<PollerProcess>>>) -> Told<Arc<Seen>> {
     let name = named.name.clone();
-    let read = site.read_of(named, "known", FRESH * 2, move |queue, connection| {
+    let read = site.read_of(named, "known", kept(site), move |queue, connection| {
         let backlog = queue.backlog(connection, &Rows::default())?;
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
@@ -115,10 +118,15 @@ async fn seen<C: Database>(
     read.await
 }
 
-/// Looks whether the table has what the queue needs.
-async fn findings<C: Database>(site: &Site<C>, named: &Named) -> Told<Vec<Finding>> {
-    let read = site.read_of(named, "findings", SELDOM * 4, |queue, connection| Ok(queue.check(connection)?));
-    Ok((*read.await?).clone())
+/// What the doctor has found lately of the queues that the visitor may see; `None` if it has not examined them yet.
+fn ills<C: Database>(site: &Site<C>, visit: &Visit) -> Option<Vec<Ill>> {
+    let examined = last(site)?;
+    let seen: Vec<_> = site.seen(&visit.visitor).iter().map(|named| site.of(named).facts().queue.clone()).collect();
+    let may_see = |ill: &&Ill| match &ill.queue {
+        Some(queue) => seen.contains(queue),
+        None => visit.visitor.may_see_all(),
+    };
+    Some(examined.ills.iter().filter(may_see).cloned().collect())
 }
 
 /// What has succeeded and failed in each of the last minutes, the oldest first.
@@ -134,18 +142,23 @@ fn minutes(periods: &[PeriodCounts], now: DateTime<Utc>) -> Vec<(i64, i64)> {
     minutes
 }
 
-fn wrongs(wrong: &[Wrong], findings: &[(&Named, &Vec<Finding>)]) -> Markup {
+fn wrongs(visit: &Visit, wrong: &[String], ills: Option<&[Ill]>) -> Markup {
+    let ills = ills.unwrap_or_default();
+    let errors: Vec<_> = ills.iter().filter(|ill| ill.severity == Severity::Error).collect();
+    let warnings = ills.iter().filter(|ill| ill.severity == Severity::Warning).count();
     html! {
-        @if wrong.is_empty() && findings.is_empty() {
+        @if wrong.is_empty() && errors.is_empty() {
             p.notice.done { "Nothing is wrong." }
         } @else {
             h2 { "What is wrong" }
             ul.wrong {
-                @for of in wrong { li { (of.text) } }
-                @for (named, found) in findings {
-                    @for finding in found.iter().take(3) { li { bdi { (named.name) } ": " (finding) } }
-                }
+                @for text in wrong { li { bdi { (visible(text)) } } }
+                @for ill in errors.iter().take(SHOWN) { li { bdi { (visible(&ill.problem)) } } }
             }
+        }
+        @if (warnings > 0 || errors.len() > SHOWN) && visit.visitor.may_see_all() {
+            p { a href={ (visit.root) "doctor?now=yes" } { "The doctor" } " has found "
+                (errors.len()) " errors and " (warnings) " warnings." }
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::internals::by_name::limit_session;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as PoolError, Pool, PooledConnection};
+use queue_core::internals::by_name::limit_session;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

@@ -13,7 +13,10 @@ use super::guard::{Visit, guard};
 use super::layout::show;
 use super::site::Site;
 use super::trouble::Trouble;
-use super::{audit, change, control, doctor, errors, export, overview, pollers, queue, row, run};
+use super::{
+    audit, backlog, change, charts, control, doctor, errors, export, overview, pollers, queue, row, run, schedules,
+    stages,
+};
 use crate::console::{Console, Parts};
 use crate::database::Database;
 
@@ -70,6 +73,10 @@ pub(super) fn router<C: Database>(parts: Arc<Parts<C>>, page: super::Page, addre
         .route("/q/{queue}/row", get(row::show_one))
         .route("/q/{queue}/errors", get(errors::show_groups))
         .route("/q/{queue}/errors/{group}", get(errors::show_group))
+        .route("/q/{queue}/backlog", get(backlog::show_all))
+        .route("/q/{queue}/charts", get(charts::show_all))
+        .route("/q/{queue}/stages", get(stages::show_all))
+        .route("/q/{queue}/schedules", get(schedules::show_all))
         .route("/q/{queue}/change", get(change::preview).post(change::apply))
         .route("/q/{queue}/rows.csv", get(export::csv))
         .route("/q/{queue}/rows.json", get(export::json))

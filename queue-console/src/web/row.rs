@@ -54,8 +54,10 @@ pub(super) async fn show_one<C: Database>(
 
 async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {
     let facts = site.of(named).facts();
-    let text = field(fields, "key").ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
-    let of_search = fields.iter().filter_map(|(name, value)| Some((name.strip_prefix(SEARCH)?.to_owned(), value.clone())));
+    let text =
+        field(fields, "key").ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
+    let of_search =
+        fields.iter().filter_map(|(name, value)| Some((name.strip_prefix(SEARCH)?.to_owned(), value.clone())));
     let of_search: Fields = of_search.collect();
     let search = Search { keys: Vec::new(), after: None, ..Search::of(&of_search)? };
     let known = known(site, named, text.to_owned(), search.clone()).await?;
@@ -78,7 +80,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
                 a href=(address) rel="noopener" { "Open in the application" }
             }
         }
-        section #state data-refresh="5" data-announce aria-label="State" {
+        section #state data-refresh="10" data-announce aria-label="State" {
             p.state { @match explanation {
                 Some(explanation) => strong { bdi { (visible(&explanation.to_string())) } },
                 None => "The row has gone.",
@@ -117,7 +119,8 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
         let condition = key(facts, &text)?;
         let order = search.page_order();
         let rows = Rows { filter: Some(condition.clone()), ..Rows::default() };
-        let paging = Paging { columns: facts.all_columns(), longest: LONGEST, order, after: None, limit: 1, backwards: false };
+        let paging =
+            Paging { columns: facts.all_columns(), longest: LONGEST, order, after: None, limit: 1, backwards: false };
         let line = queue.page(connection, &rows, &paging)?.into_iter().next();
         let gone = || Trouble::NotFound(format!("There is no row {} in {}.", visible(&text), facts.table));
         let line = line.ok_or_else(gone)?;

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queueable::Error;
 use queueable::control;
 
 use super::cache::Answers;
+use super::doctor::Examined;
 use super::pool::Connections;
 use super::run::Runs;
 use super::settings::{Page, Visitor};
@@ -26,6 +27,7 @@ pub(super) struct Shared<C: Database> {
     pub(super) page: Page,
     pub(super) connections: Connections<C>,
     pub(super) runs: Runs,
+    pub(super) examined: Mutex<Option<Arc<Examined>>>,
     answers: Answers,
 }
 
@@ -49,7 +51,14 @@ impl<C: Database> Deref for Site<C> {
 impl<C: Database> Site<C> {
     pub(super) fn new(parts: Arc<Parts<C>>, page: Page, address: Result<String, String>) -> Self {
         let connections = Connections::new(address);
-        Site(Arc::new(Shared { parts, page, connections, runs: Runs::default(), answers: Answers::new() }))
+        Site(Arc::new(Shared {
+            parts,
+            page,
+            connections,
+            runs: Runs::default(),
+            examined: Mutex::default(),
+            answers: Answers::new(),
+        }))
     }
 
     /// Reads something, or returns what was read a moment ago. `what` names it among all that is read.

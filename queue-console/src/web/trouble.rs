@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use queue_core::internals::by_name::is_timeout;
 use axum::http::StatusCode;
+use queue_core::internals::by_name::is_timeout;
 use queueable::Error;
 
 use crate::database::Database;

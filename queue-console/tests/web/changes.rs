@@ -22,7 +22,11 @@ fn rows_are_shown_then_changed_and_the_progress_can_be_read_again() {
     let served = Served::local();
     served.insert_failed(1..=25, "declined");
     let preview = served.get("/q/payments/change?operation=retry&state=failed");
-    assert!(preview.text.contains("retry of payments: 25 rows") && preview.text.contains("sum of amount_cents: 32500"), "{}", preview.text);
+    assert!(
+        preview.text.contains("retry of payments: 25 rows") && preview.text.contains("sum of amount_cents: 32500"),
+        "{}",
+        preview.text
+    );
     assert!(preview.text.contains("and 15 more"), "{}", preview.text);
     let begun = send(&served, &confirmed(&preview, &FAILED));
     let run = begun.leads_to("/q/payments/change");
@@ -85,7 +89,8 @@ fn a_time_is_asked_for_and_stays_the_one_that_was_shown() {
     assert!(wrong.text.contains("is no length of time") && wrong.text.contains("name=\"for\""), "{}", wrong.text);
     let preview = served.get("/q/payments/change?operation=postpone&key=1&asked=yes&for=2h");
     let until = preview.field("until");
-    let begun = send(&served, &confirmed(&preview, &[("key", "1"), ("until", &until), ("reason", "the bank is closed")]));
+    let begun =
+        send(&served, &confirmed(&preview, &[("key", "1"), ("until", &until), ("reason", "the bank is closed")]));
     served.until(&begun.leads_to("/q/payments/change"), "1 row changed.");
     let row = served.get("/q/payments/row?key=1");
     assert!(row.text.contains(until.trim_end_matches('Z')), "{until}: {}", row.text);

@@ -34,10 +34,14 @@ fn a_host_that_is_not_ours_is_refused() {
         let request = Request::get("/").header(header::HOST, host).extension(peer("127.0.0.1:50000"));
         served.send(request.body(Body::empty()).unwrap()).status
     };
-    for host in ["localhost", "localhost:8080", "127.0.0.1", "[::1]:80", "queues.example.org:443", "QUEUES.example.org."] {
+    for host in
+        ["localhost", "localhost:8080", "127.0.0.1", "[::1]:80", "queues.example.org:443", "QUEUES.example.org."]
+    {
         assert_eq!(status(host), StatusCode::OK, "{host}");
     }
-    for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "a@localhost@evil.example", "0.0.0.0"] {
+    for host in
+        ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "a@localhost@evil.example", "0.0.0.0"]
+    {
         assert_eq!(status(host), FORBIDDEN, "{host}");
     }
     let none = Request::get("/").extension(peer("127.0.0.1:50000")).body(Body::empty()).unwrap();
@@ -98,7 +102,8 @@ fn the_hook_decides_who_sees_and_changes_what() {
         assert_eq!(far(page, "mailer").status, FORBIDDEN, "{page}");
     }
     for user in ["reader", "mailer"] {
-        let change = ours(post("/q/payments/change")).header("x-user", user).body(form(&[("operation", "retry")])).unwrap();
+        let change =
+            ours(post("/q/payments/change")).header("x-user", user).body(form(&[("operation", "retry")])).unwrap();
         let refused = served.send(change).status;
         assert!(refused == FORBIDDEN || refused == StatusCode::NOT_FOUND, "{user} {refused}");
     }

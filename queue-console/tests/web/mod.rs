@@ -2,6 +2,7 @@
 
 mod changes;
 mod guard;
+mod reports;
 mod served;
 mod shown;
 mod trouble;

@@ -26,7 +26,10 @@ fn links_work_under_any_prefix() {
         let answer = served.get(address);
         assert_eq!(answer.status, StatusCode::OK, "{address}");
         assert!(answer.text.contains(link), "{address} has no {link}: {}", answer.text);
-        assert!(!answer.text.contains("href=\"/") && !answer.text.contains("action=\"/"), "{address} has an absolute link");
+        assert!(
+            !answer.text.contains("href=\"/") && !answer.text.contains("action=\"/"),
+            "{address} has an absolute link"
+        );
     }
 }
 
@@ -56,7 +59,8 @@ fn pages_follow_each_other_by_key() {
     let mut seen = Vec::new();
     for page in 0..3 {
         let answer = served.get(&address);
-        let keys = answer.text.split("row?key=").skip(1).map(|rest| rest.split('&').next().unwrap().parse::<i64>().unwrap());
+        let keys =
+            answer.text.split("row?key=").skip(1).map(|rest| rest.split('&').next().unwrap().parse::<i64>().unwrap());
         seen.extend(keys);
         let next = answer.text.split("rel=\"next\" href=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
         assert_eq!(next.is_some(), page < 2, "{}", answer.text);

@@ -1,17 +1,25 @@
 //! Reads rows, counts them, and splits reports, by columns that are known by their names alone: for programs that show any entity,
 //! such as a console. An application names its columns as Diesel does.
 
-use diesel::result::QueryResult;
+use std::slice;
+use std::time::Duration;
+
+use diesel::result::{Error as DieselError, QueryResult};
 
 use super::operate::{Picked, archived, load_figures};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
-use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
-use crate::backend::{ErrorClass, ErrorClasses, QueueBackend, column_names};
+use super::report::{Backlog, By, ErrorReport, Interval, Statistics, beginning, pattern, troubled};
+use crate::backend::{
+    AsQueueConnection, ErrorClass, ErrorClasses, Holds, QueueBackend, QueueConnection, SessionSetup, column_names,
+};
 use crate::control::name_of;
-use crate::entity::{Entity, IsKey, StoredIn};
+use crate::entity::{Entity, IsKey, QueueTable, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Figure, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
+use crate::statement::{
+    And, CHARACTERS_OF_TEXT, Condition, Figure, IfAny, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn,
+    WithBeginning, read_texts,
+};
 
 /// How a page of texts is read.
 pub struct TextPage<'a, DB: QueueBackend> {
@@ -23,8 +31,10 @@ pub struct TextPage<'a, DB: QueueBackend> {
     pub longest: u32,
     /// In which order the rows come.
     pub order: PageOrder,
-    /// After which row the page begins: the text of its time, if it has one, and the conditions that pick the rows after its key, and
-    /// this one.
+    /// Whether they come the other way round: those before a row, the nearest first, or without a row the last ones.
+    pub backwards: bool,
+    /// After which row the page begins: the text of its time, if it has one, and the conditions that pick the rows with higher keys,
+    /// and this one.
     pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
     /// How many rows are read.
     pub limit: usize,
@@ -42,6 +52,24 @@ pub struct TextRow<K> {
     /// The texts of its columns; `None` is null.
     pub values: Vec<Option<String>>,
 }
+
+/// The rows of a page whose failure has a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupTexts<K> {
+    /// The rows.
+    pub rows: Vec<TextRow<K>>,
+    /// The last row at which it has looked, of this group or not: the next page begins after it. `None`: there are no more.
+    pub stopped_at: Option<TextRow<K>>,
+}
+
+/// How many rows of a group a page has at most.
+const MOST_OF_GROUP: usize = 1_000;
+
+/// How many rows are read for them: with the 1,000 characters of each, it limits the time and the memory.
+const MOST_SEEN: usize = 20_000;
+
+/// How many rows are read at a time after the first page.
+const PORTION: usize = 1_000;
 
 /// How many rows there are, and the figures over them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +92,28 @@ pub fn queue_name_of<Q: StoredIn<DB>, DB: QueueBackend>() -> QueryResult<String>
     name_of(Q::SQL)
 }
 
+/// Limits a session on which a program only reads, for as long as the session lasts. Call it outside a transaction.
+///
+/// A server ends a statement that takes longer, which [`is_timeout`] recognizes. MySQL, unlike MariaDB, does so only with statements
+/// that read. A lock is waited for in whole seconds there. SQLite ends no statement, so only the bounds of each call limit its time.
+pub fn limit_session<C: AsQueueConnection>(
+    connection: &mut C,
+    statement_timeout: Duration,
+    lock_timeout: Duration,
+) -> Result<(), Error> {
+    Ok(connection.as_queue_connection().limit_session(statement_timeout, lock_timeout)?)
+}
+
+/// Tells whether the server has ended a statement because it took longer than the session's limit. A wait for a lock is another
+/// error.
+pub fn is_timeout<C: AsQueueConnection>(error: &Error) -> bool {
+    match error {
+        Error::Database(error) => C::Connection::is_timeout(error),
+        Error::Interrupted { source, .. } => is_timeout::<C>(source),
+        _ => false,
+    }
+}
+
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Reads a page of rows as texts.
     #[doc(hidden)]
@@ -72,26 +122,64 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: LoadsRows<Q, F>,
         Q: QueueOn<C::Connection>,
     {
-        let TextPage { keys, columns, longest, order, after, limit } = page;
-        let begins_untimed = !order.is_by_key() && after.as_ref().is_some_and(|(time, ..)| time.is_none());
-        let mut after = after;
-        let mut rows = Vec::new();
-        for timed in [true, false] {
-            let is_read = if timed { !order.is_by_key() && !begins_untimed } else { true };
-            if !is_read || rows.len() >= limit {
-                continue;
+        let condition = C::condition(self, &self.terms.states);
+        Ok(read_page::<Q, _>(connection.as_queue_connection(), condition, page)?)
+    }
+
+    /// Reads the rows of a page whose failure has this pattern, at most 1,000. Of the others it reads no more than 20,000 that are as
+    /// likely to have it: those whose texts begin as the pattern does.
+    ///
+    /// It is for a page by the latest attempt: with `#[queue(report_index)]` that reads no row that never failed, and of a selection of
+    /// failed rows only those of the page. Otherwise it reads the whole table.
+    #[doc(hidden)]
+    pub fn texts_of_group<C>(
+        &self,
+        connection: &mut C,
+        group: &str,
+        page: TextPage<'_, BackendOf<C>>,
+    ) -> Result<GroupTexts<Q::Key>, Error>
+    where
+        C: LoadsRows<Q, F>,
+        Q: QueueOn<C::Connection>,
+    {
+        let TextPage { keys, columns, longest, order, backwards, mut after, limit } = page;
+        let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
+        let condition = C::condition(self, &states);
+        let begins = And(IfAny(condition.filter), WithBeginning(condition.queue, beginning(group)));
+        let condition = Condition { filter: Some(&begins), ..condition };
+        let text = condition.queue.names.last_attempt_error_message.to_owned();
+        let text = TextColumn { name: text, holds: Holds::Texts };
+        let columns: Vec<_> = columns.iter().cloned().chain([text]).collect();
+        let limit = limit.clamp(1, MOST_OF_GROUP);
+        let (mut rows, mut seen, mut portion) = (Vec::new(), 0, limit);
+        loop {
+            let longest_read = longest.max(CHARACTERS_OF_TEXT);
+            let part =
+                TextPage { keys, columns: &columns, longest: longest_read, order, backwards, after, limit: portion };
+            let mut read = read_page::<Q, _>(connection.as_queue_connection(), condition, part)?.into_iter();
+            let is_last_portion = read.len() < portion;
+            seen += read.len();
+            let mut last = None;
+            for mut row in read.by_ref() {
+                let text = row.values.pop().flatten().unwrap_or_default();
+                row.values.iter_mut().flatten().for_each(|value| cut(value, longest));
+                let is_of_group = pattern(first_characters(&text, CHARACTERS_OF_TEXT)) == group;
+                rows.extend(is_of_group.then(|| row.clone()));
+                last = Some(row);
+                if rows.len() == limit {
+                    break;
+                }
             }
-            // What comes after a row with a time is without one from its beginning.
-            let of_part = after.take_if(|(time, ..)| order.is_by_key() || time.is_some() == timed);
-            let from = PageFrom { order, timed, after: of_part };
-            let condition = C::condition(self, &self.terms.states);
-            let read = read_texts(condition, &from, (keys, columns), longest, limit - rows.len());
-            let connection = connection.as_queue_connection();
-            for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
-                rows.push(row_of(key, &texts)?);
+            if is_last_portion && read.len() == 0 {
+                return Ok(GroupTexts { rows, stopped_at: None });
             }
+            let (Some(row), true) = (&last, rows.len() < limit && seen < MOST_SEEN) else {
+                return Ok(GroupTexts { rows, stopped_at: last });
+            };
+            let is_key = C::are_keys(slice::from_ref(&row.key)).remove(0);
+            after = Some((row.time.clone(), C::after(&row.key), is_key));
+            portion = PORTION;
         }
-        Ok(rows)
     }
 
     /// Reads rows that were picked, as texts, in the order of their keys.
@@ -113,7 +201,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let there = archived(connection, picked.archive.as_ref(), columns, |column| &column.name)?;
         let columns: Vec<_> = there.iter().flatten().cloned().collect();
         let condition = C::condition(self, &[]).among(&among).within(picked.archive.as_ref());
-        let from = PageFrom { order: PageOrder::Key, timed: false, after: None };
+        let from = PageFrom { order: PageOrder::Key, backwards: false, timed: false, after: None };
         let read = read_texts(condition, &from, (keys, &columns), longest, limit);
         let rows = (Q::QUEUE.load_keys)(connection.as_queue_connection(), &read)?;
         let row = |(key, texts): (_, String)| {
@@ -129,7 +217,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// gives no figures: a sum over a part of the rows would mislead.
     ///
     /// The bound limits only the rows that are in the selection. A filter that picks few rows of many needs an index of the
-    /// application's own.
+    /// application's own, or a [`limit_session`].
     #[doc(hidden)]
     pub fn figures<C: ReadsRows<Q, F>>(
         &self,
@@ -142,7 +230,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let connection = connection.as_queue_connection();
         let (rows, read) = match load_figures(connection, condition, figures, Some(most + 1)) {
             // Without the sum that is too large for the database, the rows can be counted.
-            Err(error) if !figures.is_empty() && C::Connection::classify(&error) == ErrorClass::Other => {
+            Err(error) if !figures.is_empty() && is_for_figures::<C::Connection>(&error) => {
                 load_figures(connection, condition, &[], Some(most + 1))?
             }
             read => read?,
@@ -179,6 +267,50 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ) -> Result<By<Statistics>, Error> {
         self.statistics_split(connection, interval, column, &OwnColumn(C::condition(self, &[]).queue, column))
     }
+}
+
+/// Reads a page of a condition's rows as texts.
+fn read_page<Q: QueueOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    condition: Condition<'_, C::Backend>,
+    page: TextPage<'_, C::Backend>,
+) -> QueryResult<Vec<TextRow<Q::Key>>> {
+    let TextPage { keys, columns, longest, order, backwards, mut after, limit } = page;
+    // Rows without a time come last, and on the way back first.
+    let parts: &[bool] = match (order.is_by_key(), backwards) {
+        (true, _) => &[false],
+        (false, false) => &[true, false],
+        (false, true) => &[false, true],
+    };
+    let has_time = after.as_ref().map(|(time, ..)| time.is_some() && !order.is_by_key());
+    let mut rows = Vec::new();
+    for &timed in parts.iter().skip_while(|timed| has_time.is_some_and(|has_time| has_time != **timed)) {
+        if rows.len() >= limit {
+            break;
+        }
+        // Behind the part of the row before it, the other part is read from its beginning.
+        let from = PageFrom { order, backwards, timed, after: after.take() };
+        let read = read_texts(condition, &from, (keys, columns), longest, limit - rows.len());
+        for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
+            rows.push(row_of(key, &texts)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// Cuts a text after so many characters.
+fn cut(text: &mut String, characters: u32) {
+    text.truncate(first_characters(text, characters).len());
+}
+
+fn first_characters(text: &str, characters: u32) -> &str {
+    let end = text.char_indices().nth(characters as usize).map_or(text.len(), |(end, _)| end);
+    &text[..end]
+}
+
+/// Tells whether a figure may be the cause of an error. A statement that takes too long would take as long once more.
+fn is_for_figures<C: ErrorClasses>(error: &DieselError) -> bool {
+    C::classify(error) == ErrorClass::Other && !C::is_timeout(error)
 }
 
 fn row_of<K>(key: K, texts: &str) -> QueryResult<TextRow<K>> {

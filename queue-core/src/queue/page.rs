@@ -115,7 +115,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                     let is_key = C::are_keys(std::slice::from_ref(key)).remove(0);
                     (time.clone(), C::after(key), is_key)
                 });
-                let from = PageFrom { order, timed, after };
+                let from = PageFrom { order, backwards: false, timed, after };
                 let page = connection.load_page(C::condition(self, &self.terms.states), from, left)?;
                 rows.extend(page.into_iter().map(|row| (timed, row)));
             }

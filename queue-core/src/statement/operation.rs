@@ -86,9 +86,11 @@ pub enum PageOrder {
 pub struct PageFrom<DB: QueueBackend> {
     /// The order.
     pub order: PageOrder,
+    /// Whether the rows come the other way round.
+    pub backwards: bool,
     /// Whether it has the rows that have a time, or those that have none or an odd one. An order by key makes no difference.
     pub timed: bool,
-    /// The row before the first one: its time as text, the condition that picks the rows after it by key, and the one that picks
+    /// The row before the first one: its time as text, the condition that picks the rows with higher keys, and the one that picks
     /// it.
     pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
 }
@@ -143,7 +145,8 @@ impl<DB: QueueBackend> PageFrom<DB> {
         is_first: bool,
         sql: &mut Writer<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        let is_descending = matches!(self.order, PageOrder::LatestAttempt | PageOrder::KeyDescending);
+        let descends = matches!(self.order, PageOrder::LatestAttempt | PageOrder::KeyDescending);
+        let is_descending = descends != self.backwards;
         sql.push(if is_first { " WHERE " } else { " AND " })?;
         match self.order {
             PageOrder::Key | PageOrder::KeyDescending => sql.push("1 = 1")?,
@@ -172,7 +175,13 @@ impl<DB: QueueBackend> PageFrom<DB> {
             }
         }
         sql.push(" ORDER BY ")?;
-        let order = if is_descending { DB::DESCENDING } else { "" };
+        // The way back along an index finds the nulls at the other end. No row here has one, which the planner does not know.
+        let order = match (is_descending, self.backwards) {
+            (true, false) => DB::DESCENDING,
+            (true, true) => " DESC",
+            (false, true) => DB::NULLS_FIRST,
+            (false, false) => "",
+        };
         if let Some(time) = time {
             sql.push_with(&format!("{{.}}{order}, "), &[time])?;
         }

@@ -1,17 +1,20 @@
 //! The reports of a queue: errors, statistics, the backlog, and why a row does not run.
 
 mod backlog;
+mod backwards;
 mod by_name;
 mod displays;
 mod errors;
 mod explain;
 mod explain_list;
 mod figures;
+mod limited;
 mod odd_times;
 mod pages;
 mod report_index;
 mod sql;
 mod statistics;
+mod texts_of_group;
 
 pub(crate) use self::odd_times::odd as odd_times;
 

@@ -264,6 +264,12 @@ pub fn pattern(text: &str) -> String {
     pattern
 }
 
+/// Returns how each text with this pattern begins: a placeholder is in angle brackets or in quotes, and what stands before the first
+/// one is as it was.
+pub(crate) fn beginning(pattern: &str) -> &str {
+    pattern.split(['<', '\'', '"', '`']).next().unwrap_or_default()
+}
+
 /// Folds until nothing changes, because a placeholder may replace the word that kept a quote from counting. This ends:
 /// each round only removes digits, or quotes with more than one placeholder between them.
 fn fold(text: &str) -> String {
