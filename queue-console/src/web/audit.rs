@@ -19,6 +19,9 @@ use crate::shown::{ago, count, visible};
 /// How many rows a page has.
 const PAGE: u32 = 50;
 
+/// What stands in the place of a queue's name if the whole database was changed. The name of a queue has a dot.
+const NO_QUEUE: &str = "queueable";
+
 /// Shows a page of the audit.
 pub(super) async fn show_page<C: Database>(
     State(site): State<Site<C>>,
@@ -66,11 +69,14 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, fields: &Fields) -> To
             Ok(page) if page.rows.is_empty() => p { "Nobody has changed anything." },
             Ok(page) => {
                 (table(&queues, &page.rows))
-                nav.pager aria-label="Pages of the audit" {
-                    @if field(fields, "after").is_some() { a href={ (address) "?" (query(&of_queue)) } { "First page" } }
-                    @if let Some(next) = &page.next {
-                        @let after = ("after".to_owned(), serde_json::to_string(next).unwrap_or_default());
-                        a rel="next" href={ (address) "?" (query(of_queue.iter().chain([&after]))) } { "Next page" }
+                @let is_first = field(fields, "after").is_none();
+                @if !is_first || page.next.is_some() {
+                    nav.pager aria-label="Pages of the audit" {
+                        @if !is_first { a href={ (address) "?" (query(&of_queue)) } { "First page" } }
+                        @if let Some(next) = &page.next {
+                            @let after = ("after".to_owned(), serde_json::to_string(next).unwrap_or_default());
+                            a rel="next" href={ (address) "?" (query(of_queue.iter().chain([&after]))) } { "Next page" }
+                        }
                     }
                 }
             },
@@ -100,7 +106,7 @@ fn table<C: Database>(queues: &Queues<'_, C>, rows: &[Audited]) -> Markup {
             tbody { @for audited in rows { tr {
                 th scope="row" { (when(audited.at, now)) }
                 td.data { bdi { (visible(&audited.by)) } }
-                td.data { (queues.link(&audited.queue)) }
+                td.data { @if audited.queue == NO_QUEUE { "the database" } @else { (queues.link(&audited.queue)) } }
                 td.data { bdi { (visible(&audited.action)) } }
                 td.number { (count(audited.rows)) }
                 td.data { bdi { (visible(&audited.reason)) } }

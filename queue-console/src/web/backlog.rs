@@ -129,15 +129,16 @@ fn rules(facts: &Facts) -> Markup {
             |of: &queue_core::OrderColumn| format!("{}{}", of.name, if of.descending { ", highest first" } else { "" });
         order.columns.iter().map(column).collect::<Vec<_>>().join("; ")
     });
-    html! {
-        ul {
-            @if let Some(order) = order { li { "Due rows are taken by " bdi { (order) } ", then by their due time." } }
-            @if options.exclusive { li { "At most one row is processed at a time, on all machines together." } }
-            @if let Some(most) = options.at_most { li { "At most " (most) " rows are processed at the same time, over all processes." } }
-            @if options.conditional { li { "A row whose condition is false is held back until it is true." } }
-            @if let Some(lanes) = options.lanes { li { (turns(&lanes)) } }
-        }
-    }
+    let rules = [
+        order.map(|order| html! { "Due rows are taken by " bdi { (order) } ", then by their due time." }),
+        options.exclusive.then(|| html! { "At most one row is processed at a time, on all machines together." }),
+        options
+            .at_most
+            .map(|most| html! { "At most " (most) " rows are processed at the same time, over all processes." }),
+        options.conditional.then(|| html! { "A row whose condition is false is held back until it is true." }),
+        options.lanes.map(|lanes| turns(&lanes)),
+    ];
+    html! { @for rule in rules.into_iter().flatten() { p { (rule) } } }
 }
 
 fn turns(lanes: &Lanes) -> Markup {

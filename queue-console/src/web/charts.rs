@@ -178,6 +178,7 @@ fn table(facts: &Facts, split: &Split, address: &str, range: Range, by: &By<Stat
         std::cmp::Reverse(Outcome::ALL.map(|outcome| total(periods, outcome)).iter().sum::<i64>())
     });
     let left_out = parts.len().saturating_sub(VALUES);
+    let has_times = parts.iter().any(|(_, periods)| periods.iter().any(|period| period.took != Percentiles::default()));
     let longest = |periods: &[Period], of: fn(&Period) -> Option<Duration>| periods.iter().filter_map(of).max();
     let cell = |time: Option<Duration>| html! { td.number { (time.map(span).unwrap_or_default()) } };
     html! {
@@ -185,15 +186,18 @@ fn table(facts: &Facts, split: &Split, address: &str, range: Range, by: &By<Stat
         div.scroll tabindex="0" role="region" aria-label={ "By " (by.column) } { table {
             thead { tr {
                 th scope="col" { bdi { (by.column) } }
-                @for name in ["Succeeded", "Failed", "Longest median", "Longest 95th percentile"] { th.number scope="col" { (name) } }
+                @for name in ["Succeeded", "Failed"] { th.number scope="col" { (name) } }
+                @if has_times { @for name in ["Longest median", "Longest 95th percentile"] { th.number scope="col" { (name) } } }
                 th scope="col" { "By the " (super::svg::name_of(range.interval)) }
             } }
             tbody { @for (part, periods) in parts.iter().take(VALUES) { tr {
                 th.data scope="row" { (split.value(facts, address, part.value.as_deref())) }
                 td.number { (number(total(periods, Outcome::Succeeded))) }
                 td.number { (number(total(periods, Outcome::Failed))) }
-                (cell(longest(periods, |period| period.took.p50)))
-                (cell(longest(periods, |period| period.took.p95)))
+                @if has_times {
+                    (cell(longest(periods, |period| period.took.p50)))
+                    (cell(longest(periods, |period| period.took.p95)))
+                }
                 td { (spark(&series(periods, Outcome::Succeeded), &series(periods, Outcome::Failed), part.value.as_deref().unwrap_or("null"))) }
             } } }
         } }

@@ -105,26 +105,29 @@ fn end_pause<C: Database>(queues: &Queues<'_, C>, visit: &Visit, paused: &Paused
     html! {
         @match queues.find(&paused.queue) {
             Some(_) if has_secret_value(queues, paused) => span.muted { "only by the application" },
-            Some(named) => (end(visit, ("unpause", "pause"), &named.name, &fields)),
+            Some(named) => {
+                @let of = format!("the pause of {}, {}", visible(&named.name), what(queues, paused));
+                (end(visit, ("unpause", "End the pause", &of), &named.name, &fields))
+            },
             None => span.muted { "by its own application" },
         }
     }
 }
 
 /// A form that ends something. It is closed at first, and while it is open the table is not refreshed.
-fn end(visit: &Visit, (change, what): (&str, &str), queue: &str, fields: &[(&str, String)]) -> Markup {
+fn end(visit: &Visit, (change, button, of): (&str, &str, &str), queue: &str, fields: &[(&str, String)]) -> Markup {
     html! {
         details {
-            summary { "End …" }
+            summary { "End …" span.hidden { " " (of) } }
             form method="post" action={ (visit.root) "pauses" } {
                 (hidden(visit, change))
                 input type="hidden" name="queue" value=(queue);
                 @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                 div.field {
                     input type="text" name="reason" required maxlength=(LONGEST_REASON) autocomplete="off"
-                        aria-label={ "Why the " (what) " of " (visible(queue)) " ends" } placeholder="Why it ends";
+                        aria-label={ "Reason to end " (of) } placeholder="Why it ends";
                 }
-                div.actions { button type="submit" { "End the " (what) } }
+                div.actions { button type="submit" { (button) } }
             }
         }
     }
@@ -160,7 +163,10 @@ fn limits<C: Database>(queues: &Queues<'_, C>, visit: &Visit, limits: &[Limited]
                 td.data { bdi { (visible(&limited.by)) } }
                 td { (time(limited.since)) }
                 @if visit.changes { td { @match queues.find(&limited.queue) {
-                    Some(named) => (end(visit, ("end-limits", "limits"), &named.name, &[])),
+                    Some(named) => {
+                        @let of = format!("the limits of {}", visible(&named.name));
+                        (end(visit, ("end-limits", "End the limits", &of), &named.name, &[]))
+                    },
                     None => span.muted { "by its own application" },
                 } } }
             } } }

@@ -52,9 +52,9 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, examines: bool) -> Tol
     if !examines {
         return Ok(html! {
             p {
-                "An examination reads settings, catalogues, statistics and the ends of indexes: whether each queue has its indexes and
-                rights, what keeps the database from clearing up, which leases are stuck, how clocks and processes differ. It changes
-                nothing."
+                "An examination reads settings, catalogues, statistics and the ends of indexes. It finds out whether each queue has its \
+                 indexes and rights, what keeps the database from clearing up, which leases are stuck, and whose clock is wrong. It \
+                 changes nothing."
             }
             (again)
         });

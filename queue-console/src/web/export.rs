@@ -1,5 +1,7 @@
 //! The rows of a search as a file: CSV for people with spreadsheets, JSON for programs.
 
+use std::time::{Duration, Instant};
+
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse, Response};
@@ -28,7 +30,10 @@ const LARGEST: usize = 20 * 1024 * 1024;
 /// The bytes of a short value, at most: a number, a time, a UUID.
 const SHORT: usize = 128;
 
-/// Says that there are more rows than in the file.
+/// How long rows are read: then what was read is sent, before the request is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says whether the file lacks rows, or the ends of long values.
 const MORE: HeaderName = HeaderName::from_static("x-queueable-more");
 
 /// A file that grows row by row.
@@ -91,14 +96,15 @@ fn file_name(queue: &str, more: bool, ending: &str) -> String {
 async fn file<C: Database, F: File>(site: &Site<C>, named: &Named, fields: &Fields) -> Told<(Vec<u8>, bool)> {
     let search = Search::of(fields)?;
     let (parts, place) = (site.parts.clone(), named.place);
-    let columns = columns(search.listed(site.of(named).facts())?);
+    let facts = site.of(named).facts();
+    let columns = columns(facts.key_columns().into_iter().chain(search.listed(facts)?));
     let work = move |connection: &mut C| written::<C, F>(&*parts.queues[place], connection, &search, columns);
     site.connections.work(work).await
 }
 
 /// Each column once: an address may name one a thousand times.
-fn columns(listed: Vec<TextColumn>) -> Vec<TextColumn> {
-    let mut columns: Vec<TextColumn> = Vec::with_capacity(listed.len());
+fn columns(listed: impl IntoIterator<Item = TextColumn>) -> Vec<TextColumn> {
+    let mut columns: Vec<TextColumn> = Vec::new();
     for column in listed {
         if !columns.iter().any(|of| of.name == column.name) {
             columns.push(column);
@@ -107,7 +113,7 @@ fn columns(listed: Vec<TextColumn>) -> Vec<TextColumn> {
     columns
 }
 
-/// Reads the rows in pages, and returns the file and whether there are more.
+/// Reads the rows in pages, and returns the file and whether it lacks something.
 fn written<C: Database, F: File>(
     queue: &dyn Queue<C>,
     connection: &mut C,
@@ -121,14 +127,15 @@ fn written<C: Database, F: File>(
     let mut file = F::begin(&columns);
     let mut paging = Paging { columns, longest: LONGEST, order, after: None, limit: at_once, backwards: false };
     let mut cursor = search.after.clone();
-    let mut written = 0;
+    let (mut written, mut is_cut, begun) = (0, false, Instant::now());
     loop {
         paging.after = cursor.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
         let lines = queue.page(connection, &rows, &paging)?;
         for line in &lines {
-            if written == most || file.len() >= LARGEST {
+            if written == most || file.len() >= LARGEST || begun.elapsed() > PATIENCE {
                 return Ok((file.end()?, true));
             }
+            is_cut |= line.values.iter().flatten().any(|value| is_longest(value));
             file.add(facts, &paging.columns, line)?;
             written += 1;
         }
@@ -136,7 +143,7 @@ fn written<C: Database, F: File>(
         cursor = lines.last().and_then(|line| facts.cursor(line, order));
         // After a row whose key has a null no page begins.
         if is_last || cursor.is_none() {
-            return Ok((file.end()?, !is_last));
+            return Ok((file.end()?, is_cut || !is_last));
         }
     }
 }
@@ -146,6 +153,11 @@ fn at_once(columns: &[TextColumn]) -> usize {
     let of_row: usize =
         columns.iter().map(|column| if is_long(column.holds) { LONGEST as usize * 4 } else { SHORT }).sum();
     (LARGEST / of_row.max(1)).clamp(1, PAGE)
+}
+
+/// Whether a value may have been cut.
+fn is_longest(value: &str) -> bool {
+    value.len() >= LONGEST as usize && value.chars().count() >= LONGEST as usize
 }
 
 fn is_long(holds: Holds) -> bool {
@@ -201,7 +213,7 @@ mod tests {
     #[test]
     fn a_file_has_each_column_once() {
         let [a, b] = ["a", "b"].map(|name| column(name, Holds::Texts));
-        let names: Vec<_> = columns(vec![a.clone(), b, a]).into_iter().map(|of| of.name).collect();
+        let names: Vec<_> = columns([a.clone(), b, a]).into_iter().map(|of| of.name).collect();
         assert_eq!(names, ["a", "b"]);
     }
 

@@ -120,7 +120,7 @@ fn table(facts: &Facts, base: &str, found: &Found) -> Markup {
     };
     html! {
         @if found.lines.is_empty() { p { "There are no rows." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Schedules" { table {
+            div.scroll tabindex="0" role="region" aria-label="Rows with their schedules" { table {
                 thead { tr {
                     (key_heading(facts))
                     @for name in ["Schedule", "Status", "Scheduled for", "Next attempt", "Last attempt", "Last error"] {

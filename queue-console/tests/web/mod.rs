@@ -1,8 +1,8 @@
 //! The page over HTTP: who may ask, who may change something, and what is shown.
 
 mod changes;
-mod guard;
+pub(crate) mod guard;
 mod reports;
-mod served;
+pub(crate) mod served;
 mod shown;
 mod trouble;

@@ -70,7 +70,7 @@ fn the_backlog_is_shown_by_the_values_that_take_turns() {
     let page = served.get("/q/payments/backlog");
     let plain = page.plain();
     assert!(plain.contains("The values of company_id take turns") && plain.contains("due 5"), "{plain}");
-    let (first, second) = (plain.find("3345").unwrap(), plain.find("> 7 <").or(plain.find(" 7 ")).unwrap());
+    let (first, second) = (plain.find("3345").unwrap(), plain.rfind(" 7 ").unwrap());
     assert!(first < second, "the value with most due rows comes first: {plain}");
     let link = page.text.split("where=").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&");
     let only = served.get(&format!("/q/payments/backlog?where={link}")).plain();
@@ -123,17 +123,16 @@ fn charts_show_what_was_done_with_the_same_numbers_as_a_table() {
 #[test]
 fn stages_are_a_flow_with_their_counts() {
     let served = served();
-    let texts = ["Render", "Render", "Send", "Frame"].map(|stage| stage.to_owned());
-    for (id, stage) in texts.iter().enumerate() {
+    for (id, stage) in ["RENDER", "RENDER", "SEND", "FRAME"].iter().enumerate() {
         served.execute(&format!(
             "INSERT INTO invoices (id, stage, next_attempt_time) VALUES ({id}, '{stage}', '2026-01-01 00:00:00.000')"
         ));
     }
     let page = served.get("/q/invoices/stages");
     let plain = page.plain();
-    let (render, send) = (plain.find("Render").unwrap(), plain.rfind("Send").unwrap());
+    let (render, send) = (plain.find("RENDER").unwrap(), plain.find("SEND").unwrap());
     assert!(render < send && plain[render..send].contains("due 2"), "{plain}");
-    assert!(plain.contains("does not know: Frame"), "{plain}");
+    assert!(plain.contains("does not know: FRAME"), "{plain}");
     assert_eq!(served.get("/q/jobs/stages").status, StatusCode::NOT_FOUND);
 }
 

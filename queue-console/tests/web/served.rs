@@ -72,6 +72,11 @@ pub(crate) struct Answer {
 /// Makes a table of payments and one of mails, with the library's own tables.
 pub(crate) fn database() -> Database {
     let database = Database::new();
+    set_up(&database);
+    database
+}
+
+pub(crate) fn set_up(database: &Database) {
     let connection = &mut database.connect();
     let tables = format!(
         "CREATE TABLE payments (id {BIGINT} PRIMARY KEY NOT NULL, company_id {BIGINT} NOT NULL, \
@@ -81,7 +86,6 @@ pub(crate) fn database() -> Database {
     connection.batch_execute(&tables).unwrap();
     let migrations = Migrations::new().entity::<Payment>().entity::<Mail>().control().pollers().minutes().audit();
     connection.run_pending_migrations(migrations).unwrap();
-    database
 }
 
 pub(crate) fn console(database: &Database) -> Console<Conn> {
@@ -155,15 +159,23 @@ impl Served {
 
     /// Loads a page until it has a text. Something else makes it come.
     pub(crate) fn until(&self, address: &str, text: &str) -> Answer {
+        self.until_so(address, |answer| answer.text.contains(text))
+    }
+
+    pub(crate) fn until_not(&self, address: &str, text: &str) -> Answer {
+        self.until_so(address, |answer| !answer.text.contains(text))
+    }
+
+    fn until_so(&self, address: &str, is_so: impl Fn(&Answer) -> bool) -> Answer {
         for _ in 0..6_000 {
             let answer = self.get(address);
-            if answer.text.contains(text) {
+            if is_so(&answer) {
                 return answer;
             }
             let (_nobody, pace) = std::sync::mpsc::channel::<()>();
             let _ = pace.recv_timeout(std::time::Duration::from_millis(10));
         }
-        panic!("{address} never has {text:?}: {}", self.get(address).text);
+        panic!("{address} stays {}", self.get(address).text);
     }
 }
 

@@ -98,16 +98,16 @@ impl Chart<'_> {
     fn bar(&self, at: usize, period: &Period, top: f64) -> Markup {
         let width = self.slot() * 0.8;
         let mut bottom = HEIGHT - BOTTOM;
-        html! {
-            @for outcome in Outcome::ALL {
-                @let rows = period.outcomes[outcome as usize];
-                @if rows > 0 {
-                    @let height = (HEIGHT - BOTTOM - self.y(rows as f64, top)).max(LEAST_BAR);
-                    @let _ = bottom -= height;
-                    (self.block(outcome, (self.x(at) + self.slot() * 0.1, bottom), (width, height)))
-                }
-            }
-        }
+        let mut block = |outcome: Outcome| {
+            let rows = period.outcomes[outcome as usize];
+            let height = (HEIGHT - BOTTOM - self.y(rows as f64, top)).max(LEAST_BAR);
+            (rows > 0).then(|| {
+                bottom -= height;
+                self.block(outcome, (self.x(at) + self.slot() * 0.1, bottom), (width, height))
+            })
+        };
+        let blocks = Outcome::ALL.map(&mut block);
+        html! { @for block in blocks.into_iter().flatten() { (block) } }
     }
 
     fn block(&self, outcome: Outcome, (x, y): (f64, f64), (width, height): (f64, f64)) -> Markup {
