@@ -1,6 +1,6 @@
 //! Whether people can use a page: who do not see well, who use no mouse, who have a small screen.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 
 use fantoccini::error::CmdError;
 use serde_json::{Value, json};
@@ -31,28 +31,31 @@ const SIGHTS: [Sight; 4] = [
 const HEIGHT: u32 = 800;
 
 impl Browser {
-    /// Asserts that nothing on the page keeps people from using it, in light and dark, on a small screen and enlarged, that it never
-    /// has to be scrolled sideways, and that the browser does not complain.
+    /// Asserts that a page has no faults.
     pub(crate) fn check(&self, what: &str) {
-        let mut found = String::new();
+        let faults = self.faults();
+        assert!(faults.is_empty(), "{what} ({}):\n{}", self.address(), faults.join("\n"));
+    }
+
+    /// What keeps people from using the page: in light and dark, on a small screen and enlarged; where it has to be scrolled sideways;
+    /// and what the browser complains about.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        // The same fault is seen on several screens.
+        let mut seen: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for sight in &SIGHTS {
             self.resize(sight.width, HEIGHT / sight.scale, sight.scale);
             self.darken(sight.dark);
-            for finding in self.findings() {
-                let _ = writeln!(found, "{}: {finding}", sight.name);
-            }
-            // The browser's own would be dark, and axe would take it for white.
-            if self.script(HAS_BACKGROUND) != true {
-                let _ = writeln!(found, "{}: no background", sight.name);
-            }
-            for wide in self.too_wide() {
-                let _ = writeln!(found, "{}: wider than the window: {wide}", sight.name);
+            for fault in [self.findings(), self.too_wide(), self.without_background()].concat() {
+                seen.entry(fault).or_default().push(sight.name);
             }
         }
+        let mut faults: Vec<_> =
+            seen.into_iter().map(|(fault, sights)| format!("{}: {fault}", sights.join(", "))).collect();
         self.chromium("Emulation.clearDeviceMetricsOverride", json!({}));
         self.darken(false);
-        assert!(found.is_empty(), "{what} ({}):\n{found}", self.address());
-        self.assert_quiet(what);
+        faults.extend(self.complaints().into_iter().map(|line| format!("the console: {line}")));
+        faults.extend(self.dialog().map(|text| format!("a dialog: {text}")));
+        faults
     }
 
     /// What axe finds that is serious or critical: rule, place and advice.
@@ -74,11 +77,17 @@ impl Browser {
             .collect()
     }
 
+    /// A page that leaves its background to the browser: in the dark it would be black, and axe would take it for white.
+    fn without_background(&self) -> Vec<String> {
+        let has_background = self.script(HAS_BACKGROUND) == true;
+        (!has_background).then(|| "no background".to_owned()).into_iter().collect()
+    }
+
     /// What makes the document wider than its window, if it is.
     fn too_wide(&self) -> Vec<String> {
         let wide = self.script(TOO_WIDE);
         let wide = wide.as_array().cloned().unwrap_or_default();
-        wide.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        wide.iter().filter_map(Value::as_str).map(|wide| format!("wider than the window: {wide}")).collect()
     }
 }
 
