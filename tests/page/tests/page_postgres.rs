@@ -5,6 +5,5 @@ mod browser;
 #[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
 #[path = "../../db/postgres.rs"]
 mod db;
-#[allow(unused, reason = "each root needs some of it")]
 mod site;
 mod suite;
