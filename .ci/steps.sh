@@ -13,6 +13,9 @@ missing_packages() {
     [ -n "${QUEUEABLE_PG_URL:-}" ] || has postgres '/usr/lib/postgresql/*/bin/postgres' || echo postgresql
     [ -n "${QUEUEABLE_MYSQL_URL:-}" ] || has mariadbd /usr/sbin/mariadbd || echo mariadb-server
     has pgbouncer /usr/sbin/pgbouncer || echo pgbouncer
+    # A browser, and the driver through which the tests of the page use it.
+    has chromium /none || echo chromium
+    has chromedriver /none || echo chromium-driver
     # With which the tests copy a database.
     has sqlite3 /none || echo sqlite3
     # For the cluster of the chaos harness, which only a whole smoke run starts.

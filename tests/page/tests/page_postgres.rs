@@ -1,0 +1,9 @@
+//! The page on PostgreSQL.
+
+#[allow(unused, reason = "each root needs some of it")]
+mod browser;
+#[allow(unused, reason = "the three `db` modules offer the same, also where a root needs less")]
+#[path = "../../db/postgres.rs"]
+mod db;
+mod site;
+mod suite;
