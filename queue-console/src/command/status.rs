@@ -113,7 +113,10 @@ pub(crate) fn wrong<'k>(known: impl Iterator<Item = &'k Known>, of: &cli::Status
                 1 => "only 1 registered poller serves it".to_owned(),
                 _ => format!("only {pollers} registered pollers serve it"),
             };
-            add(9, "pollers", format!("{serving}, and {}", are(backlog.due, "due")));
+            match backlog.due {
+                0 => add(3, "pollers", serving),
+                due => add(9, "pollers", format!("{serving}, and {}", are(due, "due"))),
+            }
         }
         match (backlog.oldest_due.filter(|age| *age > of.max_age), whole) {
             (_, Some(paused)) if !of.allow_paused => add(6, "paused", paused.to_string()),

@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::TextColumn;
+use queueable::report::Backlog;
 
 use super::layout::time;
 use crate::command::is_number;
@@ -39,6 +40,15 @@ pub(super) fn value(facts: &Facts, column: &TextColumn, value: Option<&str>) -> 
         Err("null") => html! { span.null { "null" } },
         Err(instead) => html! { span.secret { (instead) } },
     }
+}
+
+/// Takes the values out of pauses of a column whose values are not shown.
+pub(super) fn without_secrets(facts: &Facts, mut backlog: Backlog) -> Backlog {
+    if facts.options.lanes.is_some_and(|lanes| facts.is_secret(lanes.column)) {
+        let values = backlog.paused.iter_mut().filter_map(|paused| paused.value.as_mut());
+        values.for_each(|value| *value = "a value that is not shown".to_owned());
+    }
+    backlog
 }
 
 /// A time as it is, in UTC.

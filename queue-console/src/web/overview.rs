@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use queueable::report::{Ill, PeriodCounts, PollerProcess, Severity};
 
+use super::cells::without_secrets;
 use super::doctor::last;
 use super::guard::Visit;
 use super::layout::{segment, show, time};
@@ -111,11 +112,7 @@ fn kept<C: Database>(site: &Site<C>) -> Duration {
 async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Vec<PollerProcess>>>) -> Told<Arc<Seen>> {
     let name = named.name.clone();
     let read = site.read_of(named, "known", kept(site), move |queue, connection| {
-        let mut backlog = queue.backlog(connection, &Rows::default())?;
-        if queue.facts().options.lanes.is_some_and(|lanes| queue.facts().is_secret(lanes.column)) {
-            let values = backlog.paused.iter_mut().filter_map(|paused| paused.value.as_mut());
-            values.for_each(|value| *value = "a value that is not shown".to_owned());
-        }
+        let backlog = without_secrets(queue.facts(), queue.backlog(connection, &Rows::default())?);
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
         let news = hour.as_ref().map(newest).unwrap_or_default();
@@ -168,9 +165,14 @@ fn wrongs(visit: &Visit, wrong: &[String], ills: Option<&[Ill]>) -> Markup {
         }
         @if (warnings > 0 || errors.len() > SHOWN) && visit.visitor.may_see_all() {
             p { a href={ (visit.root) "doctor?now=yes" } { "The doctor" } " has found "
-                (errors.len()) " errors and " (warnings) " warnings." }
+                (counted(errors.len(), "error")) " and " (counted(warnings, "warning")) "." }
         }
     }
+}
+
+/// `1 error`, `2 errors`.
+fn counted(found: usize, what: &str) -> String {
+    format!("{found} {what}{}", if found == 1 { "" } else { "s" })
 }
 
 fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {

@@ -59,7 +59,8 @@ impl<C: Database> CustomizeConnection<C, PoolError> for SetUp {
 /// Makes a connection whose statements may take their time.
 fn patient<C: Database>(address: &str) -> Told<C> {
     let mut connection = crate::database::connect(address, CONNECT)?;
-    limit_session(&mut connection, LONG_STATEMENT, STATEMENT)?;
+    let limited = limit_session(&mut connection, LONG_STATEMENT, STATEMENT);
+    limited.map_err(|error| Trouble::from(error).seen::<C>())?;
     Ok(connection)
 }
 

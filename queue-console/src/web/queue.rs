@@ -72,7 +72,13 @@ pub(super) async fn search<C: Database>(
 ) -> Response {
     let named = site.queue(&visit.visitor, &name);
     let found = named.and_then(|named| {
-        let search = with_form(site.of(&named).facts(), &fields)?;
+        let facts = site.of(&named).facts();
+        let mut search = with_form(facts, &fields)?;
+        // An address that names the usual columns would be long for nothing.
+        let usual = Search::default().listed(facts)?;
+        if usual.iter().map(|column| &column.name).eq(&search.columns) {
+            search.columns.clear();
+        }
         Ok(format!("../{}?{}", segment(&named.name), query(&search.fields())))
     });
     match found {

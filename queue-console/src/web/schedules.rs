@@ -93,7 +93,8 @@ async fn rows<C: Database>(
         let columns = columns(facts, periodic);
         let paging = Paging { columns, longest: LONGEST, order: ORDER, after, limit: PAGE + 1, backwards: false };
         let mut lines = queue.page(connection, &Rows::default(), &paging)?;
-        let next = (lines.len() > PAGE).then(|| facts.cursor(&lines[PAGE - 1], ORDER)).flatten();
+        let more = lines.len() > PAGE;
+        let next = more.then(|| facts.cursor(&lines[PAGE - 1], ORDER)).flatten();
         lines.truncate(PAGE);
         Ok(Found { lines, more, next })
     });

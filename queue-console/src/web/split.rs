@@ -40,6 +40,7 @@ impl Split {
             None => format!("{} is null", quoted(column)),
         };
         match &self.text {
+            Some(text) if *text == is || text.ends_with(&format!(" and {is}")) => text.clone(),
             Some(text) => format!("({text}) and {is}"),
             None => is,
         }

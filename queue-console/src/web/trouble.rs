@@ -98,7 +98,8 @@ impl fmt::Display for Trouble {
             | Trouble::Refused(text) => f.write_str(text),
             Trouble::Away => f.write_str("The database does not answer. This page can be loaded again at any time."),
             Trouble::Slow => f.write_str(
-                "The database has needed too long for this. A narrower search, or one by an index, is quicker.",
+                "The database has needed too long for this. A narrower search, or one by an index, is quicker. A change may have been made \
+                 all the same: please look.",
             ),
             Trouble::Busy => f.write_str("Too many people are asking at the moment. Please load this page again."),
             Trouble::Asked(_) => f.write_str("The database has refused this."),

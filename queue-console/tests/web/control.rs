@@ -103,7 +103,8 @@ fn an_address_puts_no_text_onto_the_page() {
 
 #[test]
 fn people_who_may_change_nothing_see_no_form() {
-    let served = Served::new(|page| page.allow_changes().authorize(|_| Ok(Visitor::new("reader").read_only())));
+    let served =
+        Served::new(|page| page.allow_changes().authorize(|_| Ok::<_, StatusCode>(Visitor::new("reader").read_only())));
     served.execute(
         "INSERT INTO queueable_control (queue, scope, paused_at, paused_by, pause_reason)
          VALUES ('payments.status', '', '2026-01-01 00:00:00.000', 'ops', 'bank down')",
@@ -116,7 +117,9 @@ fn people_who_may_change_nothing_see_no_form() {
 
 #[test]
 fn people_of_one_queue_see_nothing_of_all() {
-    let served = Served::new(|page| page.allow_changes().authorize(|_| Ok(Visitor::new("support").only(["payments"]))));
+    let served = Served::new(|page| {
+        page.allow_changes().authorize(|_| Ok::<_, StatusCode>(Visitor::new("support").only(["payments"])))
+    });
     for address in ["/pauses", "/pollers", "/audit", "/audit?queue=mails", "/doctor", "/doctor?now=yes"] {
         let answer = served.get(address);
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{address}");

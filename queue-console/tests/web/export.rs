@@ -82,7 +82,8 @@ fn a_wrong_search_is_said_on_a_page() {
 
 #[test]
 fn people_get_files_of_their_queues_only() {
-    let served = Served::new(|page| page.authorize(|_| Ok(Visitor::new("support").only(["payments"]))));
+    let served =
+        Served::new(|page| page.authorize(|_| Ok::<_, StatusCode>(Visitor::new("support").only(["payments"]))));
     assert_eq!(served.get("/q/payments/rows.csv").status, StatusCode::OK);
     for address in ["/q/mails/rows.csv", "/q/mails/rows.json", "/q/nothing/rows.csv"] {
         assert_eq!(served.get(address).status, StatusCode::NOT_FOUND, "{address}");

@@ -43,7 +43,7 @@ impl Served {
         let console = console.page(|page| {
             // An application that forgets to check what it makes an address of.
             let page = page.allow_changes().link(|table, key| Some(format!("javascript:alert('{table} {key}')")));
-            page.authorize(|_| Ok(Visitor::new("ops")))
+            page.authorize(|_| Ok::<_, axum::http::StatusCode>(Visitor::new("ops")))
         });
         let site = Site::new(Router::new().nest("/queues", console.router()));
         Served { database, site }
