@@ -184,7 +184,7 @@ fn confirm(
             }
             @if !preview.recorded { p.notice.warning { "There is no table of the audit: nobody will see who has done this." } }
             @if is_final(name) { p.notice.warning { "This cannot be undone." } }
-            div.actions { button.danger[is_final(name)] type="submit" { (says(name).unwrap_or(name)) ": " (rows(*found)) } }
+            div.actions { button.danger[is_final(name)].primary[!is_final(name)] type="submit" { (says(name).unwrap_or(name)) ": " (rows(*found)) } }
         }
     }
 }

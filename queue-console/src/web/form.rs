@@ -94,7 +94,7 @@ fn field(facts: &Facts, column: &Column) -> Markup {
         @if !operators.is_empty() {
             div.field role="group" aria-label=(visible(name)) {
                 label for=(id) { bdi { (visible(name)) } }
-                span.comparison {
+                span.pair {
                     select name={ "o." (name) } aria-label={ "How " (visible(name)) " is compared" } {
                         @if !has_values { option value="=" { "any" } }
                         @for operator in &operators { option value=(operator) { (operator) } }

@@ -13,6 +13,7 @@ use super::cells::without_secrets;
 use super::doctor::last;
 use super::guard::Visit;
 use super::layout::{segment, show, time};
+use super::own::Queues;
 use super::site::{FRESH, Named, Site};
 use super::svg::spark;
 use super::trouble::{Told, Trouble};
@@ -94,7 +95,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
             }
             @if all.is_empty() { p { "There is no queue that you may see." } }
         }
-        @if visit.visitor.may_see_all() { (workers(pollers.as_deref())) }
+        @if visit.visitor.may_see_all() { (workers(&Queues::of(site, visit), pollers.as_deref())) }
     })
 }
 
@@ -202,7 +203,7 @@ fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
         td { @if let Some(hour) = hour { (hourly(&named.name, hour)) } @else { span.muted { "not counted" } } }
         td.number { @if let Some(hour) = hour { (rate(hour)) } @else { span.muted { "not counted" } } }
         td.number { @match pollers { Some(pollers) => (pollers), None => span.muted { "not registered" } } }
-        td { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused) } } } }
+        td.why { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused) } } } }
     } }
 }
 
@@ -217,7 +218,7 @@ fn rate(hour: &[(i64, i64)]) -> String {
 }
 
 /// The processes, with what they run.
-fn workers(pollers: Option<&Vec<PollerProcess>>) -> Markup {
+fn workers<C: Database>(queues: &Queues<'_, C>, pollers: Option<&Vec<PollerProcess>>) -> Markup {
     html! {
         section #workers data-refresh="5" aria-labelledby="workers-title" {
             h2 #workers-title { "Pollers" }
@@ -229,14 +230,14 @@ fn workers(pollers: Option<&Vec<PollerProcess>>) -> Markup {
                         th scope="col" { "Host" } th.number scope="col" { "Process" } th scope="col" { "State" }
                         th.number scope="col" { "Workers" } th scope="col" { "Started" } th scope="col" { "Runs" }
                     } }
-                    tbody { @for poller in pollers { (worker(poller)) } }
+                    tbody { @for poller in pollers { (worker(queues, poller)) } }
                 } },
             }
         }
     }
 }
 
-fn worker(poller: &PollerProcess) -> Markup {
+fn worker<C: Database>(queues: &Queues<'_, C>, poller: &PollerProcess) -> Markup {
     html! { tr {
         th scope="row" { bdi { (poller.host) } }
         td.number { (poller.pid) }
@@ -244,7 +245,7 @@ fn worker(poller: &PollerProcess) -> Markup {
         td.number { (poller.workers) }
         td { (time(poller.started)) }
         td.data {
-            @for running in poller.running.iter().take(RUNNING) { span { (running.queue) " " (running.key) } " " }
+            @for running in poller.running.iter().take(RUNNING) { span.runs { (queues.name(&running.queue)) " " (queues.row(running)) } " " }
             @if poller.running.len() > RUNNING { "and " (poller.running.len() - RUNNING) " more" }
         }
     } }

@@ -224,7 +224,7 @@ fn counted(sums: Option<&Told<Arc<Sums>>>) -> Markup {
                 @if let Some(value) = value {
                     @match figure {
                         Figure::Sum(column) => { ", sum of " bdi { (column) } ": " (value) }
-                        Figure::Distinct(column) => { ", " (value) " values of " bdi { (column) } }
+                        Figure::Distinct(column) => { ", " (value) " " (if value == "1" { "value" } else { "values" }) " of " bdi { (column) } }
                     }
                 }
             }

@@ -14,6 +14,7 @@ use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
 use super::operation::links;
 use super::overview::pollers;
+use super::own::key_of;
 use super::search::{Fields, Search, field, query};
 use super::site::{FRESH, Named, Site};
 use super::trouble::{Told, Trouble};
@@ -141,7 +142,9 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
 /// Who runs the row, if pollers say so.
 fn runner(facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
     let running = pollers.into_iter().flatten().find_map(|poller| {
-        let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && of.key == line.key;
+        let is_it = |of: &&queueable::report::RunningMessage| {
+            of.queue == facts.queue && key_of(&of.key, facts.key.len()).is_some_and(|key| key == line.key)
+        };
         Some((poller, poller.running.iter().find(is_it)?))
     });
     html! {
@@ -171,14 +174,23 @@ fn times(facts: &Facts, line: &Line) -> Markup {
     html! {
         ol.timeline {
             @if let Some(last) = last {
-                li { "Attempted " (time(last)) ", try " (visible(tries)) @if let Some(state) = of(names.status) { ": " (status(state)) } }
+                li class=[of(names.status).and_then(class)] { "Attempted " (time(last)) ", try " (visible(tries)) @if let Some(state) = of(names.status) { ": " (status(state)) } }
             } @else { li { "Not attempted yet" } }
             li { strong { "Now" } " " (exact(Utc::now())) }
             @match next {
-                Some(next) if next > Utc::now() => li { "Next attempt " (time(next)) },
-                Some(next) => li { "Due since " (time(next)) },
+                Some(next) if next > Utc::now() => li.next { "Next attempt " (time(next)) },
+                Some(next) => li.next { "Due since " (time(next)) },
                 None => li { "No further attempt is planned" },
             }
         }
+    }
+}
+
+/// How an attempt is marked on the line of times.
+fn class(status: &str) -> Option<&'static str> {
+    match status {
+        "SUCCESS" => Some("succeeded"),
+        "FAILED" | "ERROR" => Some("failed"),
+        _ => None,
     }
 }

@@ -172,6 +172,11 @@ fn the_pollers_are_shown_with_what_they_run() {
     let page = served.until("/pollers", "web-2");
     let link = "href=\"./q/mails/row?key=%5B%22north%2C+%3Ceast%3E%22%2C%227%22%5D\"";
     assert!(page.text.contains(link) && page.plain().contains("shop &lt;1&gt;"), "{}", page.text);
+    // The overview leads to the row too, and its page says who runs it.
+    assert!(served.until("/overview", "web-2").text.contains(link));
+    served.execute("INSERT INTO mails (site, number) VALUES ('north, <east>', 7)");
+    let row = served.get("/q/mails/row?key=%5B%22north%2C+%3Ceast%3E%22%2C%227%22%5D").plain();
+    assert!(row.contains("Process 4711 on web-2 runs it"), "{row}");
 }
 
 #[test]
