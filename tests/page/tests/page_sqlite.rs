@@ -7,5 +7,7 @@ mod browser;
 mod db;
 #[path = "only/harness.rs"]
 mod harness;
+#[path = "only/http2.rs"]
+mod http2;
 mod site;
 mod suite;
