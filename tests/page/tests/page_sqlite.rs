@@ -9,5 +9,7 @@ mod db;
 mod harness;
 #[path = "only/http2.rs"]
 mod http2;
+#[path = "only/pictures.rs"]
+mod pictures;
 mod site;
 mod suite;
