@@ -22,6 +22,8 @@ mod deferred;
 mod doctor_only;
 #[path = "only/leased_at_once.rs"]
 mod leased_at_once;
+#[path = "only/limited_session.rs"]
+mod limited_session;
 #[path = "only/long_texts.rs"]
 mod long_texts;
 #[path = "only/notified.rs"]

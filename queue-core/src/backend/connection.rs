@@ -229,6 +229,11 @@ pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
         false
     }
 
+    /// Tells whether the server has ended a statement because it took longer than the session's limit allows.
+    fn is_timeout(_error: &Error) -> bool {
+        false
+    }
+
     /// Tells whether the server has rolled the whole transaction back with this error.
     fn rolls_back(_error: &Error) -> bool {
         false

@@ -35,6 +35,13 @@ pub trait SessionSetup<DB = <Self as Connection>::Backend>: Connection {
     /// If a statement fails, or a setting does not take effect; the text names the setting.
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()>;
 
+    /// Limits a session that only reads, for as long as it lasts: how long a statement may take, and how long it waits for a lock.
+    ///
+    /// # Errors
+    ///
+    /// If a statement fails, or a setting does not take effect.
+    fn limit_session(&mut self, statement_timeout: Duration, lock_timeout: Duration) -> QueryResult<()>;
+
     /// Returns the number by which the server knows this session, so that another session can end it. SQLite has none.
     fn session_id(&mut self) -> QueryResult<Option<i64>>;
 

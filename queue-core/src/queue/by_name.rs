@@ -1,13 +1,15 @@
 //! Reads rows, counts them, and splits reports, by columns that are known by their names alone: for programs that show any entity,
 //! such as a console. An application names its columns as Diesel does.
 
-use diesel::result::QueryResult;
+use std::time::Duration;
+
+use diesel::result::{Error as DieselError, QueryResult};
 
 use super::operate::{Picked, archived, load_figures};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
 use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
-use crate::backend::{ErrorClass, ErrorClasses, QueueBackend, column_names};
+use crate::backend::{AsQueueConnection, ErrorClass, ErrorClasses, QueueBackend, SessionSetup, column_names};
 use crate::control::name_of;
 use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
@@ -62,6 +64,28 @@ pub fn key_names<Q: StoredIn<DB>, DB: QueueBackend>() -> QueryResult<Vec<String>
 /// Returns the name of an entity's queue in the control table.
 pub fn queue_name_of<Q: StoredIn<DB>, DB: QueueBackend>() -> QueryResult<String> {
     name_of(Q::SQL)
+}
+
+/// Limits a session on which a program only reads, for as long as the session lasts. Call it outside a transaction.
+///
+/// A server ends a statement that takes longer, which [`is_timeout`] recognizes. MySQL, unlike MariaDB, does so only with statements
+/// that read. A lock is waited for in whole seconds there. SQLite ends no statement, so only the bounds of each call limit its time.
+pub fn limit_session<C: AsQueueConnection>(
+    connection: &mut C,
+    statement_timeout: Duration,
+    lock_timeout: Duration,
+) -> Result<(), Error> {
+    Ok(connection.as_queue_connection().limit_session(statement_timeout, lock_timeout)?)
+}
+
+/// Tells whether the server has ended a statement because it took longer than the session's limit. A wait for a lock is another
+/// error.
+pub fn is_timeout<C: AsQueueConnection>(error: &Error) -> bool {
+    match error {
+        Error::Database(error) => C::Connection::is_timeout(error),
+        Error::Interrupted { source, .. } => is_timeout::<C>(source),
+        _ => false,
+    }
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
@@ -129,7 +153,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// gives no figures: a sum over a part of the rows would mislead.
     ///
     /// The bound limits only the rows that are in the selection. A filter that picks few rows of many needs an index of the
-    /// application's own.
+    /// application's own, or a [`limit_session`].
     #[doc(hidden)]
     pub fn figures<C: ReadsRows<Q, F>>(
         &self,
@@ -142,7 +166,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let connection = connection.as_queue_connection();
         let (rows, read) = match load_figures(connection, condition, figures, Some(most + 1)) {
             // Without the sum that is too large for the database, the rows can be counted.
-            Err(error) if !figures.is_empty() && C::Connection::classify(&error) == ErrorClass::Other => {
+            Err(error) if !figures.is_empty() && is_for_figures::<C::Connection>(&error) => {
                 load_figures(connection, condition, &[], Some(most + 1))?
             }
             read => read?,
@@ -179,6 +203,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ) -> Result<By<Statistics>, Error> {
         self.statistics_split(connection, interval, column, &OwnColumn(C::condition(self, &[]).queue, column))
     }
+}
+
+/// Tells whether a figure may be the cause of an error. A statement that takes too long would take as long once more.
+fn is_for_figures<C: ErrorClasses>(error: &DieselError) -> bool {
+    C::classify(error) == ErrorClass::Other && !C::is_timeout(error)
 }
 
 fn row_of<K>(key: K, texts: &str) -> QueryResult<TextRow<K>> {

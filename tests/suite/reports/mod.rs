@@ -7,6 +7,7 @@ mod errors;
 mod explain;
 mod explain_list;
 mod figures;
+mod limited;
 mod odd_times;
 mod pages;
 mod report_index;

@@ -29,6 +29,10 @@ impl<C: MysqlSession> ErrorClasses<Mysql> for C {
         message_of(error).is_some_and(denies_right)
     }
 
+    fn is_timeout(error: &Error) -> bool {
+        message_of(error).is_some_and(|message| TIMEOUTS.contains(&message))
+    }
+
     fn classify_answer(kind: &DatabaseErrorKind, answer: &dyn DatabaseErrorInformation) -> ErrorClass {
         match kind {
             DatabaseErrorKind::Unknown => classify_message(answer.message()),
@@ -99,6 +103,12 @@ const CONFLICTS: [&str; 6] = [
     "Query execution was interrupted",
     "Table definition has changed, please retry transaction",
     "Prepared statement needs to be re-prepared",
+];
+
+/// The messages of MariaDB and of MySQL for a statement that has exceeded a time limit (1969, 3024).
+const TIMEOUTS: [&str; 2] = [
+    "Query execution was interrupted (max_statement_time exceeded)",
+    "Query execution was interrupted, maximum statement execution time exceeded",
 ];
 
 /// The same by their beginnings (1020, 1047, and 3100 and 3101 of MySQL's group replication).
@@ -207,8 +217,9 @@ mod tests {
 
     #[test]
     fn a_limit_on_a_statements_time_is_no_conflict() {
-        let limit = "Query execution was interrupted (max_statement_time exceeded)";
-        assert_eq!(classify_message(limit), ErrorClass::Other);
+        for limit in TIMEOUTS {
+            assert_eq!(classify_message(limit), ErrorClass::Other);
+        }
         assert_eq!(classify_message("Query execution was interrupted"), ErrorClass::Conflict);
         assert_eq!(classify_message("Duplicate entry '1' for key 'PRIMARY'"), ErrorClass::Other);
     }

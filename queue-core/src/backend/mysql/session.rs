@@ -73,6 +73,18 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
         Ok(())
     }
 
+    fn limit_session(&mut self, statement_timeout: Duration, lock_timeout: Duration) -> QueryResult<()> {
+        let lock = whole_seconds(lock_timeout);
+        let milliseconds = statement_timeout.as_millis().clamp(1, i32::MAX as u128);
+        let seconds = milliseconds as f64 / 1000.0;
+        // The words of a time-out are known in this language.
+        self.batch_execute("SET SESSION lc_messages = 'en_US'")?;
+        self.batch_execute(&format!(
+            "{} /*!50708 , SESSION max_execution_time = {milliseconds} */ /*M!100101 , SESSION max_statement_time = {seconds} */",
+            set_lock_waits(lock, lock),
+        ))
+    }
+
     fn session_id(&mut self) -> QueryResult<Option<i64>> {
         diesel::select(diesel::dsl::sql::<BigInt>("CONNECTION_ID()")).get_result(self).map(Some)
     }

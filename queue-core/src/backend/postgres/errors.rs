@@ -31,6 +31,10 @@ impl<C: PgSession> ErrorClasses<Pg> for C {
         }
     }
 
+    fn is_timeout(error: &Error) -> bool {
+        is_message(error, "canceling statement due to statement timeout")
+    }
+
     fn leaves_commit_in_doubt(error: &Error) -> bool {
         // An operator may have cancelled the beginning of the next transaction, which is in one text with the COMMIT. A
         // timeout is always the commit's own.

@@ -31,9 +31,7 @@ impl<C: PgSession> SessionSetup<Pg> for C {
             ("default_transaction_isolation", "read committed".to_owned()),
             ("default_transaction_read_only", "off".to_owned()),
         ];
-        // The classification reads the errors' English words. Only a superuser may set this; the check at start finds
-        // other languages.
-        let _ = self.batch_execute("SET lc_messages = 'C'");
+        speak_english(self);
         // A name from the URL, the environment or the role is the operator's.
         self.batch_execute(
             "SELECT pg_catalog.set_config('application_name', 'queueable', false) \
@@ -51,16 +49,20 @@ impl<C: PgSession> SessionSetup<Pg> for C {
              WHERE name = 'idle_session_timeout'",
         )
         .execute(self)?;
-        for (name, wanted) in &settings {
-            let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(self)?;
-            // Times are written in milliseconds and read back in the largest unit that fits, so they are compared in
-            // milliseconds.
-            let found_plainly = milliseconds(&found).map_or(found.clone(), |ms| ms.to_string());
-            if found_plainly != *wanted {
-                return Err(refused(format!("the session's {name} is {found}, expected {wanted}")));
-            }
-        }
-        Ok(())
+        set_all(self, &settings)
+    }
+
+    fn limit_session(&mut self, statement_timeout: Duration, lock_timeout: Duration) -> QueryResult<()> {
+        speak_english(self);
+        set_all(
+            self,
+            &[
+                ("lock_timeout", timeout(lock_timeout)),
+                ("statement_timeout", timeout(statement_timeout)),
+                // Between two statements such a session does nothing that takes longer.
+                ("idle_in_transaction_session_timeout", timeout(statement_timeout)),
+            ],
+        )
     }
 
     fn session_id(&mut self) -> QueryResult<Option<i64>> {
@@ -197,6 +199,26 @@ static ENDS_ITS_SESSION: AtomicBool = AtomicBool::new(true);
 
 /// The server's message if the role may not.
 const MAY_NOT_END: &str = "permission denied for function pg_terminate_backend";
+
+/// Makes the server write its messages in English, whose words the classification of errors reads. Only a superuser may set this;
+/// the check at start finds other languages.
+fn speak_english(connection: &mut impl PgSession) {
+    let _ = connection.batch_execute("SET lc_messages = 'C'");
+}
+
+/// Sets settings of the session, and checks that they have these values.
+fn set_all(connection: &mut impl PgSession, settings: &[(&str, String)]) -> QueryResult<()> {
+    for (name, wanted) in settings {
+        let found: String = diesel::select(set_config(*name, wanted.as_str(), false)).get_result(connection)?;
+        // Times are written in milliseconds and read back in the largest unit that fits, so they are compared in
+        // milliseconds.
+        let found_plainly = milliseconds(&found).map_or(found.clone(), |ms| ms.to_string());
+        if found_plainly != *wanted {
+            return Err(refused(format!("the session's {name} is {found}, expected {wanted}")));
+        }
+    }
+    Ok(())
+}
 
 /// Writes a time as PostgreSQL takes it: 0 would mean for ever, and the server refuses values above the limit.
 fn timeout(time: Duration) -> String {

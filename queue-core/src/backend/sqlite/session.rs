@@ -22,11 +22,7 @@ use diesel::prelude::*;
 impl SessionSetup for SqliteConnection {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         // The busy timeout first: switching to WAL takes a lock.
-        self.batch_execute(&format!("PRAGMA busy_timeout = {}", limits.lock_timeout.as_millis()))?;
-        let busy_timeout: i64 = pragma(self, "(SELECT timeout FROM pragma_busy_timeout)")?;
-        if u128::try_from(busy_timeout) != Ok(limits.lock_timeout.as_millis()) {
-            return Err(refused(format!("the session's busy_timeout is {busy_timeout} after it was set")));
-        }
+        set_busy_timeout(self, limits.lock_timeout)?;
         let journal = journal_in_wal(self, limits.lock_timeout)?;
         if journal != "wal" {
             return Err(refused(format!(
@@ -34,6 +30,11 @@ impl SessionSetup for SqliteConnection {
             )));
         }
         Ok(())
+    }
+
+    // SQLite can end a statement only from another thread or from a callback, and Diesel gives safe code neither of them.
+    fn limit_session(&mut self, _statement_timeout: Duration, lock_timeout: Duration) -> QueryResult<()> {
+        set_busy_timeout(self, lock_timeout)
     }
 
     fn session_id(&mut self) -> QueryResult<Option<i64>> {
@@ -175,6 +176,15 @@ fn identity(file: &Path) -> Option<(u64, u64)> {
 #[cfg(not(unix))]
 fn identity(_file: &Path) -> Option<(u64, u64)> {
     None
+}
+
+fn set_busy_timeout(connection: &mut SqliteConnection, wait: Duration) -> QueryResult<()> {
+    connection.batch_execute(&format!("PRAGMA busy_timeout = {}", wait.as_millis()))?;
+    let busy_timeout: i64 = pragma(connection, "(SELECT timeout FROM pragma_busy_timeout)")?;
+    if u128::try_from(busy_timeout) != Ok(wait.as_millis()) {
+        return Err(refused(format!("the session's busy_timeout is {busy_timeout} after it was set")));
+    }
+    Ok(())
 }
 
 /// Switches the database to WAL, which stays with the file, and returns the journal mode that it has now.
