@@ -22,7 +22,8 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, keys: &Keys, whole:
         let condition = key(facts, text)?;
         let rows = Rows { filter: Some(condition.clone()), ..Rows::default() };
         let columns = facts.all_columns();
-        let paging = Paging { columns, longest: LONGEST, order: PageOrder::Key, after: None, limit: 1 };
+        let paging =
+            Paging { columns, longest: LONGEST, order: PageOrder::Key, backwards: false, after: None, limit: 1 };
         let line = context.ask(queue, |queue, connection| queue.page(connection, &rows, &paging))?.into_iter().next();
         let Some(line) = line else {
             missing += 1;

@@ -46,8 +46,10 @@ pub(crate) struct Paging {
     pub(crate) columns: Vec<TextColumn>,
     pub(crate) longest: u32,
     pub(crate) order: PageOrder,
-    /// The time and the key of the last row of the page before.
-    pub(crate) after: Option<(Option<String>, Condition, Condition)>,
+    /// Whether the rows come the other way round: those before a row, the nearest first.
+    pub(crate) backwards: bool,
+    /// The time of the row before the first one, and the condition that picks the rows whose keys come after its key in this order.
+    pub(crate) after: Option<(Option<String>, Condition)>,
     pub(crate) limit: usize,
 }
 

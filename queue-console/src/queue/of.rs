@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
 
+use diesel::Table;
+use diesel::query_builder::QueryFragment;
 use queue_core::internals::by_name::{
     Figure, Figures, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow, pause_where, plans,
     sizes, unpause_scope,
@@ -21,7 +23,7 @@ use super::asked::{Asked, Author, Ends, Limiting, Line, Paging, Prepared, Queue,
 use super::facts::Facts;
 use super::key::{joined, text_of};
 use crate::database::Database;
-use crate::filter::{Condition, Filter, ValueOf};
+use crate::filter::{Condition, Filter, FilterSql, ValueOf};
 
 type TableOf<Q> = <<Q as queue_core::Entity>::Queue as QueueTable>::Table;
 type FilterOf<Q> = Filter<TableOf<Q>>;
@@ -58,6 +60,19 @@ impl Rows {
             Some(time) => rows.attempted_within(time),
             None => rows,
         }
+    }
+}
+
+impl Paging {
+    /// How the core reads such a page of a table.
+    fn text_page<'a, DB, T>(&'a self, keys: &'a [TextColumn], table: &'static T) -> TextPage<'a, DB>
+    where
+        DB: FilterSql,
+        T: Table + QueryFragment<DB>,
+    {
+        let Paging { columns, longest, order, backwards, after, limit } = self;
+        let after = after.as_ref().map(|(time, beyond)| (time.clone(), Rc::new(beyond.on(table)) as Rc<_>));
+        TextPage { keys, columns, longest: *longest, order: *order, backwards: *backwards, after, limit: *limit }
     }
 }
 
@@ -140,7 +155,8 @@ where
     fn explain(&self, connection: &mut C, key: &Condition) -> Result<Option<(String, Explanation)>, Error> {
         let rows = Q::queue().filter(key.on(<Q::Queue as QueueTable>::TABLE));
         let keys = &self.facts.key_columns();
-        let page = TextPage { keys, columns: &[], longest: 1, order: PageOrder::Key, after: None, limit: 1 };
+        let page =
+            TextPage { keys, columns: &[], longest: 1, order: PageOrder::Key, backwards: false, after: None, limit: 1 };
         let Some(TextRow { key, parts, .. }) = rows.texts(connection, page)?.into_iter().next() else {
             return Ok(None);
         };
@@ -148,14 +164,8 @@ where
     }
 
     fn page(&self, connection: &mut C, rows: &Rows, paging: &Paging) -> Result<Vec<Line>, Error> {
-        let Paging { columns, longest, order, after, limit } = paging;
-        let after = after.as_ref().map(|(time, after, is_key)| {
-            let [after, is_key] =
-                [after, is_key].map(|condition| Rc::new(condition.on(<Q::Queue as QueueTable>::TABLE)) as Rc<_>);
-            (time.clone(), after, is_key)
-        });
         let keys = &self.facts.key_columns();
-        let page = TextPage { keys, columns, longest: *longest, order: *order, after, limit: *limit };
+        let page = paging.text_page(keys, <Q::Queue as QueueTable>::TABLE);
         let rows = asked!(rows, |of| of.texts(connection, page))?;
         Ok(rows.into_iter().map(Line::from).collect())
     }

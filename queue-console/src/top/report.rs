@@ -132,8 +132,14 @@ impl<'a, C: Database> Asking<'a, C> {
         let columns = facts.listed(&[])?;
         let keys = facts.key.iter().filter_map(|name| facts.column(name));
         let read: Vec<_> = columns.iter().cloned().chain(keys).collect();
-        let paging =
-            Paging { columns: read, longest: LONGEST_LISTED, order: listed.order, after: None, limit: LISTED + 1 };
+        let paging = Paging {
+            columns: read,
+            longest: LONGEST_LISTED,
+            order: listed.order,
+            backwards: false,
+            after: None,
+            limit: LISTED + 1,
+        };
         let lines = queue.page(self.connection, &rows, &paging);
         let lines = match self.unless_lost(lines)? {
             Ok(lines) => lines,
@@ -159,7 +165,8 @@ impl<'a, C: Database> Asking<'a, C> {
         let facts = queue.facts();
         let rows = Rows { filter: Some(condition.clone()), ..Rows::default() };
         let columns = facts.all_columns();
-        let paging = Paging { columns, longest: LONGEST, order: PageOrder::Key, after: None, limit: 1 };
+        let paging =
+            Paging { columns, longest: LONGEST, order: PageOrder::Key, backwards: false, after: None, limit: 1 };
         let Some(line) = queue.page(self.connection, &rows, &paging)?.into_iter().next() else { return Ok(None) };
         let explained = queue.explain(self.connection, &condition)?;
         let Some((_, explanation)) = explained else { return Ok(None) };

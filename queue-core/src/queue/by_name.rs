@@ -9,11 +9,13 @@ use super::operate::{Picked, archived, load_figures};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
 use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
-use crate::backend::{AsQueueConnection, ErrorClass, ErrorClasses, QueueBackend, SessionSetup, column_names};
+use crate::backend::{
+    AsQueueConnection, ErrorClass, ErrorClasses, QueueBackend, QueueConnection, SessionSetup, column_names,
+};
 use crate::control::name_of;
 use crate::entity::{Entity, IsKey, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Figure, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
+use crate::statement::{Condition, Figure, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
 
 /// How a page of texts is read.
 pub struct TextPage<'a, DB: QueueBackend> {
@@ -25,9 +27,11 @@ pub struct TextPage<'a, DB: QueueBackend> {
     pub longest: u32,
     /// In which order the rows come.
     pub order: PageOrder,
-    /// After which row the page begins: the text of its time, if it has one, and the conditions that pick the rows after its key, and
-    /// this one.
-    pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
+    /// Whether they come the other way round: those before a row, the nearest first, or without a row the last ones.
+    pub backwards: bool,
+    /// After which row the page begins: the text of its time, if it has one, and the condition that picks the rows whose keys come after
+    /// its key: with lower ones if the order [descends](PageOrder::descends).
+    pub after: Option<(Option<String>, IsKey<DB>)>,
     /// How many rows are read.
     pub limit: usize,
 }
@@ -96,26 +100,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         C: LoadsRows<Q, F>,
         Q: QueueOn<C::Connection>,
     {
-        let TextPage { keys, columns, longest, order, after, limit } = page;
-        let begins_untimed = !order.is_by_key() && after.as_ref().is_some_and(|(time, ..)| time.is_none());
-        let mut after = after;
-        let mut rows = Vec::new();
-        for timed in [true, false] {
-            let is_read = if timed { !order.is_by_key() && !begins_untimed } else { true };
-            if !is_read || rows.len() >= limit {
-                continue;
-            }
-            // What comes after a row with a time is without one from its beginning.
-            let of_part = after.take_if(|(time, ..)| order.is_by_key() || time.is_some() == timed);
-            let from = PageFrom { order, timed, after: of_part };
-            let condition = C::condition(self, &self.terms.states);
-            let read = read_texts(condition, &from, (keys, columns), longest, limit - rows.len());
-            let connection = connection.as_queue_connection();
-            for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
-                rows.push(row_of(key, &texts)?);
-            }
-        }
-        Ok(rows)
+        let condition = C::condition(self, &self.terms.states);
+        Ok(read_page::<Q, _>(connection.as_queue_connection(), condition, page)?)
     }
 
     /// Reads rows that were picked, as texts, in the order of their keys.
@@ -137,7 +123,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let there = archived(connection, picked.archive.as_ref(), columns, |column| &column.name)?;
         let columns: Vec<_> = there.iter().flatten().cloned().collect();
         let condition = C::condition(self, &[]).among(&among).within(picked.archive.as_ref());
-        let from = PageFrom { order: PageOrder::Key, timed: false, after: None };
+        let from = PageFrom { order: PageOrder::Key, backwards: false, timed: false, after: None };
         let read = read_texts(condition, &from, (keys, &columns), longest, limit);
         let rows = (Q::QUEUE.load_keys)(connection.as_queue_connection(), &read)?;
         let row = |(key, texts): (_, String)| {
@@ -203,6 +189,35 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ) -> Result<By<Statistics>, Error> {
         self.statistics_split(connection, interval, column, &OwnColumn(C::condition(self, &[]).queue, column))
     }
+}
+
+/// Reads a page of a condition's rows as texts.
+fn read_page<Q: QueueOn<C>, C: QueueConnection>(
+    connection: &mut C,
+    condition: Condition<'_, C::Backend>,
+    page: TextPage<'_, C::Backend>,
+) -> QueryResult<Vec<TextRow<Q::Key>>> {
+    let TextPage { keys, columns, longest, order, backwards, mut after, limit } = page;
+    // Rows without a time come last, and on the way back first.
+    let parts: &[bool] = match (order.is_by_key(), backwards) {
+        (true, _) => &[false],
+        (false, false) => &[true, false],
+        (false, true) => &[false, true],
+    };
+    let has_time = after.as_ref().map(|(time, _)| time.is_some() && !order.is_by_key());
+    let mut rows = Vec::new();
+    for &timed in parts.iter().skip_while(|timed| has_time.is_some_and(|has_time| has_time != **timed)) {
+        if rows.len() >= limit {
+            break;
+        }
+        // Behind the part of the row before it, the other part is read from its beginning.
+        let from = PageFrom { order, backwards, timed, after: after.take() };
+        let read = read_texts(condition, &from, (keys, columns), longest, limit - rows.len());
+        for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
+            rows.push(row_of(key, &texts)?);
+        }
+    }
+    Ok(rows)
 }
 
 /// Tells whether a figure may be the cause of an error. A statement that takes too long would take as long once more.

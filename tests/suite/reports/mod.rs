@@ -1,6 +1,7 @@
 //! The reports of a queue: errors, statistics, the backlog, and why a row does not run.
 
 mod backlog;
+mod backwards;
 mod by_name;
 mod displays;
 mod errors;

@@ -78,7 +78,7 @@ pub(super) fn insert(connection: &mut Conn, rows: &[(&str, &str, &str, &str)]) {
 }
 
 /// Rows in all states, many with equal times, some with odd ones or none.
-fn rows_of_all_kinds(connection: &mut Conn) {
+pub(super) fn rows_of_all_kinds(connection: &mut Conn) {
     let times = [
         "'2026-03-01 12:00:00.000'",
         "'2026-03-01 12:00:00.000'",

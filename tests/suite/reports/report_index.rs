@@ -144,7 +144,7 @@ fn no_report_reads_finished_rows() {
     let due = [StateCondition::Due];
     let condition = |states| Condition::new(queue::<Ticket>(), None, states);
     let page = |states, order| {
-        let from = PageFrom { order, timed: true, after: None };
+        let from = PageFrom { order, backwards: false, timed: true, after: None };
         read_page(Claim::<Backend>::new::<Ticket>(), condition(states), from, 51)
     };
     let split = Some(&tickets::company_id as _);
