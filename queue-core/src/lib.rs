@@ -119,8 +119,8 @@ pub mod internals {
         pub use crate::backend::{DeclaredColumn, Holds};
         pub use crate::doctor::{LIBRARY_VERSION, Size, plans, settings, sizes, version};
         pub use crate::queue::{
-            Figures, Operate, Operated, Picked, TextPage, TextRow, is_timeout, key_names, limit_session, pattern,
-            queue_name_of,
+            Figures, GroupTexts, Operate, Operated, Picked, TextPage, TextRow, is_timeout, key_names, limit_session,
+            pattern, queue_name_of,
         };
         pub use crate::row::printable;
         pub use crate::statement::{Figure, PageOrder, TextColumn};

@@ -125,6 +125,15 @@ pub(crate) trait Queue<C: Database>: Send + Sync {
     /// Explains the rows that a condition picks: at most one for a key.
     fn explain(&self, connection: &mut C, key: &Condition) -> Result<Option<(String, Explanation)>, Error>;
     fn page(&self, connection: &mut C, rows: &Rows, paging: &Paging) -> Result<Vec<Line>, Error>;
+    /// Reads the rows whose failure has a pattern, and the last row at which it has looked, after which there may be more.
+    #[allow(dead_code, reason = "only a page asks for it")]
+    fn page_of_group(
+        &self,
+        connection: &mut C,
+        rows: &Rows,
+        pattern: &str,
+        paging: &Paging,
+    ) -> Result<(Vec<Line>, Option<Line>), Error>;
     fn prepare<'a>(&'a self, connection: &mut C, asked: &'a Asked) -> Result<Box<dyn Prepared<C> + 'a>, Error>;
     fn pause(&self, connection: &mut C, scope: &Scope, end: Ends, author: &Author) -> Result<(), Error>;
     fn unpause(&self, connection: &mut C, scope: &Scope, author: &Author) -> Result<bool, Error>;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use diesel::Table;
 use diesel::query_builder::QueryFragment;
 use queue_core::internals::by_name::{
-    Figure, Figures, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow, pause_where, plans,
-    sizes, unpause_scope,
+    Figure, Figures, GroupTexts, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow,
+    pause_where, plans, sizes, unpause_scope,
 };
 use queue_core::{
     AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, QueueOn, QueueTable, StoredIn,
@@ -168,6 +168,19 @@ where
         let page = paging.text_page(keys, <Q::Queue as QueueTable>::TABLE);
         let rows = asked!(rows, |of| of.texts(connection, page))?;
         Ok(rows.into_iter().map(Line::from).collect())
+    }
+
+    fn page_of_group(
+        &self,
+        connection: &mut C,
+        rows: &Rows,
+        pattern: &str,
+        paging: &Paging,
+    ) -> Result<(Vec<Line>, Option<Line>), Error> {
+        let keys = &self.facts.key_columns();
+        let page = paging.text_page(keys, <Q::Queue as QueueTable>::TABLE);
+        let GroupTexts { rows, stopped_at } = asked!(rows, |of| of.texts_of_group(connection, pattern, page))?;
+        Ok((rows.into_iter().map(Line::from).collect(), stopped_at.map(Line::from)))
     }
 
     fn prepare<'a>(&'a self, connection: &mut C, asked: &'a Asked) -> Result<Box<dyn Prepared<C> + 'a>, Error> {

@@ -1,6 +1,7 @@
 //! Reads rows, counts them, and splits reports, by columns that are known by their names alone: for programs that show any entity,
 //! such as a console. An application names its columns as Diesel does.
 
+use std::slice;
 use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
@@ -8,14 +9,17 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::operate::{Picked, archived, load_figures};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
-use super::report::{Backlog, By, ErrorReport, Interval, Statistics};
+use super::report::{Backlog, By, ErrorReport, Interval, Statistics, beginning, pattern, troubled};
 use crate::backend::{
-    AsQueueConnection, ErrorClass, ErrorClasses, QueueBackend, QueueConnection, SessionSetup, column_names,
+    AsQueueConnection, ErrorClass, ErrorClasses, Holds, QueueBackend, QueueConnection, SessionSetup, column_names,
 };
 use crate::control::name_of;
-use crate::entity::{Entity, IsKey, StoredIn};
+use crate::entity::{Entity, IsKey, QueueTable, StoredIn};
 use crate::error::{Error, refused};
-use crate::statement::{Condition, Figure, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn, read_texts};
+use crate::statement::{
+    And, CHARACTERS_OF_TEXT, Condition, Figure, IfAny, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn,
+    WithBeginning, beyond, read_texts,
+};
 
 /// How a page of texts is read.
 pub struct TextPage<'a, DB: QueueBackend> {
@@ -48,6 +52,24 @@ pub struct TextRow<K> {
     /// The texts of its columns; `None` is null.
     pub values: Vec<Option<String>>,
 }
+
+/// The rows of a page whose failure has a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupTexts<K> {
+    /// The rows.
+    pub rows: Vec<TextRow<K>>,
+    /// The last row at which it has looked, of this group or not: the next page begins after it. `None`: there are no more.
+    pub stopped_at: Option<TextRow<K>>,
+}
+
+/// How many rows of a group a page has at most.
+const MOST_OF_GROUP: usize = 1_000;
+
+/// How many rows are read for them: with the 1,000 characters of each, it limits the time and the memory.
+const MOST_SEEN: usize = 20_000;
+
+/// How many rows are read at a time after the first page.
+const PORTION: usize = 1_000;
 
 /// How many rows there are, and the figures over them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +124,63 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     {
         let condition = C::condition(self, &self.terms.states);
         Ok(read_page::<Q, _>(connection.as_queue_connection(), condition, page)?)
+    }
+
+    /// Reads the rows of a page whose failure has this pattern, at most 1,000. Of the others it reads no more than 20,000 that are as
+    /// likely to have it: those whose texts begin as the pattern does.
+    ///
+    /// It is for a page by the latest attempt: with `#[queue(report_index)]` that reads no row that never failed, and of a selection of
+    /// failed rows only those of the page. Otherwise it reads the whole table.
+    #[doc(hidden)]
+    pub fn texts_of_group<C>(
+        &self,
+        connection: &mut C,
+        group: &str,
+        page: TextPage<'_, BackendOf<C>>,
+    ) -> Result<GroupTexts<Q::Key>, Error>
+    where
+        C: LoadsRows<Q, F>,
+        Q: QueueOn<C::Connection>,
+    {
+        let TextPage { keys, columns, longest, order, backwards, mut after, limit } = page;
+        let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
+        let condition = C::condition(self, &states);
+        let begins = And(IfAny(condition.filter), WithBeginning(condition.queue, beginning(group)));
+        let condition = Condition { filter: Some(&begins), ..condition };
+        let text = condition.queue.names.last_attempt_error_message.to_owned();
+        let text = TextColumn { name: text, holds: Holds::Texts };
+        let columns: Vec<_> = columns.iter().cloned().chain([text]).collect();
+        let limit = limit.clamp(1, MOST_OF_GROUP);
+        let (mut rows, mut seen, mut portion) = (Vec::new(), 0, limit);
+        loop {
+            let longest_read = longest.max(CHARACTERS_OF_TEXT);
+            let part =
+                TextPage { keys, columns: &columns, longest: longest_read, order, backwards, after, limit: portion };
+            let mut read = read_page::<Q, _>(connection.as_queue_connection(), condition, part)?.into_iter();
+            let is_last_portion = read.len() < portion;
+            seen += read.len();
+            let mut last = None;
+            for mut row in read.by_ref() {
+                let text = row.values.pop().flatten().unwrap_or_default();
+                row.values.iter_mut().flatten().for_each(|value| cut(value, longest));
+                let is_of_group = pattern(first_characters(&text, CHARACTERS_OF_TEXT)) == group;
+                rows.extend(is_of_group.then(|| row.clone()));
+                last = Some(row);
+                if rows.len() == limit {
+                    break;
+                }
+            }
+            if is_last_portion && read.len() == 0 {
+                return Ok(GroupTexts { rows, stopped_at: None });
+            }
+            let (Some(row), true) = (&last, rows.len() < limit && seen < MOST_SEEN) else {
+                return Ok(GroupTexts { rows, stopped_at: last });
+            };
+            let is_key = C::are_keys(slice::from_ref(&row.key)).remove(0);
+            let is_beyond = beyond(order.descends(backwards), C::after(&row.key), is_key);
+            after = Some((row.time.clone(), is_beyond));
+            portion = PORTION;
+        }
     }
 
     /// Reads rows that were picked, as texts, in the order of their keys.
@@ -218,6 +297,16 @@ fn read_page<Q: QueueOn<C>, C: QueueConnection>(
         }
     }
     Ok(rows)
+}
+
+/// Cuts a text after so many characters.
+fn cut(text: &mut String, characters: u32) {
+    text.truncate(first_characters(text, characters).len());
+}
+
+fn first_characters(text: &str, characters: u32) -> &str {
+    let end = text.char_indices().nth(characters as usize).map_or(text.len(), |(end, _)| end);
+    &text[..end]
 }
 
 /// Tells whether a figure may be the cause of an error. A statement that takes too long would take as long once more.

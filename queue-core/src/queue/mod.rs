@@ -17,7 +17,7 @@ mod report;
 mod sweep;
 
 pub use self::archive::Redriven;
-pub use self::by_name::{Figures, TextPage, TextRow, is_timeout, key_names, limit_session, queue_name_of};
+pub use self::by_name::{Figures, GroupTexts, TextPage, TextRow, is_timeout, key_names, limit_session, queue_name_of};
 pub use self::dry_run::{DryRun, Preview, PreviewedRow};
 pub use self::existing::{EnqueueByVersion, EnqueueExisting, Progress};
 pub use self::operate::{Operate, Operated, Picked};

@@ -60,7 +60,7 @@ pub use self::queue::{
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
 };
 pub use self::recall::{Recall, retake};
-pub(crate) use self::report::{OwnColumn, OwnLane};
+pub(crate) use self::report::{CHARACTERS_OF_TEXT, OwnColumn, OwnLane, WithBeginning};
 pub use self::report::{
     WithTexts, count_by_value, count_pending, error_examples, error_texts, sum_by_value, texts_after,
 };

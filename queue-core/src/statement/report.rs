@@ -12,7 +12,7 @@ use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
 
 /// How many characters of a text distinguish it from others.
-const CHARACTERS_OF_TEXT: u32 = 1000;
+pub(crate) const CHARACTERS_OF_TEXT: u32 = 1000;
 
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due. If there are more
 /// than `limit` values of the split, it counts those with most rows.
@@ -242,6 +242,24 @@ impl<DB: QueueBackend> QueryFragment<DB> for WithTexts<'_, DB> {
         sql.push(" IN (")?;
         sql.each(self.1, ", ", |sql, text| sql.within(DB::EXACTLY, |sql| DB::bind_text(&mut sql.out, text)))?;
         sql.push(")")
+    }
+}
+
+/// The condition that a row's text begins with this one, of no more than 1,000 characters.
+pub(crate) struct WithBeginning<'a, DB: QueueBackend>(pub(crate) &'static QueueSql<DB>, pub(crate) &'a str);
+
+impl<DB: QueueBackend> QueryFragment<DB> for WithBeginning<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut sql = Writer::new(self.0, out);
+        // Each length is a statement of its own, which is not worth caching.
+        sql.out.unsafe_to_cache_prepared();
+        let characters = self.1.chars().count();
+        // LIKE would ignore case on some databases.
+        sql.within(DB::EXACTLY, |sql| {
+            sql.push_with(&format!("SUBSTR({{.last_attempt_error_message}}, 1, {characters})"), &[])
+        })?;
+        sql.push(" = ")?;
+        sql.within(DB::EXACTLY, |sql| DB::bind_text(&mut sql.out, self.1))
     }
 }
 

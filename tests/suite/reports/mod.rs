@@ -14,6 +14,7 @@ mod pages;
 mod report_index;
 mod sql;
 mod statistics;
+mod texts_of_group;
 
 pub(crate) use self::odd_times::odd as odd_times;
 

@@ -43,7 +43,7 @@ const EXAMPLES: usize = 3;
 
 /// Returns what picks the rows whose failure still needs attention. A `SKIPPED` row had it: an operator or a handler decided to
 /// skip it. An index for reports finds the statuses that it names.
-fn troubled(options: &Options) -> [StateCondition; 2] {
+pub(crate) fn troubled(options: &Options) -> [StateCondition; 2] {
     use Status::{Error, Failed, InProgress, NotAttempted, Success};
     let statuses = match options.report_index {
         true => StateCondition::Reported(&[NotAttempted, InProgress, Success, Error, Failed]),

@@ -9,8 +9,10 @@ mod table;
 mod trial;
 
 pub use self::counts::Backlog;
+pub(super) use self::errors::troubled;
 pub use self::errors::{ErrorGroup, ErrorReport};
 pub use self::explain::Explains;
 pub use self::explanation::{ExplainedRows, Explanation, Explanations};
 pub use self::statistics::{AttemptCounts, Counted, Interval, PeriodCounts, Statistics};
+pub(super) use self::table::beginning;
 pub use self::table::{By, OddTimes, Part, Tabular, pattern};

@@ -264,6 +264,12 @@ pub fn pattern(text: &str) -> String {
     pattern
 }
 
+/// Returns how each text with this pattern begins: a placeholder is in angle brackets or in quotes, and what stands before the first
+/// one is as it was.
+pub(crate) fn beginning(pattern: &str) -> &str {
+    pattern.split(['<', '\'', '"', '`']).next().unwrap_or_default()
+}
+
 /// Folds until nothing changes, because a placeholder may replace the word that kept a quote from counting. This ends:
 /// each round only removes digits, or quotes with more than one placeholder between them.
 fn fold(text: &str) -> String {
@@ -295,6 +301,24 @@ fn placeholder(found: &Captures<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_begins_as_its_pattern_does() {
+        for (text, begins) in [
+            ("no route to 7", "no route to "),
+            ("no route", "no route"),
+            ("7 routes", ""),
+            ("it's 12:00, `a` is a <b> of 0xdeadbeef01", "it"),
+            ("key=550e8400-e29b-41d4-a716-446655440000", "key="),
+            ("\u{e9}\u{1f600} -3.5e7", "\u{e9}\u{1f600} -"),
+            ("2026-03-01T12:00:00Z gone", ""),
+            ("", ""),
+        ] {
+            let pattern = pattern(text);
+            assert_eq!(beginning(&pattern), begins, "{pattern}");
+            assert!(text.starts_with(begins));
+        }
+    }
 
     #[test]
     fn durations_are_as_exact_as_a_person_wants_them() {
