@@ -129,7 +129,7 @@ fn written<C: Database, F: File>(
     let mut cursor = search.after.clone();
     let (mut written, mut is_cut, begun) = (0, false, Instant::now());
     loop {
-        paging.after = cursor.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
+        paging.after = cursor.as_deref().map(|cursor| facts.after(cursor, order, false)).transpose()?;
         let lines = queue.page(connection, &rows, &paging)?;
         for line in &lines {
             if written == most || file.len() >= LARGEST || begun.elapsed() > PATIENCE {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
+use futures_util::future::join_all;
 use maud::{Markup, html};
 use queueable::report::{Ill, PeriodCounts, PollerProcess, Severity};
 
@@ -14,19 +15,21 @@ use super::doctor::last;
 use super::guard::Visit;
 use super::layout::{segment, show, time};
 use super::own::Queues;
+use super::queue::MOST;
 use super::site::{FRESH, Named, Site};
 use super::svg::spark;
 use super::trouble::{Told, Trouble};
 use crate::cli;
 use crate::command::{Known, registered, serving, wrong};
 use crate::database::Database;
-use crate::queue::Rows;
+use crate::queue::{Rows, State as RowState};
 use crate::shown::{number, span, visible};
 
 /// Over which time rates and failures are shown, and over which failures are news.
 const HOUR: Duration = Duration::from_secs(3_600);
 const MINUTES: i64 = 60;
 const NEWS: usize = 10;
+const RECENT: Duration = Duration::from_secs(600);
 
 /// What is wrong, as the command `status` says it.
 const LIMITS: cli::Status = cli::Status {
@@ -49,6 +52,8 @@ pub(super) struct Seen {
     known: Known,
     /// In each minute; `None` if nobody counts minutes.
     hour: Option<Vec<(i64, i64)>>,
+    /// Whether rows have failed, and nobody counts when.
+    undated: bool,
 }
 
 /// Shows the overview.
@@ -59,27 +64,27 @@ pub(super) async fn show_all<C: Database>(State(site): State<Site<C>>, visit: Vi
 
 async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
     let pollers = pollers(site).await?;
-    let mut all = Vec::new();
-    for named in site.seen(&visit.visitor) {
-        let seen = seen(site, &named, pollers.clone()).await;
-        if let Err(trouble @ (Trouble::Away | Trouble::Busy)) = seen {
-            return Err(trouble);
-        }
-        all.push((named, seen));
+    let seen = site.seen(&visit.visitor);
+    let asked = join_all(seen.iter().map(|named| self::seen(site, named, pollers.clone()))).await;
+    let all: Vec<_> = seen.into_iter().zip(asked).collect();
+    if let Some((_, Err(trouble @ (Trouble::Away | Trouble::Busy)))) = all.iter().find(|(_, seen)| is_of_all(seen)) {
+        return Err(trouble.clone());
     }
     let known: Vec<&Known> = all.iter().filter_map(|(_, seen)| Some(&seen.as_ref().ok()?.known)).collect();
     let mut wrong: Vec<String> = wrong(known.into_iter(), &LIMITS).into_iter().map(|wrong| wrong.text).collect();
     let unread = all.iter().filter_map(|(named, seen)| Some(format!("{}: {}", named.name, seen.as_ref().err()?)));
     wrong.splice(0..0, unread);
-    let ills = ills(site, visit);
+    let notes: Vec<_> = all.iter().filter_map(|(named, seen)| note(named, seen.as_ref().ok()?)).collect();
+    let ills = ills(site, visit).unwrap_or_default();
+    let errors = ills.iter().filter(|ill| ill.severity == Severity::Error).count();
     // Only the number is read out, not each age that has changed.
-    let said = match wrong.len() {
+    let said = match wrong.len() + errors {
         0 => "Nothing is wrong".to_owned(),
         1 => "1 thing is wrong".to_owned(),
         many => format!("{many} things are wrong"),
     };
     Ok(html! {
-        section #wrong data-refresh="5" data-announce=(said) aria-label="What is wrong" { (wrongs(visit, &wrong, ills.as_deref())) }
+        section #wrong data-refresh="5" data-announce=(said) aria-label="What is wrong" { (wrongs(visit, (&wrong, &notes), &ills)) }
         section #queues data-refresh="5" aria-labelledby="queues-title" {
             h2 #queues-title { "Queues" }
             div.scroll tabindex="0" role="group" aria-label="Table of queues" {
@@ -117,13 +122,27 @@ async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Ve
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
         let news = hour.as_ref().map(newest).unwrap_or_default();
-        let queue = queue.facts().queue.clone();
-        let pollers = serving(pollers.as_deref().map(Vec::as_slice), &queue);
+        let (options, name_of_queue) = (queue.facts().options, queue.facts().queue.clone());
+        let pollers = serving(pollers.as_deref().map(Vec::as_slice), &name_of_queue);
         let done = hour.as_ref().map(|hour| hour.iter().map(|(succeeded, failed)| succeeded + failed).collect());
-        let failed = news.iter().map(|(_, failed)| failed).sum();
-        Ok(Seen { known: Known { name, queue, backlog, done, failed, pollers }, hour })
+        let failed = match &hour {
+            Some(_) => news.iter().map(|(_, failed)| failed).sum(),
+            None if options.report_index => {
+                let failed = Rows { states: vec![RowState::Failed], within: Some(RECENT), filter: None };
+                queue.figures(connection, &failed, &[], MOST)?.rows
+            }
+            // Without an index the database would read the table.
+            None => 0,
+        };
+        let undated = hour.is_none() && !options.report_index && backlog.failed > 0;
+        Ok(Seen { undated, known: Known { name, queue: name_of_queue, backlog, done, failed, pollers }, hour })
     });
     read.await
+}
+
+/// Whether it would be the same for all queues.
+fn is_of_all(seen: &Told<Arc<Seen>>) -> bool {
+    matches!(seen, Err(Trouble::Away | Trouble::Busy))
 }
 
 /// What the doctor has found lately of the queues that the visitor may see; `None` if it has not examined them yet.
@@ -150,17 +169,29 @@ fn minutes(periods: &[PeriodCounts], now: DateTime<Utc>) -> Vec<(i64, i64)> {
     minutes
 }
 
-fn wrongs(visit: &Visit, wrong: &[String], ills: Option<&[Ill]>) -> Markup {
-    let ills = ills.unwrap_or_default();
+/// Says that rows have failed, if nobody can tell whether that is news.
+fn note(named: &Named, seen: &Seen) -> Option<String> {
+    let failed = seen.known.backlog.failed;
+    let (rows, have) = (super::layout::rows(failed), if failed == 1 { "has" } else { "have" });
+    seen.undated.then(|| {
+        format!(
+            "{}: {rows} {have} failed. Its errors say when: there is no table of minutes, and no report index.",
+            named.name
+        )
+    })
+}
+
+fn wrongs(visit: &Visit, (wrong, notes): (&[String], &[String]), ills: &[Ill]) -> Markup {
     let errors: Vec<_> = ills.iter().filter(|ill| ill.severity == Severity::Error).collect();
     let warnings = ills.iter().filter(|ill| ill.severity == Severity::Warning).count();
     html! {
-        @if wrong.is_empty() && errors.is_empty() {
+        @if wrong.is_empty() && errors.is_empty() && notes.is_empty() {
             p.notice.done { "Nothing is wrong." }
         } @else {
             h2 { "What is wrong" }
             ul.wrong {
                 @for text in wrong { li { bdi { (visible(text)) } } }
+                @for text in notes { li.note { bdi { (visible(text)) } } }
                 @for ill in errors.iter().take(SHOWN) { li { bdi { (visible(&ill.problem)) } } }
             }
         }
@@ -187,7 +218,7 @@ fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
             } };
         }
     };
-    let Seen { known: Known { backlog, pollers, .. }, hour } = &**seen;
+    let Seen { known: Known { backlog, pollers, .. }, hour, .. } = &**seen;
     let count =
         |state: &str, rows: i64| html! { td.number { a href={ (address) "?state=" (state) } { (number(rows)) } } };
     html! { tr {
@@ -203,7 +234,7 @@ fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
         td { @if let Some(hour) = hour { (hourly(&named.name, hour)) } @else { span.muted { "not counted" } } }
         td.number { @if let Some(hour) = hour { (rate(hour)) } @else { span.muted { "not counted" } } }
         td.number { @match pollers { Some(pollers) => (pollers), None => span.muted { "not registered" } } }
-        td.why { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused) } } } }
+        td.why { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused.to_string().trim_start_matches("paused ")) } } } }
     } }
 }
 

@@ -129,7 +129,7 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
         let rows = search.rows(facts)?;
         let mut beside = |backwards| -> Told<Option<String>> {
             let Some(cursor) = facts.cursor(&line, order) else { return Ok(None) };
-            let after = Some(facts.after(&cursor, order)?);
+            let after = Some(facts.after(&cursor, order, backwards)?);
             let paging = Paging { columns: Vec::new(), longest: 1, order, after, limit: 1, backwards };
             Ok(queue.page(connection, &rows, &paging)?.into_iter().next().map(|line| line.key))
         };

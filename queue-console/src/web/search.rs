@@ -94,6 +94,11 @@ impl Search {
         Ok(Rows { states: self.state.into_iter().collect(), within: None, filter })
     }
 
+    /// Whether nothing narrows it.
+    pub(super) fn is_of_all(&self) -> bool {
+        self.text.is_none() && self.state.is_none() && self.group.is_none() && self.keys.is_empty()
+    }
+
     pub(super) fn page_order(&self) -> PageOrder {
         self.order.map_or_else(|| default_order_of(self.state), order_of)
     }
@@ -179,8 +184,11 @@ fn as_written(column: &Column, value: &str) -> String {
 
 /// `a or b` becomes `(a or b)`, before something is added to it.
 fn in_parentheses(text: &str) -> String {
-    let has_or = text.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("or"));
-    if has_or { format!("({text})") } else { text.to_owned() }
+    if has_or(text) { format!("({text})") } else { text.to_owned() }
+}
+
+pub(super) fn has_or(text: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("or"))
 }
 
 /// The kind of field in which a column's value is written.

@@ -52,6 +52,42 @@ fn the_form_becomes_a_condition_whose_address_can_be_sent() {
 }
 
 #[test]
+fn the_overview_is_not_well_while_rows_have_failed() {
+    let served = Served::local();
+    let well = served.get("/overview");
+    assert!(
+        well.text.contains("Nothing is wrong.") && well.text.contains("data-announce=\"Nothing is wrong\""),
+        "{}",
+        well.text
+    );
+    let served = Served::local();
+    served.insert_failed(1..=3, "declined");
+    let failed = served.get("/overview").plain();
+    assert!(failed.contains("payments: 3 rows have failed.") && !failed.contains("Nothing is wrong."), "{failed}");
+}
+
+#[test]
+fn a_paused_queue_says_so_on_each_of_its_pages() {
+    let served = Served::local();
+    served.insert_failed(1..=3, "declined");
+    let fields = [("change", "pause"), ("queue", "payments"), ("reason", "the bank is closed")];
+    assert_eq!(served.post("/pauses", &fields).status, StatusCode::SEE_OTHER);
+    for page in [
+        "/q/payments",
+        "/q/payments/errors",
+        "/q/payments/row?key=1",
+        "/q/payments/change?operation=retry&state=failed",
+    ] {
+        let plain = served.get(page).plain();
+        assert!(
+            plain.contains("Attempts wait: paused since") && plain.contains("local: the bank is closed"),
+            "{page}: {plain}"
+        );
+    }
+    assert!(!served.get("/q/mails").text.contains("Attempts wait"));
+}
+
+#[test]
 fn pages_follow_each_other_by_key() {
     let served = Served::local();
     served.insert_failed(1..=120, "declined");
