@@ -62,7 +62,7 @@ impl<'a, C: Database> Queues<'a, C> {
 }
 
 /// Turns a key of the table of pollers into one as people write it. `None`: it was cut there, or is a digest.
-fn key_of(text: &str, parts: usize) -> Option<String> {
+pub(super) fn key_of(text: &str, parts: usize) -> Option<String> {
     if text.chars().count() >= LONGEST_KEY {
         return None;
     }

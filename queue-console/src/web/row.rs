@@ -14,13 +14,14 @@ use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
 use super::operation::links;
 use super::overview::pollers;
+use super::own::key_of;
 use super::search::{Fields, Search, field, query};
 use super::site::{FRESH, Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::command::key;
 use crate::database::Database;
 use crate::queue::{Facts, Line, Paging, Rows};
-use crate::shown::{Typed, typed, visible};
+use crate::shown::{Typed, number, typed, visible};
 
 /// How many characters of a value are shown.
 const LONGEST: u32 = 10_000;
@@ -82,10 +83,10 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
         }
         section #state data-refresh="10" data-announce aria-label="State" {
             p.state { @match explanation {
-                Some(explanation) => strong { bdi { (visible(&explanation.to_string())) } },
+                Some(explanation) => strong { bdi { (visible(&reason(visit, explanation))) } },
                 None => "The row has gone.",
             } }
-            (runner(facts, line, pollers.as_deref()))
+            (runner(visit, facts, line, pollers.as_deref()))
             (times(facts, line))
         }
         @if visit.changes { (links(facts, &base, &line.key)) }
@@ -100,15 +101,36 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
     })
 }
 
+/// Why the row does not run now, as this visitor may read it: the processes and sessions of other queues are not everybody's business.
+fn reason(visit: &Visit, explanation: &Explanation) -> String {
+    let text = match explanation {
+        Explanation::Held { since, by: Some(_) } if !visit.visitor.may_see_all() => {
+            Explanation::Held { since: *since, by: since.is_none().then(|| "another process".to_owned()) }.to_string()
+        }
+        Explanation::TurnHeld { .. } if !visit.visitor.may_see_all() => {
+            Explanation::TurnHeld { session: "another session".to_owned() }.to_string()
+        }
+        explanation => explanation.to_string(),
+    };
+    match text.char_indices().nth(LONGEST as usize) {
+        Some((end, _)) => format!("{} … (cut after {} characters)", &text[..end], number(LONGEST.into())),
+        None => text,
+    }
+}
+
 /// A value with its lines; a time with all its digits.
 fn whole(facts: &Facts, column: &queue_core::internals::by_name::TextColumn, text: Option<&str>) -> Markup {
     if facts.is_secret(&column.name) || column.name == facts.names.status {
         return value(facts, column, text);
     }
-    match typed(text, column.holds) {
-        Typed::Time(at) => html! { (exact(at)) " (" (time(at)) ")" },
-        Typed::Text(text) if text.contains('\n') => html! { pre { bdi { (text) } } },
-        _ => value(facts, column, text),
+    let is_cut = text.is_some_and(|text| text.chars().count() >= LONGEST as usize);
+    html! {
+        @match typed(text, column.holds) {
+            Typed::Time(at) => { (exact(at)) " (" (time(at)) ")" },
+            Typed::Text(text) if text.contains('\n') => pre { bdi { (text) } },
+            _ => (value(facts, column, text)),
+        }
+        @if is_cut { " " span.muted { "… (cut after " (number(LONGEST.into())) " characters)" } }
     }
 }
 
@@ -139,14 +161,18 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
 }
 
 /// Who runs the row, if pollers say so.
-fn runner(facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
+fn runner(visit: &Visit, facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
+    let is_key = |key: &str| key_of(key, facts.key.len()).is_some_and(|key| key == line.key);
     let running = pollers.into_iter().flatten().find_map(|poller| {
-        let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && of.key == line.key;
+        let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && is_key(&of.key);
         Some((poller, poller.running.iter().find(is_it)?))
     });
     html! {
         @if let Some((poller, running)) = running {
-            p { "Process " (poller.pid) " on " bdi { (visible(&poller.host)) } " runs it, begun " (time(running.since)) "." }
+            p {
+                @if visit.visitor.may_see_all() { "Process " (poller.pid) " on " bdi { (visible(&poller.host)) } } @else { "A process" }
+                " runs it, begun " (time(running.since)) "."
+            }
         }
     }
 }

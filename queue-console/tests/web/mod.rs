@@ -4,6 +4,7 @@ mod changes;
 mod control;
 mod export;
 pub(crate) mod guard;
+mod hidden;
 mod reports;
 pub(crate) mod served;
 mod shown;
