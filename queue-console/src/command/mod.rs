@@ -15,7 +15,9 @@ pub(crate) use self::control::scope;
 pub(crate) use self::lists::is_number;
 #[cfg(feature = "web")]
 pub(crate) use self::lists::{default_order_of, order_of};
+#[cfg(feature = "web")]
 pub(crate) use self::reports::group_name;
+pub(crate) use self::reports::group_of;
 #[cfg(feature = "web")]
 pub(crate) use self::status::{Known, registered, serving, wrong};
 

@@ -16,7 +16,6 @@ use super::search::{Fields, Search, field};
 use super::site::{Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::change::{environment_asked, figures, is_recorded, summary};
-use crate::command::group_name;
 use crate::database::Database;
 use crate::queue::{Asked, Author, Facts, Line, Queue, Shape};
 use crate::shown::{count, rows, visible};
@@ -47,15 +46,7 @@ pub(super) fn asked<C: Database>(
 ) -> Told<Asked> {
     let facts = queue.facts();
     let rows = search.rows(facts)?;
-    let group = match &search.group {
-        None => None,
-        Some(name) => {
-            let groups = queue.errors(connection, &rows)?.groups;
-            let found = groups.into_iter().find(|group| group_name(&group.pattern) == *name);
-            let gone = || Trouble::NotFound(format!("There is no group `{name}` of errors any more."));
-            Some(found.ok_or_else(gone)?.pattern)
-        }
-    };
+    let group = search.group_among(queue, connection, &rows)?.map(|group| group.pattern);
     Ok(Asked { operate, rows, group, figures: figures(facts), author, batch: BATCH })
 }
 

@@ -15,7 +15,7 @@ use super::layout::{Tab, segment, show, time};
 use super::operation::links;
 use super::overview::pollers;
 use super::own::key_of;
-use super::search::{Fields, Search, field, query};
+use super::search::{Fields, Search, query};
 use super::site::{FRESH, Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::command::key;
@@ -48,15 +48,17 @@ pub(super) async fn show_one<C: Database>(
         Ok(named) => named,
         Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
     };
-    let title = format!("Row {}", visible(field(&fields, "key").unwrap_or("without a key")));
+    let title = match key_in(&fields) {
+        Some("") => "Row with an empty key".to_owned(),
+        key => format!("Row {}", visible(key.unwrap_or("without a key"))),
+    };
     let told = told(&site, &visit, &named, &fields).await;
     show(&site, &visit, (&title, Some((&named, Some(Tab::Rows)))), told).await
 }
 
 async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {
     let facts = site.of(named).facts();
-    let text =
-        field(fields, "key").ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
+    let text = key_in(fields).ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
     let of_search =
         fields.iter().filter_map(|(name, value)| Some((name.strip_prefix(SEARCH)?.to_owned(), value.clone())));
     let of_search: Fields = of_search.collect();
@@ -64,18 +66,16 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
     let known = known(site, named, text.to_owned(), search.clone()).await?;
     let pollers = pollers(site).await.ok().flatten();
     let base = format!("{}q/{}", visit.root, segment(&named.name));
-    let of = |key: &Option<String>| {
-        key.as_ref().map(|key| {
-            let search = search.fields().into_iter().map(|(name, value)| (format!("{SEARCH}{name}"), value));
-            let fields: Fields = [("key".to_owned(), key.clone())].into_iter().chain(search).collect();
-            format!("{base}/row?{}", query(&fields))
-        })
+    let of = |key: &Option<String>| key.as_ref().map(|key| address(&base, key, &search));
+    let (back, back_to) = match &search.group {
+        Some(group) => (super::errors::address(&base, group, &search), "the group"),
+        None => (format!("{base}?{}", query(&search.fields())), "the rows"),
     };
     let Known { line, explanation, previous, next } = &*known;
     Ok(html! {
         nav.pager aria-label="Rows of the search" {
             @if let Some(previous) = of(previous) { a rel="prev" href=(previous) { "Previous row" } }
-            a href={ (base) "?" (query(&search.fields())) } { "Back to the rows" }
+            a href=(back) { "Back to " (back_to) }
             @if let Some(next) = of(next) { a rel="next" href=(next) { "Next row" } }
             @if let Some(address) = site.page.address_of(&facts.table, &line.key) {
                 a href=(address) rel="noopener" { "Open in the application" }
@@ -99,6 +99,18 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
             } } }
         } }
     })
+}
+
+/// The address of a row's page, from which one comes back to a search.
+pub(super) fn address(base: &str, key: &str, search: &Search) -> String {
+    let search = search.fields().into_iter().map(|(name, value)| (format!("{SEARCH}{name}"), value));
+    let fields: Fields = [("key".to_owned(), key.to_owned())].into_iter().chain(search).collect();
+    format!("{base}/row?{}", query(&fields))
+}
+
+/// The key that an address names. It may be an empty text.
+fn key_in(fields: &Fields) -> Option<&str> {
+    fields.iter().find(|(name, _)| name == "key").map(|(_, key)| key.as_str())
 }
 
 /// Why the row does not run now, as this visitor may read it: the processes and sessions of other queues are not everybody's business.
@@ -149,7 +161,9 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
         let explanation = queue.explain(connection, &condition)?.map(|(_, explanation)| explanation);
         let rows = search.rows(facts)?;
         let mut beside = |backwards| -> Told<Option<String>> {
-            let Some(cursor) = facts.cursor(&line, order) else { return Ok(None) };
+            // The rows of a group are found by their texts, one by one: its page lists them.
+            let cursor = facts.cursor(&line, order).filter(|_| search.group.is_none());
+            let Some(cursor) = cursor else { return Ok(None) };
             let after = Some(facts.after(&cursor, order)?);
             let paging = Paging { columns: Vec::new(), longest: 1, order, after, limit: 1, backwards };
             Ok(queue.page(connection, &rows, &paging)?.into_iter().next().map(|line| line.key))

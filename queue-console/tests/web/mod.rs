@@ -5,6 +5,7 @@ mod control;
 mod export;
 pub(crate) mod guard;
 mod hidden;
+mod keys;
 mod reports;
 pub(crate) mod served;
 mod shown;
