@@ -118,7 +118,7 @@ fn end_pause<C: Database>(queues: &Queues<'_, C>, visit: &Visit, paused: &Paused
 fn end(visit: &Visit, (change, button, of): (&str, &str, &str), queue: &str, fields: &[(&str, String)]) -> Markup {
     html! {
         details {
-            summary { "End …" span.hidden { " " (of) } }
+            summary { "End …" span.visually-hidden { " " (of) } }
             form method="post" action={ (visit.root) "pauses" } {
                 (hidden(visit, change))
                 input type="hidden" name="queue" value=(queue);

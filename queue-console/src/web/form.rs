@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::guard::Visit;
 use super::layout::segment;
-use super::search::{SINCE, STATES, Search, kind, mode, name_of, operators};
+use super::search::{SINCE, STATES, Search, kind, mode, name_of, operators, step};
 use super::site::{Named, Site};
 use crate::cli::Order;
 use crate::database::Database;
@@ -110,7 +110,7 @@ fn field(facts: &Facts, column: &Column) -> Markup {
         @if !operators.is_empty() {
             div.field role="group" aria-label=(visible(name)) {
                 label for=(id) { bdi { (visible(name)) } }
-                span.comparison {
+                span.pair {
                     select name={ "o." (name) } aria-label={ "How " (visible(name)) " is compared" } {
                         @if !has_values { option value="=" { "any" } }
                         @for operator in &operators { option value=(operator) { (operator) } }
@@ -121,7 +121,7 @@ fn field(facts: &Facts, column: &Column) -> Markup {
                                 option value="" { "any" }
                                 @for choice in choices { option value=(choice) { (visible(choice)) } }
                             },
-                            None => input id=(id) type=(kind(column)) name=(id) inputmode=[mode(column)] autocomplete="off";,
+                            None => input id=(id) type=(kind(column)) name=(id) step=[step(column)] inputmode=[mode(column)] autocomplete="off";,
                         }
                     } @else {
                         span #(id) .muted { "hidden" }

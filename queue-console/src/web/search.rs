@@ -154,7 +154,9 @@ pub(super) fn operators(column: &Column) -> Vec<&'static str> {
         _ if column.values.is_some() => vec!["=", "<>"],
         Holds::Booleans => vec!["="],
         Holds::Json => Vec::new(),
-        Holds::Others | Holds::Printed | Holds::Bytes | Holds::Uuids | Holds::InstantsWithOffset => vec!["=", "<>"],
+        Holds::Others | Holds::Printed | Holds::Bytes | Holds::Uuids => vec!["=", "<>"],
+        // No time that a person writes equals one with milliseconds.
+        Holds::Instants | Holds::InstantsWithOffset | Holds::Timestamps => vec!["<", "<=", ">", ">="],
         _ => vec!["=", "<>", "<", "<=", ">", ">="],
     };
     if is_text && column.values.is_none() {
@@ -175,7 +177,8 @@ pub(super) fn with_form(facts: &Facts, fields: &Fields) -> Told<Search> {
         let name = &column.name;
         let value = field(fields, &format!("v.{name}")).map(str::trim);
         let operator = field(fields, &format!("o.{name}")).unwrap_or("=");
-        if !operators(column).contains(&operator) {
+        let compares = value.is_some() || operator.ends_with("null");
+        if compares && !operators(column).contains(&operator) {
             return Err(Trouble::Wrong(format!("`{operator}` is no comparison for `{name}`.")));
         }
         let of = |value: &str| value.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
@@ -197,10 +200,11 @@ pub(super) fn with_form(facts: &Facts, fields: &Fields) -> Told<Search> {
     Ok(Search { text: (!text.is_empty()).then_some(text), ..search })
 }
 
-/// A browser writes a date with a time as `2026-03-01T12:00`, in the zone of nobody: it is UTC, and the form says so.
+/// A browser writes a date with a time as `2026-03-01T12:00` or `2026-03-01T12:00:30`, in the zone of nobody: it is UTC, and the form says so.
 fn as_written(column: &Column, value: &str) -> String {
     let is_time = matches!(column.holds, Holds::Instants | Holds::InstantsWithOffset | Holds::Timestamps);
-    match is_time && chrono::NaiveDateTime::parse_from_str(value, "%Y-%m-%dT%H:%M").is_ok() {
+    let is_of = |format: &&str| chrono::NaiveDateTime::parse_from_str(value, format).is_ok();
+    match is_time && ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"].iter().any(is_of) {
         true => value.replace('T', " "),
         false => value.to_owned(),
     }
@@ -219,6 +223,11 @@ pub(super) fn kind(column: &Column) -> &'static str {
         Holds::Instants | Holds::InstantsWithOffset | Holds::Timestamps => "datetime-local",
         _ => "text",
     }
+}
+
+/// How fine its values are: a browser asks for whole minutes unless it is told otherwise.
+pub(super) fn step(column: &Column) -> Option<&'static str> {
+    (kind(column) == "datetime-local").then_some("1")
 }
 
 pub(super) fn mode(column: &Column) -> Option<&'static str> {

@@ -52,6 +52,21 @@ fn the_form_becomes_a_condition_whose_address_can_be_sent() {
 }
 
 #[test]
+fn a_time_is_compared_as_people_can_write_it() {
+    let served = Served::local();
+    let page = served.get("/q/payments");
+    let field = page.text.split("name=\"o.last_attempt_time\"").nth(1).unwrap().split("</div>").next().unwrap();
+    assert!(field.contains("type=\"datetime-local\"") && field.contains("step=\"1\""), "{field}");
+    let operators: Vec<_> =
+        field.split("<option value=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(operators, ["&lt;", "&lt;=", "&gt;", "&gt;=", "is null", "is not null"]);
+    let search = |more: &str| served.get(&format!("/q/payments/search?v.last_attempt_time=2026-03-01T12:00:30{more}"));
+    let found = search("&o.last_attempt_time=%3E");
+    assert!(found.header("location").contains("%3E+%272026-03-01+12%3A00%3A30%27"), "{found:?}");
+    assert_eq!(search("").status, StatusCode::BAD_REQUEST);
+}
+
+#[test]
 fn pages_follow_each_other_by_key() {
     let served = Served::local();
     served.insert_failed(1..=120, "declined");
