@@ -93,7 +93,12 @@ impl Search {
     }
 
     pub(super) fn page_order(&self) -> PageOrder {
-        self.order.map_or_else(|| default_order_of(self.state), order_of)
+        match (self.order, self.state) {
+            (Some(order), _) => order_of(order),
+            // No index has the successes by their times, and a database would sort all of them.
+            (None, Some(State::Finished)) => PageOrder::KeyDescending,
+            (None, state) => default_order_of(state),
+        }
     }
 
     /// The columns beside the key.
