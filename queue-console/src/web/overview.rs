@@ -12,18 +12,20 @@ use queueable::report::{Ill, PeriodCounts, PollerProcess, Severity};
 
 use super::cells::without_secrets;
 use super::doctor::last;
+use super::glance::{Glance, counted, glance};
 use super::guard::Visit;
 use super::layout::{segment, show, time};
 use super::own::Queues;
 use super::queue::MOST;
+use super::search::name_of;
 use super::site::{FRESH, Named, Site};
 use super::svg::spark;
 use super::trouble::{Told, Trouble};
 use crate::cli;
 use crate::command::{Known, registered, serving, wrong};
 use crate::database::Database;
-use crate::queue::{Rows, State as RowState};
-use crate::shown::{number, span, visible};
+use crate::queue::{Rows, State as Of};
+use crate::shown::{span, visible};
 
 /// Over which time rates and failures are shown, and over which failures are news.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -50,6 +52,7 @@ const RUNNING: usize = 10;
 /// What is known of a queue and its last hour.
 pub(super) struct Seen {
     known: Known,
+    uncounted: Vec<Of>,
     /// In each minute; `None` if nobody counts minutes.
     hour: Option<Vec<(i64, i64)>>,
     /// Whether rows have failed, and nobody counts when.
@@ -110,15 +113,16 @@ pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<Arc<Vec<
     Ok((*read.await?).clone())
 }
 
-/// How long the overview is kept: each queue needs about seven statements, and all together at most twenty in a second.
+/// How long the overview is kept: each queue needs about ten statements, and all together at most twenty in a second.
 fn kept<C: Database>(site: &Site<C>) -> Duration {
-    (FRESH * 2).max(FRESH * u32::try_from(site.parts.queues.len()).unwrap_or(u32::MAX) * 2 / 5)
+    (FRESH * 2).max(FRESH * u32::try_from(site.parts.queues.len()).unwrap_or(u32::MAX) / 2)
 }
 
 async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Vec<PollerProcess>>>) -> Told<Arc<Seen>> {
     let name = named.name.clone();
     let read = site.read_of(named, "known", kept(site), move |queue, connection| {
-        let backlog = without_secrets(queue.facts(), queue.backlog(connection, &Rows::default())?);
+        let Glance { backlog, uncounted } = glance(queue, connection)?;
+        let backlog = without_secrets(queue.facts(), backlog);
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
         let news = hour.as_ref().map(newest).unwrap_or_default();
@@ -128,14 +132,15 @@ async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Ve
         let failed = match &hour {
             Some(_) => news.iter().map(|(_, failed)| failed).sum(),
             None if options.report_index => {
-                let failed = Rows { states: vec![RowState::Failed], within: Some(RECENT), filter: None };
+                let failed = Rows { states: vec![Of::Failed], within: Some(RECENT), filter: None };
                 queue.figures(connection, &failed, &[], MOST)?.rows
             }
             // Without an index the database would read the table.
             None => 0,
         };
         let undated = hour.is_none() && !options.report_index && backlog.failed > 0;
-        Ok(Seen { undated, known: Known { name, queue: name_of_queue, backlog, done, failed, pollers }, hour })
+        let known = Known { name, queue: name_of_queue, backlog, most: Some(MOST), done, failed, pollers };
+        Ok(Seen { undated, uncounted, known, hour })
     });
     read.await
 }
@@ -197,13 +202,13 @@ fn wrongs(visit: &Visit, (wrong, notes): (&[String], &[String]), ills: &[Ill]) -
         }
         @if (warnings > 0 || errors.len() > SHOWN) && visit.visitor.may_see_all() {
             p { a href={ (visit.root) "doctor?now=yes" } { "The doctor" } " has found "
-                (counted(errors.len(), "error")) " and " (counted(warnings, "warning")) "." }
+                (of_kind(errors.len(), "error")) " and " (of_kind(warnings, "warning")) "." }
         }
     }
 }
 
 /// `1 error`, `2 errors`.
-fn counted(found: usize, what: &str) -> String {
+fn of_kind(found: usize, what: &str) -> String {
     format!("{found} {what}{}", if found == 1 { "" } else { "s" })
 }
 
@@ -218,19 +223,24 @@ fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
             } };
         }
     };
-    let Seen { known: Known { backlog, pollers, .. }, hour, .. } = &**seen;
-    let count =
-        |state: &str, rows: i64| html! { td.number { a href={ (address) "?state=" (state) } { (number(rows)) } } };
+    let Seen { known: Known { backlog, pollers, .. }, uncounted, hour, .. } = &**seen;
+    let count = |state: Of, rows: i64| {
+        let address = format!("{address}?state={}", name_of(state));
+        html! { td.number { @match uncounted.contains(&state) {
+            true => span.muted title="The database has needed too long for it: no index finds these rows." { "not counted" },
+            false => a href=(address) { (counted(rows)) },
+        } } }
+    };
     html! { tr {
         th scope="row" { a href=(address) { bdi { (named.name) } } }
         td.number { @if let Some(age) = backlog.oldest_due { (span(age)) } @else { span.muted { "none due" } } }
-        (count("due", backlog.due))
-        (count("scheduled", backlog.scheduled))
+        (count(Of::Due, backlog.due))
+        (count(Of::Scheduled, backlog.scheduled))
         @match backlog.running {
-            Some(running) => (count("running", running)),
+            Some(running) => (count(Of::Running, running)),
             None => td.number { span.muted title="Rows run in transactions, which only their own sessions see." { "not seen" } },
         }
-        (count("failed", backlog.failed))
+        (count(Of::Failed, backlog.failed))
         td { @if let Some(hour) = hour { (hourly(&named.name, hour)) } @else { span.muted { "not counted" } } }
         td.number { @if let Some(hour) = hour { (rate(hour)) } @else { span.muted { "not counted" } } }
         td.number { @match pollers { Some(pollers) => (pollers), None => span.muted { "not registered" } } }

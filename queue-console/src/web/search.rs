@@ -130,10 +130,13 @@ impl Search {
     }
 
     pub(super) fn page_order(&self) -> PageOrder {
-        if self.order.is_none() && self.group.is_some() {
-            return PageOrder::LatestAttempt;
+        match (self.order, self.state) {
+            (Some(order), _) => order_of(order),
+            (None, _) if self.group.is_some() => PageOrder::LatestAttempt,
+            // No index has the successes by their times, and a database would sort all of them.
+            (None, Some(State::Finished)) => PageOrder::KeyDescending,
+            (None, state) => default_order_of(state),
         }
-        self.order.map_or_else(|| default_order_of(self.state), order_of)
     }
 
     /// The columns beside the key.
