@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use queueable_console::Page;
 
+use super::control::insert_poller;
 use super::guard::PAGES;
 use super::served::{SECRET, Served, console, database, get};
 
@@ -54,6 +55,8 @@ fn the_form_becomes_a_condition_whose_address_can_be_sent() {
 #[test]
 fn the_overview_is_not_well_while_rows_have_failed() {
     let served = Served::local();
+    let of = |table: &str| format!(r#"{{"queue": "{table}.status", "entity": "E", "settings": {{}}}}"#);
+    insert_poller(&served, &format!("[{}, {}]", of("payments"), of("mails")), "[]");
     let well = served.get("/overview");
     assert!(
         well.text.contains("Nothing is wrong.") && well.text.contains("data-announce=\"Nothing is wrong\""),
