@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::SIGINT;
 
 use crate::cli::{self, Change, Command};
-use crate::command::{Context, condition, group_name, keys};
+use crate::command::{Context, condition, group_of, keys};
 use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
@@ -137,7 +137,7 @@ fn rows_of(facts: &Facts, change: &Change) -> Answer<Rows> {
 /// Finds the pattern of a group of failures by its short name.
 fn group<C: Database>(context: &mut Context<'_, C>, queue: &dyn Queue<C>, rows: &Rows, name: &str) -> Answer<String> {
     let report = context.ask(queue, |queue, connection| queue.errors(connection, rows))?;
-    let found = report.groups.into_iter().find(|group| group_name(&group.pattern) == name);
+    let found = group_of(report, name)?;
     let table = &queue.facts().table;
     let refused = || Failure::Usage(format!("there is no group `{name}` of errors: see `errors {table}`"));
     found.map(|group| group.pattern).ok_or_else(refused)

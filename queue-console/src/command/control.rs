@@ -47,6 +47,7 @@ pub(super) fn pause<C: Database>(context: &mut Context<'_, C>, pause: &cli::Paus
     context.ask(queue, |queue, connection| queue.pause(connection, &of, ends, &author))?;
     for paused in queueable::pauses(&mut context.connection)? {
         if paused.queue == queue.facts().queue {
+            let paused = queue.facts().shown_pause(paused);
             context.screen.object(|| json!({ "queue": paused.queue, "pause": of_report(&paused) }))?;
             context.screen.say(format!("{}: {paused}", queue.facts().name(context.parts)))?;
         }
@@ -62,7 +63,8 @@ pub(super) fn unpause<C: Database>(context: &mut Context<'_, C>, unpause: &cli::
     context.screen.object(|| json!({ "queue": queue.facts().queue, "unpaused": was }))?;
     context.screen.say(if was { "the pause has ended" } else { "there was no such pause" })?;
     let left = queueable::pauses(&mut context.connection)?;
-    for paused in left.iter().filter(|paused| paused.queue == queue.facts().queue) {
+    let of_queue = left.into_iter().filter(|paused| paused.queue == queue.facts().queue);
+    for paused in of_queue.map(|paused| queue.facts().shown_pause(paused)) {
         context.screen.say(format!("still {paused}"))?;
     }
     Ok(())
@@ -167,8 +169,12 @@ pub(super) fn audit<C: Database>(context: &mut Context<'_, C>, of: &cli::Audit) 
         .number("rows")
         .text("filter")
         .text("reason");
-    for audited in &page.rows {
-        context.screen.object(|| of_report(audited))?;
+    let all = context.parts.queues(None)?;
+    for mut audited in page.rows {
+        if let Some(queue) = all.iter().find(|queue| queue.facts().queue == audited.queue) {
+            audited.filter = queue.facts().shown_filter(&audited.action, &audited.filter);
+        }
+        context.screen.object(|| of_report(&audited))?;
         table.line([
             Cell::new(context.screen.time(audited.at)),
             Cell::new(&audited.by),

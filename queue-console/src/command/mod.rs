@@ -15,7 +15,9 @@ pub(crate) use self::control::scope;
 pub(crate) use self::lists::is_number;
 #[cfg(feature = "web")]
 pub(crate) use self::lists::{default_order_of, order_of};
+#[cfg(feature = "web")]
 pub(crate) use self::reports::group_name;
+pub(crate) use self::reports::group_of;
 #[cfg(feature = "web")]
 pub(crate) use self::status::{Known, registered, serving, wrong};
 
@@ -243,7 +245,10 @@ impl Facts {
     /// Writes the value that a text means in a column.
     pub(crate) fn literal(&self, column: &str, value: &str) -> String {
         use queue_core::internals::by_name::Holds::{Booleans, Bytes, Decimals, Floats, Integers, Unsigned};
-        let holds = self.columns.list.iter().find(|of| of.name == column).map(|of| of.holds);
+        let column = self.columns.list.iter().find(|of| of.name == column);
+        let is_unknown =
+            column.and_then(|of| of.values.as_ref()).is_some_and(|known| !known.iter().any(|of| of == value));
+        let holds = column.map(|of| of.holds);
         let is_number = matches!(holds, Some(Integers(_) | Unsigned(_) | Decimals | Floats))
             && value.starts_with(|c: char| c.is_ascii_digit() || c == '-')
             && value.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | '.' | 'e' | 'E'));
@@ -253,6 +258,8 @@ impl Facts {
             (Some(Booleans), "0" | "f" | "false") => "false".to_owned(),
             (Some(Bytes), _) => format!("x'{}'", value.replace('\'', "''")),
             _ if is_number => value.to_owned(),
+            // A status or a stage of another version of the application.
+            _ if is_unknown => quoted(value),
             _ => format!("'{}'", value.replace('\'', "''")),
         }
     }

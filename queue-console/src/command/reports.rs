@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queueable::report::{Backlog, Counted, ErrorReport, Statistics};
+use queueable::report::{Backlog, Counted, ErrorGroup, ErrorReport, Statistics};
 use serde_json::json;
 
 use super::{Context, condition};
@@ -107,6 +107,17 @@ pub(crate) fn group_name(pattern: &str) -> String {
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{:08x}", hash >> 32)
+}
+
+/// Finds the group of failures that has this short name. Two may share one: then neither is taken.
+pub(crate) fn group_of<K>(report: ErrorReport<K>, name: &str) -> Answer<Option<ErrorGroup<K>>> {
+    let mut found = report.groups.into_iter().filter(|group| group_name(&group.pattern) == name);
+    match (found.next(), found.next()) {
+        (group, None) => Ok(group),
+        (_, Some(_)) => Err(Failure::Usage(format!(
+            "two groups of errors share the short name `{name}`: choose the rows by a condition instead"
+        ))),
+    }
 }
 
 pub(super) fn errors<C: Database>(context: &mut Context<'_, C>, errors: &cli::Errors) -> Answer {

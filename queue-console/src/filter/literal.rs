@@ -20,6 +20,8 @@ pub(super) enum Literal {
     /// With its sign.
     Number(String),
     Text(String),
+    /// In double quotes, for a column that has a few texts only: also one that this version does not know.
+    AnyText(String),
     Bytes(Vec<u8>),
     Boolean(bool),
     /// `now()`, with what was added.
@@ -35,7 +37,9 @@ pub(super) fn value(column: &Column, literal: &Literal, text: &str, span: Range<
             number.parse().ok().filter(|float: &f64| float.is_finite()).map(Value::Float)
         }
         (Holds::Decimals, Literal::Number(number)) => decimal(number),
-        (Holds::Texts | Holds::Printed | Holds::Others, Literal::Text(text)) => Some(Value::Text(text.clone())),
+        (Holds::Texts | Holds::Printed | Holds::Others, Literal::Text(text) | Literal::AnyText(text)) => {
+            Some(Value::Text(text.clone()))
+        }
         (Holds::Booleans, Literal::Boolean(boolean)) => Some(Value::Boolean(*boolean)),
         (Holds::Dates, Literal::Text(text)) => time::date(text).map(Value::Date),
         (Holds::Dates, Literal::Time(time)) => Some(Value::Date(time.date_naive())),
@@ -57,7 +61,10 @@ pub(super) fn value(column: &Column, literal: &Literal, text: &str, span: Range<
         let message = format!("{} takes {what}, not {}", column.name, shown(text));
         return Err(Fault::new(span, message).accepts(accepted));
     };
-    one_of_the_values(column, &value, span).map(|()| value)
+    if matches!(literal, Literal::Text(_)) {
+        one_of_the_values(column, &value, span)?;
+    }
+    Ok(value)
 }
 
 /// Says what a column takes, with examples.
@@ -74,7 +81,8 @@ fn one_of_the_values(column: &Column, value: &Value, span: Range<usize>) -> Resu
     let values: Vec<_> = values.iter().map(String::as_str).collect();
     let meant = nearest(text, &values).map(|value| format!("; did you mean '{value}'?")).unwrap_or_default();
     let accepted: Vec<_> = values.iter().map(|value| format!("'{value}'")).collect();
-    Err(Fault::new(span, format!("{} is never '{}'{meant}", column.name, shown(text))).accepts(accepted.join(", ")))
+    let accepted = format!("{}; in double quotes any text that a row has", accepted.join(", "));
+    Err(Fault::new(span, format!("no {} is called '{}'{meant}", column.name, shown(text))).accepts(accepted))
 }
 
 fn signed_range(bytes: u8) -> (i128, i128) {

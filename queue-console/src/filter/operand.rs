@@ -98,6 +98,7 @@ fn literal(input: &mut Tokens<'_>, column: &Column) -> Parsed<Literal> {
             refuse("no value equals null, not even null".to_owned()).accepts("`is null`, `is not null`").cut()
         }
         Kind::Word(word) if word.eq_ignore_ascii_case("now") => now(input),
+        Kind::Name(text) if column.values.is_some() && !text.contains('\0') => Ok(Literal::AnyText(text.clone())),
         Kind::Word(word) | Kind::Name(word) if input.state.columns.bare(word).is_some() => {
             refuse(format!("`{}` is compared with values, not with another column", column.name)).cut()
         }

@@ -2,6 +2,7 @@
 
 mod asked;
 mod facts;
+mod hidden;
 mod key;
 mod of;
 

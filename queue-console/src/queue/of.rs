@@ -107,11 +107,12 @@ where
     }
 
     fn backlog(&self, connection: &mut C, rows: &Rows) -> Result<Backlog, Error> {
-        asked!(rows, |of| of.backlog(connection))
+        asked!(rows, |of| of.backlog(connection)).map(|backlog| self.facts.shown_backlog(backlog))
     }
 
     fn backlog_by(&self, connection: &mut C, rows: &Rows, column: &str) -> Result<By<Backlog>, Error> {
         asked!(rows, |of| of.backlog_by_name(connection, column))
+            .map(|by| by.map(|backlog| self.facts.shown_backlog(backlog)))
     }
 
     fn errors(&self, connection: &mut C, rows: &Rows) -> Result<ErrorReport<String>, Error> {
@@ -149,7 +150,7 @@ where
     }
 
     fn why(&self, connection: &mut C, rows: &Rows) -> Result<Explanations, Error> {
-        asked!(rows, |of| of.explain(connection))
+        asked!(rows, |of| of.explain(connection)).map(|explanations| self.facts.shown_explanations(explanations))
     }
 
     fn explain(&self, connection: &mut C, key: &Condition) -> Result<Option<(String, Explanation)>, Error> {
@@ -160,7 +161,8 @@ where
         let Some(TextRow { key, parts, .. }) = rows.texts(connection, page)?.into_iter().next() else {
             return Ok(None);
         };
-        Ok(Some((joined(&parts), Q::explain(connection, &key)?)))
+        let explanation = self.facts.shown_explanation(Q::explain(connection, &key)?);
+        Ok(Some((joined(&parts), explanation)))
     }
 
     fn page(&self, connection: &mut C, rows: &Rows, paging: &Paging) -> Result<Vec<Line>, Error> {

@@ -110,9 +110,17 @@ fn table<C: Database>(queues: &Queues<'_, C>, rows: &[Audited]) -> Markup {
                 td.data { bdi { (visible(&audited.action)) } }
                 td.number { (count(audited.rows)) }
                 td.data { bdi { (visible(&audited.reason)) } }
-                td.data { bdi.code { (visible(&audited.filter)) } }
+                td.data { bdi.code { (visible(&filter(queues, audited))) } }
             } } }
         } }
+    }
+}
+
+/// What was changed. The application may have paused a value that nobody is to see.
+fn filter<C: Database>(queues: &Queues<'_, C>, audited: &Audited) -> String {
+    match queues.find(&audited.queue) {
+        Some(named) => queues.facts(named).shown_filter(&audited.action, &audited.filter),
+        None => audited.filter.clone(),
     }
 }
 

@@ -9,7 +9,6 @@ use maud::{Markup, html};
 use queue_core::Lanes;
 use queueable::report::{Backlog, By, Part};
 
-use super::cells::without_secrets;
 use super::guard::Visit;
 use super::layout::{Tab, notice, segment, show};
 use super::search::{Fields, query};
@@ -77,7 +76,7 @@ pub(super) async fn whole<C: Database>(site: &Site<C>, named: &Named, split: &Sp
     let (what, asked) = (format!("backlog {:?}", split.text), split.clone());
     let read = site.read_of(named, &what, FRESH * 2, move |queue, connection| {
         let filter = asked.filter(queue.facts())?;
-        Ok(without_secrets(queue.facts(), queue.backlog(connection, &Rows { filter, ..Rows::default() })?))
+        Ok(queue.backlog(connection, &Rows { filter, ..Rows::default() })?)
     });
     read.await
 }

@@ -16,7 +16,6 @@ use super::search::{Fields, Search, field};
 use super::site::{Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::change::{environment_asked, figures, is_recorded, summary};
-use crate::command::group_name;
 use crate::database::Database;
 use crate::queue::{Asked, Author, Facts, Line, Queue, Shape};
 use crate::shown::{count, rows, visible};
@@ -50,15 +49,7 @@ pub(super) fn asked<C: Database>(
 ) -> Told<Asked> {
     let facts = queue.facts();
     let rows = search.rows(facts)?;
-    let group = match &search.group {
-        None => None,
-        Some(name) => {
-            let groups = queue.errors(connection, &rows)?.groups;
-            let found = groups.into_iter().find(|group| group_name(&group.pattern) == *name);
-            let gone = || Trouble::NotFound(format!("There is no group `{name}` of errors any more."));
-            Some(found.ok_or_else(gone)?.pattern)
-        }
-    };
+    let group = search.group_among(queue, connection, &rows)?.map(|group| group.pattern);
     Ok(Asked { operate, rows, group, figures: figures(facts), author, batch: BATCH })
 }
 
@@ -103,7 +94,8 @@ fn described(facts: &Facts, search: &Search) -> String {
     let state = search.state.map(|state| format!("state {}", super::search::name_of(state)));
     let text = search.text.as_ref().map(|text| format!("where {text}"));
     let group = search.group.as_ref().map(|group| format!("of the group of failures {group}"));
-    let parts: Vec<_> = [keys, state, text, group].into_iter().flatten().collect();
+    let since = search.since.as_ref().map(|time| format!("attempted within {time}"));
+    let parts: Vec<_> = [keys, state, text, group, since].into_iter().flatten().collect();
     if parts.is_empty() { format!("all rows of {}", facts.table) } else { parts.join(", ") }
 }
 

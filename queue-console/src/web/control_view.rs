@@ -13,6 +13,7 @@ use super::search::{Fields, field};
 use super::site::Site;
 use super::trouble::Trouble;
 use crate::database::Database;
+use crate::queue::Facts;
 use crate::shown::{span, visible};
 
 /// The longest reason that the control table takes.
@@ -93,8 +94,7 @@ fn what<C: Database>(queues: &Queues<'_, C>, paused: &Paused) -> String {
 /// Whether a pause is of a value that nobody is to see. The application may have asked for it.
 fn has_secret_value<C: Database>(queues: &Queues<'_, C>, paused: &Paused) -> bool {
     let facts = queues.find(&paused.queue).map(|named| queues.facts(named));
-    paused.value.is_some()
-        && facts.is_some_and(|facts| facts.options.lanes.is_some_and(|of| facts.is_secret(of.column)))
+    paused.value.is_some() && facts.is_some_and(Facts::hides_turns)
 }
 
 fn end_pause<C: Database>(queues: &Queues<'_, C>, visit: &Visit, paused: &Paused) -> Markup {
@@ -118,7 +118,7 @@ fn end_pause<C: Database>(queues: &Queues<'_, C>, visit: &Visit, paused: &Paused
 fn end(visit: &Visit, (change, button, of): (&str, &str, &str), queue: &str, fields: &[(&str, String)]) -> Markup {
     html! {
         details {
-            summary { "End …" span.hidden { " " (of) } }
+            summary { "End …" span.visually-hidden { " " (of) } }
             form method="post" action={ (visit.root) "pauses" } {
                 (hidden(visit, change))
                 input type="hidden" name="queue" value=(queue);

@@ -13,9 +13,11 @@ use queueable::report::{ErrorGroup, ErrorReport};
 
 use super::cells::{cell, heading, key_heading};
 use super::common::{Said, Trait, traits};
+use super::form::since_field;
 use super::guard::Visit;
 use super::layout::{Tab, rows, segment, show, time};
 use super::operation::lasting;
+use super::row;
 use super::search::{Fields, Search, field, query};
 use super::site::{Named, SELDOM, Site};
 use super::svg::spark;
@@ -24,10 +26,6 @@ use crate::command::{condition, group_name};
 use crate::database::Database;
 use crate::queue::{Facts, Line, Paging, Rows};
 use crate::shown::{Typed, number, typed, visible};
-
-/// The windows of time by which failures are chosen, as Rails' consoles have them.
-const SINCE: [(&str, &str); 5] =
-    [("", "any time"), ("1h", "the last hour"), ("3h", "3 hours"), ("1d", "the last day"), ("7d", "7 days")];
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -66,7 +64,7 @@ async fn groups<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, field
     };
     let recent = self::report(site, named, text.clone(), Some(HOUR)).await.ok();
     let base = format!("{}q/{}", visit.root, segment(&named.name));
-    let here = field(fields, "since").unwrap_or_default();
+    let chosen = Search { text: text.clone(), since: field(fields, "since").map(str::to_owned), ..Search::default() };
     Ok(html! {
         form.search role="search" method="get" action={ (base) "/errors" } {
             div.fields {
@@ -74,18 +72,13 @@ async fn groups<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, field
                     label for="where" { "Condition" }
                     input #where type="text" name="where" value=[text.as_deref()] autocomplete="off" spellcheck="false";
                 }
-                div.field {
-                    label for="since" { "Last attempt" }
-                    select #since name="since" {
-                        @for (value, name) in SINCE { option value=(value) selected[value == here] { (name) } }
-                    }
-                }
+                (since_field(chosen.since.as_deref()))
                 div.actions { button type="submit" { "Show" } }
             }
         }
         @match &report {
             Err(trouble) => div.notice.error role="alert" { pre { (trouble) } },
-            Ok(report) => (table(&base, text.as_deref(), report, recent.as_deref())),
+            Ok(report) => (table(&base, &chosen, report, recent.as_deref())),
         }
     })
 }
@@ -105,15 +98,14 @@ async fn report<C: Database>(
     read.await
 }
 
-fn table(base: &str, text: Option<&str>, report: &Report, recent: Option<&Report>) -> Markup {
+fn table(base: &str, chosen: &Search, report: &Report, recent: Option<&Report>) -> Markup {
     let in_hour = |group: &ErrorGroup<String>| {
         let found =
             recent.map(|recent| recent.groups.iter().find(|of| of.pattern == group.pattern).map_or(0, |of| of.rows));
         found.map(number).unwrap_or_default()
     };
-    let filter: Fields = text.map(|text| ("where".to_owned(), text.to_owned())).into_iter().collect();
-    let of_group =
-        |group: &ErrorGroup<String>| format!("{base}/errors/{}?{}", group_name(&group.pattern), query(&filter));
+    let of_group = |group: &ErrorGroup<String>| address(base, &group_name(&group.pattern), chosen);
+    let in_group = |group: &ErrorGroup<String>| Search { group: Some(group_name(&group.pattern)), ..chosen.clone() };
     html! {
         section #groups data-refresh="15" aria-label="Groups of failures" {
             @if report.groups.is_empty() { p.notice.done { "No row has failed." } } @else {
@@ -131,7 +123,7 @@ fn table(base: &str, text: Option<&str>, report: &Report, recent: Option<&Report
                         td.number { (number(group.retrying)) }
                         td { @if let Some(first) = group.first { (time(first)) } }
                         td { @if let Some(last) = group.last { (time(last)) } }
-                        td.data { @for key in &group.examples { (of_row(base, key)) " " } }
+                        td.data { @for key in &group.examples { (of_row(base, key, &in_group(group))) " " } }
                     } } }
                 } }
             }
@@ -144,8 +136,14 @@ fn first_line(text: &str) -> String {
     visible(text.lines().next().unwrap_or_default())
 }
 
-fn of_row(base: &str, key: &str) -> Markup {
-    html! { a.target href={ (base) "/row?" (query(&[("key".to_owned(), key.to_owned())])) } { bdi { (visible(key)) } } }
+/// The address of a group's page, by its short name.
+pub(super) fn address(base: &str, group: &str, search: &Search) -> String {
+    format!("{base}/errors/{}?{}", segment(group), query(&Search { group: None, ..search.clone() }.fields()))
+}
+
+/// A link to a row, from which one comes back to the group.
+fn of_row(base: &str, key: &str, search: &Search) -> Markup {
+    html! { a.target href=(row::address(base, key, search)) { bdi { (visible(key)) } } }
 }
 
 /// What is known of a group.
@@ -191,7 +189,15 @@ async fn group<C: Database>(
         format!("{base}/change?{}", query(&fields.collect::<Vec<_>>()))
     };
     let Known { group, columns, lines, traits, compared, hours } = &*known;
+    let of_file = |kind: &str| format!("{base}/rows.{kind}?{}", query(&search.fields()));
+    let groups = Search { group: None, columns: Vec::new(), ..search.clone() };
     Ok(html! {
+        nav.pager aria-label="Group" {
+            a href={ (base) "/errors?" (query(&groups.fields())) } { "Back to the groups" }
+            a href=(of_file("csv")) { "CSV" }
+            a href=(of_file("json")) { "JSON" }
+        }
+        @if let Some(since) = &search.since { p { "Only rows whose last attempt began within " (visible(since)) "." } }
         p.data { strong { bdi { (visible(&group.pattern)) } } }
         @if visit.changes {
             p.actions {
@@ -228,7 +234,7 @@ async fn group<C: Database>(
         div.scroll tabindex="0" role="region" aria-label="Rows" { table {
             thead { tr { (key_heading(facts)) @for column in columns { (heading(facts, column)) } } }
             tbody { @for line in lines { tr {
-                th scope="row" { (of_row(&base, &line.key)) }
+                th scope="row" { (of_row(&base, &line.key, &search)) }
                 @for (column, value) in columns.iter().zip(&line.values) { (cell(facts, column, value.as_deref())) }
             } } }
         } }
@@ -245,11 +251,8 @@ async fn known<C: Database>(
     let read = site.read_of(named, &what, SELDOM, move |queue, connection| {
         let facts = queue.facts();
         let rows = search.rows(facts)?;
-        let name = search.group.as_deref().unwrap_or_default();
-        let group =
-            queue.errors(connection, &rows)?.groups.into_iter().find(|group| group_name(&group.pattern) == name);
-        let group =
-            group.ok_or_else(|| Trouble::NotFound("There is no such group of failures any more.".to_owned()))?;
+        let gone = || Trouble::NotFound("There is no such group of failures any more.".to_owned());
+        let group = search.group_among(queue, connection, &rows)?.ok_or_else(gone)?;
         let compared = compared(facts);
         let attempted = TextColumn { name: facts.names.last_attempt_time.to_owned(), holds: Holds::Instants };
         let read: Vec<_> =

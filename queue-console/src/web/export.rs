@@ -122,6 +122,7 @@ fn written<C: Database, F: File>(
 ) -> Told<(Vec<u8>, bool)> {
     let (facts, order) = (queue.facts(), search.page_order());
     let rows = search.rows(facts)?;
+    let group = search.group_among(queue, connection, &rows)?;
     let most = usize::try_from(MOST).unwrap_or(10_000);
     let at_once = at_once(&columns);
     let mut file = F::begin(&columns);
@@ -130,7 +131,14 @@ fn written<C: Database, F: File>(
     let (mut written, mut is_cut, begun) = (0, false, Instant::now());
     loop {
         paging.after = cursor.as_deref().map(|cursor| facts.after(cursor, order, false)).transpose()?;
-        let lines = queue.page(connection, &rows, &paging)?;
+        let (lines, stopped_at) = match &group {
+            Some(group) => queue.page_of_group(connection, &rows, &group.pattern, &paging)?,
+            None => {
+                let lines = queue.page(connection, &rows, &paging)?;
+                let last = lines.last().filter(|_| lines.len() == at_once).cloned();
+                (lines, last)
+            }
+        };
         for line in &lines {
             if written == most || file.len() >= LARGEST || begun.elapsed() > PATIENCE {
                 return Ok((file.end()?, true));
@@ -139,10 +147,10 @@ fn written<C: Database, F: File>(
             file.add(facts, &paging.columns, line)?;
             written += 1;
         }
-        let is_last = lines.len() < at_once;
-        cursor = lines.last().and_then(|line| facts.cursor(line, order));
+        let is_last = stopped_at.is_none();
+        cursor = stopped_at.and_then(|line| facts.cursor(&line, order));
         // After a row whose key has a null no page begins.
-        if is_last || cursor.is_none() {
+        if is_last || cursor.is_none() || begun.elapsed() > PATIENCE {
             return Ok((file.end()?, is_cut || !is_last));
         }
     }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::guard::Visit;
 use super::layout::segment;
-use super::search::{STATES, Search, kind, mode, name_of, operators};
+use super::search::{SINCE, STATES, Search, kind, mode, name_of, operators, step};
 use super::site::{Named, Site};
 use crate::cli::Order;
 use crate::database::Database;
@@ -46,6 +46,7 @@ pub(super) fn form<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, se
                         }
                     }
                 }
+                (since_field(search.since.as_deref()))
                 div.actions { button type="submit" { "Search" } }
             }
             details {
@@ -63,6 +64,21 @@ pub(super) fn form<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, se
                     } }
                 }
                 div.actions { button type="submit" { "Show these" } }
+            }
+        }
+    }
+}
+
+/// The choice of a time within which rows were attempted last.
+pub(super) fn since_field(since: Option<&str>) -> Markup {
+    let since = since.unwrap_or_default();
+    html! {
+        div.field {
+            label for="since" { "Last attempt" }
+            select #since name="since" {
+                @for (value, name) in SINCE { option value=(value) selected[value == since] { (name) } }
+                // An address may name another one.
+                @if !SINCE.iter().any(|(value, _)| *value == since) { option value=(since) selected { (visible(since)) } }
             }
         }
     }
@@ -105,7 +121,7 @@ fn field(facts: &Facts, column: &Column) -> Markup {
                                 option value="" { "any" }
                                 @for choice in choices { option value=(choice) { (visible(choice)) } }
                             },
-                            None => input id=(id) type=(kind(column)) name=(id) inputmode=[mode(column)] autocomplete="off";,
+                            None => input id=(id) type=(kind(column)) name=(id) step=[step(column)] inputmode=[mode(column)] autocomplete="off";,
                         }
                     } @else {
                         span #(id) .muted { "hidden" }

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use chrono::{NaiveDateTime, SubsecRound, TimeDelta, Utc};
+use chrono::{DateTime, Datelike, NaiveDateTime, SubsecRound, TimeDelta, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::Operate;
 
 use super::search::{Fields, field, query};
 use super::trouble::{Told, Trouble};
 use crate::queue::Facts;
+
+/// No database writes a later time as others read it.
+const LAST_YEAR: i32 = 9_999;
 
 /// An operation as people choose it.
 struct Kind {
@@ -90,6 +93,7 @@ pub(super) fn operate(facts: &Facts, fields: &Fields) -> Told<Option<Operate>> {
     if !has(facts, name) {
         return Err(Trouble::Wrong(format!("{} has no operation `{name}`.", facts.table)));
     }
+    let is_answer = field(fields, "asked").is_some();
     Ok(Some(match name {
         "retry" => Operate::RetryNow,
         "stop" => Operate::Stop,
@@ -101,6 +105,7 @@ pub(super) fn operate(facts: &Facts, fields: &Fields) -> Told<Option<Operate>> {
         "redrive" => Operate::Redrive,
         "enqueue" => Operate::EnqueueExisting,
         "priority" => match field(fields, "to") {
+            None if is_answer => return Err(Trouble::Wrong("To which priority?".to_owned())),
             None => return Ok(None),
             Some(text) => {
                 let wrong = || Trouble::Wrong(format!("`{text}` is no priority: it is a whole number."));
@@ -108,20 +113,35 @@ pub(super) fn operate(facts: &Facts, fields: &Fields) -> Told<Option<Operate>> {
             }
         },
         _ => match (field(fields, "until"), field(fields, "for")) {
-            (Some(text), _) => Operate::PostponeUntil(until(text)?),
+            (Some(_), Some(_)) => {
+                return Err(Trouble::Wrong("Either for how long, or until when: not both.".to_owned()));
+            }
+            (Some(text), None) => Operate::PostponeUntil(future(text, until(text)?)?),
             (None, Some(text)) => {
                 let time =
                     TimeDelta::from_std(lasting(text)?).ok().and_then(|time| Utc::now().checked_add_signed(time));
                 let time = time.ok_or_else(|| Trouble::Wrong(format!("`{text}` is too long.")))?;
-                Operate::PostponeUntil(time.trunc_subsecs(0))
+                Operate::PostponeUntil(future(text, time.trunc_subsecs(0))?)
             }
+            (None, None) if is_answer => return Err(Trouble::Wrong("For how long, or until when?".to_owned())),
             (None, None) => return Ok(None),
         },
     }))
 }
 
+/// Refuses a time that has come, and one that is too late for a database.
+fn future(text: &str, time: DateTime<Utc>) -> Told<DateTime<Utc>> {
+    match time {
+        time if time <= Utc::now() => {
+            Err(Trouble::Wrong(format!("`{text}` is not in the future: `Retry now` makes rows due.")))
+        }
+        time if time.year() > LAST_YEAR => Err(Trouble::Wrong(format!("`{text}` is after the year {LAST_YEAR}."))),
+        time => Ok(time),
+    }
+}
+
 /// Reads a time as a browser or a link writes it.
-pub(super) fn until(text: &str) -> Told<chrono::DateTime<Utc>> {
+pub(super) fn until(text: &str) -> Told<DateTime<Utc>> {
     let text = text.trim();
     let formats = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"];
     let naive = formats.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());

@@ -55,7 +55,7 @@ pub(super) async fn show_rows<C: Database>(
     };
     if let Some(group) = field(&fields, "group") {
         // The page of the group has its rows.
-        let others: Fields = fields.iter().filter(|(name, _)| name == "where").cloned().collect();
+        let others: Fields = fields.iter().filter(|(name, _)| ["where", "since"].contains(&&**name)).cloned().collect();
         return Redirect::to(&format!("{}/errors/{}?{}", segment(&name), segment(group), query(&others)))
             .into_response();
     }

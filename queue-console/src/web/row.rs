@@ -15,13 +15,13 @@ use super::layout::{Tab, segment, show, time};
 use super::operation::links;
 use super::overview::pollers;
 use super::own::key_of;
-use super::search::{Fields, Search, field, query};
+use super::search::{Fields, Search, query};
 use super::site::{FRESH, Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::command::key;
 use crate::database::Database;
 use crate::queue::{Facts, Line, Paging, Rows};
-use crate::shown::{Typed, typed, visible};
+use crate::shown::{Typed, number, typed, visible};
 
 /// How many characters of a value are shown.
 const LONGEST: u32 = 10_000;
@@ -48,15 +48,17 @@ pub(super) async fn show_one<C: Database>(
         Ok(named) => named,
         Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
     };
-    let title = format!("Row {}", visible(field(&fields, "key").unwrap_or("without a key")));
+    let title = match key_in(&fields) {
+        Some("") => "Row with an empty key".to_owned(),
+        key => format!("Row {}", visible(key.unwrap_or("without a key"))),
+    };
     let told = told(&site, &visit, &named, &fields).await;
     show(&site, &visit, (&title, Some((&named, Some(Tab::Rows)))), told).await
 }
 
 async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {
     let facts = site.of(named).facts();
-    let text =
-        field(fields, "key").ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
+    let text = key_in(fields).ok_or_else(|| Trouble::Wrong("Which row? The address lacks its key.".to_owned()))?;
     let of_search =
         fields.iter().filter_map(|(name, value)| Some((name.strip_prefix(SEARCH)?.to_owned(), value.clone())));
     let of_search: Fields = of_search.collect();
@@ -64,18 +66,16 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
     let known = known(site, named, text.to_owned(), search.clone()).await?;
     let pollers = pollers(site).await.ok().flatten();
     let base = format!("{}q/{}", visit.root, segment(&named.name));
-    let of = |key: &Option<String>| {
-        key.as_ref().map(|key| {
-            let search = search.fields().into_iter().map(|(name, value)| (format!("{SEARCH}{name}"), value));
-            let fields: Fields = [("key".to_owned(), key.clone())].into_iter().chain(search).collect();
-            format!("{base}/row?{}", query(&fields))
-        })
+    let of = |key: &Option<String>| key.as_ref().map(|key| address(&base, key, &search));
+    let (back, back_to) = match &search.group {
+        Some(group) => (super::errors::address(&base, group, &search), "the group"),
+        None => (format!("{base}?{}", query(&search.fields())), "the rows"),
     };
     let Known { line, explanation, previous, next } = &*known;
     Ok(html! {
         nav.pager aria-label="Rows of the search" {
             @if let Some(previous) = of(previous) { a rel="prev" href=(previous) { "Previous row" } }
-            a href={ (base) "?" (query(&search.fields())) } { "Back to the rows" }
+            a href=(back) { "Back to " (back_to) }
             @if let Some(next) = of(next) { a rel="next" href=(next) { "Next row" } }
             @if let Some(address) = site.page.address_of(&facts.table, &line.key) {
                 a href=(address) rel="noopener" { "Open in the application" }
@@ -83,10 +83,10 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
         }
         section #state data-refresh="10" data-announce aria-label="State" {
             p.state { @match explanation {
-                Some(explanation) => strong { bdi { (visible(&explanation.to_string())) } },
+                Some(explanation) => strong { bdi { (visible(&reason(visit, explanation))) } },
                 None => "The row has gone.",
             } }
-            (runner(facts, line, pollers.as_deref()))
+            (runner(visit, facts, line, pollers.as_deref()))
             (times(facts, line))
         }
         @if visit.changes { (links(facts, &base, &line.key)) }
@@ -101,15 +101,48 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
     })
 }
 
+/// The address of a row's page, from which one comes back to a search.
+pub(super) fn address(base: &str, key: &str, search: &Search) -> String {
+    let search = search.fields().into_iter().map(|(name, value)| (format!("{SEARCH}{name}"), value));
+    let fields: Fields = [("key".to_owned(), key.to_owned())].into_iter().chain(search).collect();
+    format!("{base}/row?{}", query(&fields))
+}
+
+/// The key that an address names. It may be an empty text.
+fn key_in(fields: &Fields) -> Option<&str> {
+    fields.iter().find(|(name, _)| name == "key").map(|(_, key)| key.as_str())
+}
+
+/// Why the row does not run now, as this visitor may read it: the processes and sessions of other queues are not everybody's business.
+fn reason(visit: &Visit, explanation: &Explanation) -> String {
+    let text = match explanation {
+        Explanation::Held { since, by: Some(_) } if !visit.visitor.may_see_all() => {
+            Explanation::Held { since: *since, by: since.is_none().then(|| "another process".to_owned()) }.to_string()
+        }
+        Explanation::TurnHeld { .. } if !visit.visitor.may_see_all() => {
+            Explanation::TurnHeld { session: "another session".to_owned() }.to_string()
+        }
+        explanation => explanation.to_string(),
+    };
+    match text.char_indices().nth(LONGEST as usize) {
+        Some((end, _)) => format!("{} … (cut after {} characters)", &text[..end], number(LONGEST.into())),
+        None => text,
+    }
+}
+
 /// A value with its lines; a time with all its digits.
 fn whole(facts: &Facts, column: &queue_core::internals::by_name::TextColumn, text: Option<&str>) -> Markup {
     if facts.is_secret(&column.name) || column.name == facts.names.status {
         return value(facts, column, text);
     }
-    match typed(text, column.holds) {
-        Typed::Time(at) => html! { (exact(at)) " (" (time(at)) ")" },
-        Typed::Text(text) if text.contains('\n') => html! { pre { bdi { (text) } } },
-        _ => value(facts, column, text),
+    let is_cut = text.is_some_and(|text| text.chars().count() >= LONGEST as usize);
+    html! {
+        @match typed(text, column.holds) {
+            Typed::Time(at) => { (exact(at)) " (" (time(at)) ")" },
+            Typed::Text(text) if text.contains('\n') => pre { bdi { (text) } },
+            _ => (value(facts, column, text)),
+        }
+        @if is_cut { " " span.muted { "… (cut after " (number(LONGEST.into())) " characters)" } }
     }
 }
 
@@ -128,7 +161,9 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
         let explanation = queue.explain(connection, &condition)?.map(|(_, explanation)| explanation);
         let rows = search.rows(facts)?;
         let mut beside = |backwards| -> Told<Option<String>> {
-            let Some(cursor) = facts.cursor(&line, order) else { return Ok(None) };
+            // The rows of a group are found by their texts, one by one: its page lists them.
+            let cursor = facts.cursor(&line, order).filter(|_| search.group.is_none());
+            let Some(cursor) = cursor else { return Ok(None) };
             let after = Some(facts.after(&cursor, order, backwards)?);
             let paging = Paging { columns: Vec::new(), longest: 1, order, after, limit: 1, backwards };
             Ok(queue.page(connection, &rows, &paging)?.into_iter().next().map(|line| line.key))
@@ -140,16 +175,18 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
 }
 
 /// Who runs the row, if pollers say so.
-fn runner(facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
+fn runner(visit: &Visit, facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
+    let is_key = |key: &str| key_of(key, facts.key.len()).is_some_and(|key| key == line.key);
     let running = pollers.into_iter().flatten().find_map(|poller| {
-        let is_it = |of: &&queueable::report::RunningMessage| {
-            of.queue == facts.queue && key_of(&of.key, facts.key.len()).is_some_and(|key| key == line.key)
-        };
+        let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && is_key(&of.key);
         Some((poller, poller.running.iter().find(is_it)?))
     });
     html! {
         @if let Some((poller, running)) = running {
-            p { "Process " (poller.pid) " on " bdi { (visible(&poller.host)) } " runs it, begun " (time(running.since)) "." }
+            p {
+                @if visit.visitor.may_see_all() { "Process " (poller.pid) " on " bdi { (visible(&poller.host)) } } @else { "A process" }
+                " runs it, begun " (time(running.since)) "."
+            }
         }
     }
 }

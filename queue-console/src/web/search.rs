@@ -4,12 +4,16 @@ use std::collections::HashSet;
 
 use clap::ValueEnum;
 use queue_core::internals::by_name::{Holds, PageOrder, TextColumn};
+use queueable::report::ErrorGroup;
 
+use super::operation::lasting;
 use super::trouble::{Told, Trouble};
 use crate::cli::Order;
-use crate::command::{condition, default_order_of, is_number, keys, order_of};
+use crate::command::{condition, default_order_of, group_of, is_number, keys, order_of};
+use crate::database::Database;
 use crate::filter::{Column, Condition};
-use crate::queue::{Facts, Rows, State};
+use crate::queue::{Facts, Queue, Rows, State};
+use crate::shown::visible;
 
 /// The states by their names in addresses.
 pub(super) const STATES: [(&str, State); 6] = [
@@ -20,6 +24,10 @@ pub(super) const STATES: [(&str, State); 6] = [
     ("skipped", State::Skipped),
     ("finished", State::Finished),
 ];
+
+/// The windows of time by which rows are chosen, as Rails' consoles have them.
+pub(super) const SINCE: [(&str, &str); 5] =
+    [("", "any time"), ("1h", "the last hour"), ("3h", "3 hours"), ("1d", "the last day"), ("7d", "7 days")];
 
 /// Which rows are looked for, and how they are shown.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +43,8 @@ pub(super) struct Search {
     pub(super) keys: Vec<String>,
     /// A group of failures, by its short name.
     pub(super) group: Option<String>,
+    /// The time within which the rows were attempted last: `3h`.
+    pub(super) since: Option<String>,
 }
 
 /// The fields of a query or of a form.
@@ -49,8 +59,7 @@ impl Search {
     pub(super) fn of(fields: &Fields) -> Told<Self> {
         let text = |name: &str| field(fields, name).map(str::to_owned);
         let all = |name: &str| -> Vec<String> {
-            let of = fields.iter().filter(|(of, value)| of == name && !value.is_empty());
-            of.map(|(_, value)| value.clone()).collect()
+            fields.iter().filter(|(of, _)| of == name).map(|(_, value)| value.clone()).collect()
         };
         let state = match field(fields, "state") {
             None => None,
@@ -62,10 +71,13 @@ impl Search {
         let order = field(fields, "order").map(|name| Order::from_str(name, true));
         let order = order.transpose().map_err(|_| Trouble::Wrong("There is no such order of rows.".to_owned()))?;
         // A form sends one field for each column, and a link one for all.
-        let columns =
-            all("columns").iter().flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
-        let (keys, group) = (all("key"), text("group"));
-        Ok(Search { text: text("where"), state, order, columns, after: text("after"), keys, group })
+        let columns = all("columns");
+        let columns = columns.iter().flat_map(|names| names.split(',')).map(str::trim).filter(|name| !name.is_empty());
+        let columns = columns.map(str::to_owned).collect();
+        field(fields, "since").map(lasting).transpose()?;
+        // A key may be an empty text: without it, the row would become all rows.
+        let (keys, group, since) = (all("key"), text("group"), text("since"));
+        Ok(Search { text: text("where"), state, order, columns, after: text("after"), keys, group, since })
     }
 
     /// The search as a query, without the page.
@@ -77,6 +89,7 @@ impl Search {
         add("order", self.order.and_then(|order| Some(order.to_possible_value()?.get_name().to_owned())));
         add("columns", (!self.columns.is_empty()).then(|| self.columns.join(",")));
         add("group", self.group.clone());
+        add("since", self.since.clone());
         self.keys.iter().for_each(|key| add("key", Some(key.clone())));
         fields
     }
@@ -91,15 +104,35 @@ impl Search {
             conditions.push(keys(facts, &self.keys)?);
         }
         let filter = (!conditions.is_empty()).then(|| Condition::all(conditions));
-        Ok(Rows { states: self.state.into_iter().collect(), within: None, filter })
+        let within = self.since.as_deref().map(lasting).transpose()?;
+        Ok(Rows { states: self.state.into_iter().collect(), within, filter })
+    }
+
+    /// Finds the group of failures among these rows, if one was chosen.
+    pub(super) fn group_among<C: Database>(
+        &self,
+        queue: &dyn Queue<C>,
+        connection: &mut C,
+        rows: &Rows,
+    ) -> Told<Option<ErrorGroup<String>>> {
+        let Some(name) = &self.group else { return Ok(None) };
+        let gone = || Trouble::NotFound(format!("There is no group `{}` of errors any more.", visible(name)));
+        Ok(Some(group_of(queue.errors(connection, rows)?, name)?.ok_or_else(gone)?))
     }
 
     /// Whether nothing narrows it.
     pub(super) fn is_of_all(&self) -> bool {
-        self.text.is_none() && self.state.is_none() && self.group.is_none() && self.keys.is_empty()
+        self.text.is_none()
+            && self.state.is_none()
+            && self.since.is_none()
+            && self.group.is_none()
+            && self.keys.is_empty()
     }
 
     pub(super) fn page_order(&self) -> PageOrder {
+        if self.order.is_none() && self.group.is_some() {
+            return PageOrder::LatestAttempt;
+        }
         self.order.map_or_else(|| default_order_of(self.state), order_of)
     }
 
@@ -130,7 +163,9 @@ pub(super) fn operators(column: &Column) -> Vec<&'static str> {
         _ if column.values.is_some() => vec!["=", "<>"],
         Holds::Booleans => vec!["="],
         Holds::Json => Vec::new(),
-        Holds::Others | Holds::Printed | Holds::Bytes | Holds::Uuids | Holds::InstantsWithOffset => vec!["=", "<>"],
+        Holds::Others | Holds::Printed | Holds::Bytes | Holds::Uuids => vec!["=", "<>"],
+        // No time that a person writes equals one with milliseconds.
+        Holds::Instants | Holds::InstantsWithOffset | Holds::Timestamps => vec!["<", "<=", ">", ">="],
         _ => vec!["=", "<>", "<", "<=", ">", ">="],
     };
     if is_text && column.values.is_none() {
@@ -151,7 +186,8 @@ pub(super) fn with_form(facts: &Facts, fields: &Fields) -> Told<Search> {
         let name = &column.name;
         let value = field(fields, &format!("v.{name}")).map(str::trim);
         let operator = field(fields, &format!("o.{name}")).unwrap_or("=");
-        if !operators(column).contains(&operator) {
+        let compares = value.is_some() || operator.ends_with("null");
+        if compares && !operators(column).contains(&operator) {
             return Err(Trouble::Wrong(format!("`{operator}` is no comparison for `{name}`.")));
         }
         let of = |value: &str| value.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
@@ -173,10 +209,11 @@ pub(super) fn with_form(facts: &Facts, fields: &Fields) -> Told<Search> {
     Ok(Search { text: (!text.is_empty()).then_some(text), ..search })
 }
 
-/// A browser writes a date with a time as `2026-03-01T12:00`, in the zone of nobody: it is UTC, and the form says so.
+/// A browser writes a date with a time as `2026-03-01T12:00` or `2026-03-01T12:00:30`, in the zone of nobody: it is UTC, and the form says so.
 fn as_written(column: &Column, value: &str) -> String {
     let is_time = matches!(column.holds, Holds::Instants | Holds::InstantsWithOffset | Holds::Timestamps);
-    match is_time && chrono::NaiveDateTime::parse_from_str(value, "%Y-%m-%dT%H:%M").is_ok() {
+    let is_of = |format: &&str| chrono::NaiveDateTime::parse_from_str(value, format).is_ok();
+    match is_time && ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"].iter().any(is_of) {
         true => value.replace('T', " "),
         false => value.to_owned(),
     }
@@ -198,6 +235,11 @@ pub(super) fn kind(column: &Column) -> &'static str {
         Holds::Instants | Holds::InstantsWithOffset | Holds::Timestamps => "datetime-local",
         _ => "text",
     }
+}
+
+/// How fine its values are: a browser asks for whole minutes unless it is told otherwise.
+pub(super) fn step(column: &Column) -> Option<&'static str> {
+    (kind(column) == "datetime-local").then_some("1")
 }
 
 pub(super) fn mode(column: &Column) -> Option<&'static str> {

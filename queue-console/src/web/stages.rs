@@ -37,7 +37,10 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named) -> Told
     let whole = whole(site, named, &all).await?;
     let by = parts(site, named, &all, stages.column.to_owned()).await?;
     let base = format!("{}q/{}", visit.root, segment(&named.name));
-    let rows_of = |stage: &str| format!("{base}?{}", query(&[("where".to_owned(), facts.is(stages.column, stage))]));
+    let rows_of = |stage: Option<&str>| {
+        let only = all.only(facts, stages.column, stage);
+        format!("{base}?{}", query(&[("where".to_owned(), only)]))
+    };
     let nothing = Backlog::default();
     Ok(html! {
         section #stages data-refresh="5" aria-label="Stages" {
@@ -45,7 +48,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named) -> Told
             ol.flow {
                 @for stage in stages.names {
                     li {
-                        h2 { a href=(rows_of(stage)) { bdi { (visible(stage)) } } }
+                        h2 { a href=(rows_of(Some(*stage))) { bdi { (visible(stage)) } } }
                         (figures(by.of(stage).unwrap_or(&nothing)))
                         @for paused in whole.paused.iter().filter(|paused| paused.stage.as_deref() == Some(*stage)) {
                             p { span.badge.paused { "paused" } " " bdi { (paused) } }
@@ -62,15 +65,19 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named) -> Told
 }
 
 /// Rows whose stage is none of the entity's: another version of the application may know it.
-fn strangers(by: &By<Backlog>, names: &[&str], rows_of: &dyn Fn(&str) -> String) -> Markup {
+fn strangers(by: &By<Backlog>, names: &[&str], rows_of: &dyn Fn(Option<&str>) -> String) -> Markup {
     let is_known = |value: Option<&str>| value.is_some_and(|value| names.contains(&value));
     html! {
         @for part in by.parts.iter().filter(|part| !is_known(part.value.as_deref())) {
             @let left = part.report.due + part.report.scheduled + part.report.held_back + part.report.failed;
-            @let stage = part.value.as_deref().unwrap_or_default();
+            @let stage = part.value.as_deref();
             div.notice.warning { p {
                 (rows(left)) " in a stage that this version of the application does not know: "
-                a href=(rows_of(stage)) { bdi { (visible(stage)) } }
+                a href=(rows_of(stage)) { @match stage {
+                    Some("") => "an empty text",
+                    Some(stage) => bdi { (visible(stage)) },
+                    None => span.null { "null" },
+                } }
             } }
         }
     }

@@ -111,6 +111,18 @@ fn each_refusal_shows_the_place_and_says_what_is_accepted() {
 }
 
 #[test]
+fn a_status_in_double_quotes_is_taken_as_it_is() {
+    for (text, means) in [
+        ("status = \"failed\"", "status = 'failed'"),
+        ("status not in (\"O'Brien\", \"\", 'FAILED')", "status not in ('O''Brien', '', 'FAILED')"),
+        ("status <> \"company_id\"", "status <> 'company_id'"),
+    ] {
+        assert_eq!(read(text).unwrap().to_string(), means);
+    }
+    assert!(read("status = \"null\0byte\"").is_err());
+}
+
+#[test]
 fn no_text_is_too_large_or_too_deep_for_an_answer() {
     let of = |text: String| read(&text).map(drop).map_err(|refused| refused.message);
     let refusal = |message: &str| Err(message.to_owned());

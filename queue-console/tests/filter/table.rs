@@ -41,7 +41,7 @@ pub(crate) fn columns() -> Columns {
     ]
     .map(column)
     .into();
-    let statuses = ["NOT_ATTEMPTED", "IN_PROGRESS", "TO_RETRY", "SUCCESS", "FAILED", "SKIPPED"];
+    let statuses = ["NOT_ATTEMPTED", "IN_PROGRESS", "ERROR", "SUCCESS", "FAILED", "SKIPPED"];
     list.push(column(("status", Holds::Texts)).of_values(statuses));
     Columns { table: "payments".to_owned(), list }
 }

@@ -140,6 +140,19 @@ fn a_time_is_asked_for_and_stays_the_one_that_was_shown() {
     assert!(asks.text.contains("name=\"for\""), "{}", asks.text);
     let wrong = served.get("/q/payments/change?operation=postpone&key=1&asked=yes&for=soon");
     assert!(wrong.text.contains("is no length of time") && wrong.text.contains("name=\"for\""), "{}", wrong.text);
+    for (argument, says) in [
+        ("", "For how long, or until when?"),
+        ("&for=&until=", "For how long, or until when?"),
+        ("&for=2h&until=2100-01-01T00:00", "not both"),
+        ("&until=2026-01-01T00:00", "is not in the future"),
+        ("&until=0001-01-01T00:00:00Z", "is not in the future"),
+        ("&for=0s", "is not in the future"),
+        ("&until=%2B20000-01-01T00:00:00Z", "is after the year 9999"),
+        ("&for=9000y", "is after the year 9999"),
+    ] {
+        let refused = served.get(&format!("/q/payments/change?operation=postpone&key=1&asked=yes{argument}"));
+        assert!(refused.text.contains(says) && refused.text.contains("name=\"for\""), "{argument}: {}", refused.text);
+    }
     let preview = served.get("/q/payments/change?operation=postpone&key=1&asked=yes&for=2h");
     let until = preview.field("until");
     let begun =

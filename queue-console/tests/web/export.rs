@@ -89,3 +89,19 @@ fn people_get_files_of_their_queues_only() {
         assert_eq!(served.get(address).status, StatusCode::NOT_FOUND, "{address}");
     }
 }
+
+#[test]
+fn a_group_of_failures_is_sent_without_the_others() {
+    let served = Served::local();
+    served.insert_failed(1..=1_200, "card 4711 declined");
+    served.insert_failed(1_201..=1_210, "bank away");
+    let groups = served.get("/q/payments/errors").text;
+    let names: Vec<_> = groups.split("/errors/").skip(1).map(|rest| rest.split(['?', '"']).next().unwrap()).collect();
+    let lines = |group: &str| {
+        let file = served.get(&format!("/q/payments/rows.csv?columns=id&group={group}"));
+        assert_eq!((file.status, file.header("x-queueable-more")), (StatusCode::OK, "no"), "{}", file.text);
+        file.text.lines().count() - 1
+    };
+    assert_eq!((lines(names[0]), lines(names[1])), (1_200, 10));
+    assert_eq!(served.get("/q/payments/rows.json?group=00000000").status, StatusCode::NOT_FOUND);
+}

@@ -4,6 +4,8 @@ mod changes;
 mod control;
 mod export;
 pub(crate) mod guard;
+mod hidden;
+mod keys;
 mod reports;
 pub(crate) mod served;
 mod shown;

@@ -133,6 +133,17 @@ fn stages_are_a_flow_with_their_counts() {
     let (render, send) = (plain.find("RENDER").unwrap(), plain.find("SEND").unwrap());
     assert!(render < send && plain[render..send].contains("due 2"), "{plain}");
     assert!(plain.contains("does not know: FRAME"), "{plain}");
+    served.execute("UPDATE invoices SET stage = 'send' WHERE id = 1");
+    for unknown in ["FRAME", "send"] {
+        let page = served.until("/q/invoices/stages", unknown);
+        let link = page
+            .text
+            .split("does not know: <a href=\"../../q/invoices?")
+            .find(|part| part.contains(&format!(">{unknown}<")));
+        let query = link.unwrap().split('"').next().unwrap();
+        let rows = served.get(&format!("/q/invoices?{query}"));
+        assert!(rows.text.contains("1 row<"), "{query}: {}", rows.text);
+    }
     assert_eq!(served.get("/q/jobs/stages").status, StatusCode::NOT_FOUND);
 }
 

@@ -7,7 +7,7 @@ use queueable_console::Page;
 
 use super::control::insert_poller;
 use super::guard::PAGES;
-use super::served::{SECRET, Served, console, database, get};
+use super::served::{Answer, SECRET, Served, console, database, get};
 
 #[test]
 fn links_work_under_any_prefix() {
@@ -91,6 +91,21 @@ fn a_paused_queue_says_so_on_each_of_its_pages() {
 }
 
 #[test]
+fn a_time_is_compared_as_people_can_write_it() {
+    let served = Served::local();
+    let page = served.get("/q/payments");
+    let field = page.text.split("name=\"o.last_attempt_time\"").nth(1).unwrap().split("</div>").next().unwrap();
+    assert!(field.contains("type=\"datetime-local\"") && field.contains("step=\"1\""), "{field}");
+    let operators: Vec<_> =
+        field.split("<option value=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(operators, ["&lt;", "&lt;=", "&gt;", "&gt;=", "is null", "is not null"]);
+    let search = |more: &str| served.get(&format!("/q/payments/search?v.last_attempt_time=2026-03-01T12:00:30{more}"));
+    let found = search("&o.last_attempt_time=%3E");
+    assert!(found.header("location").contains("%3E+%272026-03-01+12%3A00%3A30%27"), "{found:?}");
+    assert_eq!(search("").status, StatusCode::BAD_REQUEST);
+}
+
+#[test]
 fn pages_follow_each_other_by_key() {
     let served = Served::local();
     served.insert_failed(1..=120, "declined");
@@ -160,4 +175,57 @@ fn secrets_and_markup_stay_what_they_are() {
     }
     let listed = served.get("/q/payments?columns=api_token").text;
     assert!(listed.contains("[hidden]"), "{listed}");
+}
+
+/// Follows the first link with this text in its address.
+fn link(page: &Answer, with: &str) -> String {
+    let links = page.text.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
+    let mut found = links.filter(|link| link.contains(with));
+    let link = found.next().unwrap_or_else(|| panic!("no link with {with}: {}", page.text));
+    link.trim_start_matches("../").trim_start_matches("./").to_owned()
+}
+
+#[test]
+fn what_is_retried_is_the_part_of_a_group_that_was_seen() {
+    let served = Served::local();
+    served.insert_failed(1..=5, "card 4711 declined");
+    let now = chrono::Utc::now().format("%Y-%m-%d %H:%M:%S.000");
+    served.execute(&format!("UPDATE payments SET last_attempt_time = '{now}' WHERE id > 3"));
+    let groups = served.get("/q/payments/errors?since=3h");
+    let group = served.get(&format!("/{}", link(&groups, "/errors/")));
+    assert!(group.plain().contains("Rows 2 Failed 2"), "{}", group.plain());
+    let row = served.get(&format!("/{}", link(&group, "/row?key=5")));
+    let back = served.get(&format!("/{}", link(&row, "q/payments/errors/")));
+    assert!(back.plain().contains("Rows 2 Failed 2") && row.text.contains("Back to the group"), "{}", row.text);
+    let preview = served.get(&format!("/{}", link(&group, "operation=retry")));
+    assert!(preview.text.contains("retry of payments: 2 rows"), "{}", preview.text);
+    let back = served.get(&format!("/{}", link(&preview, "q/payments?")));
+    assert!(back.header("location").contains("/errors/") && back.header("location").contains("since=3h"), "{back:?}");
+    let fields = ["operation", "found", "figures", "keys", "group", "since"].map(|name| (name, preview.field(name)));
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let fields = [&*fields, &[("reason", "ticket 812")]].concat();
+    let run = served.post("/q/payments/change", &fields).leads_to("/q/payments/change");
+    served.until(&run, "2 rows changed.");
+    assert_eq!(served.with_status("FAILED"), 3);
+    // The rows of a window are a search like any other, and the form says so.
+    let rows = served.get("/q/payments?since=2h");
+    assert!(rows.text.contains("<option value=\"2h\" selected>") && rows.text.contains("2 rows"), "{}", rows.text);
+}
+
+#[test]
+fn a_short_name_that_two_groups_share_names_neither() {
+    let served = Served::local();
+    served.insert_failed(1..=2, "no mumede");
+    served.insert_failed(3..=3, "no sakilo");
+    for page in [
+        "/q/payments/errors/f3fc27aa",
+        "/q/payments/change?operation=retry&group=f3fc27aa",
+        "/q/payments/rows.csv?group=f3fc27aa",
+    ] {
+        let refused = served.get(page);
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{page}: {}", refused.text);
+        assert!(refused.text.contains("two groups of errors share the short name"), "{}", refused.text);
+    }
+    let one = served.get("/q/payments/errors/f3fc27aa?where=id%20%3E%202");
+    assert!(one.text.contains("no sakilo"), "{}", one.text);
 }
