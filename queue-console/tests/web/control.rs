@@ -200,7 +200,7 @@ fn nothing_is_changed_without_leave() {
 }
 
 /// Writes what a poller of another process says of itself.
-fn insert_poller(served: &Served, queues: &str, running: &str) {
+pub(crate) fn insert_poller(served: &Served, queues: &str, running: &str) {
     served.execute(&format!(
         "INSERT INTO queueable_pollers (id, host, pid, version, application, state, workers, queues, running, started_at, seen_at)
          VALUES (1, 'web-2', 4711, '0.1.0', 'shop <1>', 'running', 4, '{queues}', '{running}', CURRENT_TIMESTAMP, \

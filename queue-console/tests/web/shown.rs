@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use queueable_console::Page;
 
+use super::control::insert_poller;
 use super::guard::PAGES;
 use super::served::{Answer, SECRET, Served, console, database, get};
 
@@ -54,8 +55,14 @@ fn the_form_becomes_a_condition_whose_address_can_be_sent() {
 #[test]
 fn the_overview_is_not_well_while_rows_have_failed() {
     let served = Served::local();
-    let idle = served.get("/overview");
-    assert!(idle.text.contains("data-announce=\"2 things are wrong\""), "no poller serves the two: {}", idle.text);
+    let of = |table: &str| format!(r#"{{"queue": "{table}.status", "entity": "E", "settings": {{}}}}"#);
+    insert_poller(&served, &format!("[{}, {}]", of("payments"), of("mails")), "[]");
+    let well = served.get("/overview");
+    assert!(
+        well.text.contains("Nothing is wrong.") && well.text.contains("data-announce=\"Nothing is wrong\""),
+        "{}",
+        well.text
+    );
     let served = Served::local();
     served.insert_failed(1..=3, "declined");
     let failed = served.get("/overview").plain();
@@ -194,8 +201,7 @@ fn what_is_retried_is_the_part_of_a_group_that_was_seen() {
     assert!(preview.text.contains("retry of payments: 2 rows"), "{}", preview.text);
     let back = served.get(&format!("/{}", link(&preview, "q/payments?")));
     assert!(back.header("location").contains("/errors/") && back.header("location").contains("since=3h"), "{back:?}");
-    let fields =
-        ["operation", "found", "figures", "keys", "once", "group", "since"].map(|name| (name, preview.field(name)));
+    let fields = ["operation", "found", "figures", "keys", "once", "group", "since"].map(|name| (name, preview.field(name)));
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let fields = [&*fields, &[("reason", "ticket 812")]].concat();
     let run = served.post("/q/payments/change", &fields).leads_to("/q/payments/change");
