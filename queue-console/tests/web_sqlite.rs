@@ -5,3 +5,6 @@
 mod db;
 #[path = "web/mod.rs"]
 mod suite;
+
+#[path = "web/bytes.rs"]
+mod bytes;

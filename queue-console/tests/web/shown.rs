@@ -201,7 +201,8 @@ fn what_is_retried_is_the_part_of_a_group_that_was_seen() {
     assert!(preview.text.contains("retry of payments: 2 rows"), "{}", preview.text);
     let back = served.get(&format!("/{}", link(&preview, "q/payments?")));
     assert!(back.header("location").contains("/errors/") && back.header("location").contains("since=3h"), "{back:?}");
-    let fields = ["operation", "found", "figures", "keys", "once", "group", "since"].map(|name| (name, preview.field(name)));
+    let fields =
+        ["operation", "found", "figures", "keys", "once", "group", "since"].map(|name| (name, preview.field(name)));
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let fields = [&*fields, &[("reason", "ticket 812")]].concat();
     let run = served.post("/q/payments/change", &fields).leads_to("/q/payments/change");

@@ -37,6 +37,9 @@ pub trait TextSql {
     /// The SQL before and after an expression that makes it text.
     const AS_TEXT: (&'static str, &'static str);
 
+    /// The SQL around a column of texts that makes bytes in it readable. Only SQLite stores some there.
+    const READABLE: &'static [&'static str] = &["", ""];
+
     /// The SQL before and after bytes that makes them text.
     const BYTES_TEXT: (&'static str, &'static str) = ("HEX(", ")");
 

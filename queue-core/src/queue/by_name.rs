@@ -11,7 +11,8 @@ use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
 use super::report::{Backlog, By, ErrorReport, Interval, Statistics, beginning, pattern, troubled};
 use crate::backend::{
-    AsQueueConnection, ErrorClass, ErrorClasses, Holds, QueueBackend, QueueConnection, SessionSetup, column_names,
+    AsQueueConnection, DatabaseText, ErrorClass, ErrorClasses, Holds, QueueBackend, QueueConnection, SessionSetup,
+    column_names,
 };
 use crate::control::name_of;
 use crate::entity::{Entity, IsKey, QueueTable, StoredIn};
@@ -205,8 +206,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let from = PageFrom { order: PageOrder::Key, backwards: false, timed: false, after: None };
         let read = read_texts(condition, &from, (keys, &columns), longest, limit);
         let rows = (Q::QUEUE.load_keys)(connection.as_queue_connection(), &read)?;
-        let row = |(key, texts): (_, String)| {
-            let row = row_of(key, &texts)?;
+        let row = |(key, texts): (_, DatabaseText)| {
+            let row = row_of(key, &texts.0)?;
             let mut read = row.values.into_iter();
             let values = there.iter().map(|column| column.as_ref().and_then(|_| read.next().flatten())).collect();
             Ok(TextRow { values, ..row })
@@ -293,7 +294,7 @@ fn read_page<Q: QueueOn<C>, C: QueueConnection>(
         let from = PageFrom { order, backwards, timed, after: after.take() };
         let read = read_texts(condition, &from, (keys, columns), longest, limit - rows.len());
         for (key, texts) in (Q::QUEUE.load_keys)(connection, &read)? {
-            rows.push(row_of(key, &texts)?);
+            rows.push(row_of(key, &texts.0)?);
         }
     }
     Ok(rows)

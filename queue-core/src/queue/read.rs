@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, Text};
 use serde::{Deserialize, Serialize};
 
 use super::queue::{Chosen, QueueRows, Selection};
-use crate::backend::{AsQueueConnection, Loads, Statement, load};
+use crate::backend::{AsQueueConnection, DatabaseText, Loads, Statement, load};
 use crate::entity::{Entity, IsKey, SelectedIn, StoredIn};
 use crate::error::Error;
 use crate::row::{QueueState, Status};
@@ -136,7 +136,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     note = "generic code names this bound: `C: ReadsRows<Q, F>`"
 )]
 pub trait ReadsRows<Q, F>:
-    AsQueueConnection<Connection: Loads<FinishedRowType, FinishedRow> + Loads<ErrorTextRowType, ErrorTextRow>>
+    AsQueueConnection<
+    Connection: Loads<FinishedRowType, FinishedRow> + Loads<ErrorTextRowType, ErrorTextRow> + Loads<Text, DatabaseText>,
+>
 {
     /// Returns the condition that picks the selection's rows in these states.
     #[doc(hidden)]
@@ -204,7 +206,11 @@ impl<Q, F, C> ReadsRows<Q, F> for C
 where
     Q: StoredIn<BackendOf<C>>,
     F: Selection<Filter: QueryFragment<BackendOf<C>>>,
-    C: AsQueueConnection<Connection: Loads<FinishedRowType, FinishedRow> + Loads<ErrorTextRowType, ErrorTextRow>>,
+    C: AsQueueConnection<
+        Connection: Loads<FinishedRowType, FinishedRow>
+                        + Loads<ErrorTextRowType, ErrorTextRow>
+                        + Loads<Text, DatabaseText>,
+    >,
 {
     fn condition<'a>(rows: &'a QueueRows<Q, F>, states: &'a [StateCondition]) -> Condition<'a, BackendOf<C>> {
         Condition::new(Q::SQL, rows.selection.filter().map(|filter| filter as _), states)

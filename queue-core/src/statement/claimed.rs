@@ -102,7 +102,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         keys: &dyn Statement<C::Backend>,
     ) -> QueryResult<Vec<RowKey<K>>> {
         let keys = (self.load_keys)(connection, keys)?;
-        Ok(keys.into_iter().map(|(key, text)| key_of(self.sql, key, &text)).collect())
+        Ok(keys.into_iter().map(|(key, text)| key_of(self.sql, key, &text.0)).collect())
     }
 
     /// Returns the key of a row that a claim has read.

@@ -16,12 +16,12 @@ use crate::entity::{ClaimCondition, IsKey, KeyedRow};
 /// condition true; the times of its next and its last attempt and the current time, in microseconds since 1970; its
 /// stage; and the texts of the two times if they are odd.
 pub type InspectedRow = (
-    String,
+    DatabaseText,
     i32,
-    Option<String>,
+    Option<DatabaseText>,
     (i64, i64, i64),
     (Option<i64>, Option<i64>, Option<i64>),
-    Option<String>,
+    Option<DatabaseText>,
     (Option<DatabaseText>, Option<DatabaseText>),
 );
 

@@ -38,7 +38,7 @@ pub struct ErasedQueue<K, C: QueueConnection> {
     pub(super) is_key: fn(&K) -> IsKey<C::Backend>,
     pub(super) is_after: fn(&K) -> IsKey<C::Backend>,
     pub(super) selection: fn() -> Box<dyn QueryFragment<C::Backend>>,
-    pub(crate) load_keys: Load<C, (K, String)>,
+    pub(crate) load_keys: Load<C, (K, DatabaseText)>,
     pub(super) load_key_texts: Load<C, KeyTextRow<K>>,
     pub(super) load_expired: Load<C, ExpiredRow<K>>,
     /// Reads the rows of any claim.
@@ -151,7 +151,7 @@ impl<Q, C> QueueOn<C> for Q
 where
     Q: SelectedIn<C::Backend, SelectExpression: Expression> + Send + 'static,
     C: QueueConnection
-        + Loads<(KeyType<Q>, Text), (<Q as Entity>::Key, String)>
+        + Loads<(KeyType<Q>, Text), (<Q as Entity>::Key, DatabaseText)>
         + Loads<KeyTextRowType<Q>, KeyTextRow<<Q as Entity>::Key>>
         + Loads<((KeyType<Q>,), Text), ExpiredRow<<Q as Entity>::Key>>
         + Loads<ClaimedRowType<Q, C>, TypedRow<Q>>
@@ -295,12 +295,17 @@ pub type KeyTextRow<K> =
 /// A text as it is loaded: the text, what distinguishes it from others, and the value of the split; the number of rows, of
 /// rows with `ERROR`, and of rows with `FAILED`; when the first and the last of them failed, in microseconds since 1970; how
 /// many of them failed at odd times, and the text of one of those times; and the number of rows of all texts.
-pub type ErrorTextRow =
-    ((String, String, Option<String>), (i64, i64, i64), (Option<i64>, Option<i64>), (i64, Option<DatabaseText>), i64);
+pub type ErrorTextRow = (
+    (DatabaseText, DatabaseText, Option<DatabaseText>),
+    (i64, i64, i64),
+    (Option<i64>, Option<i64>),
+    (i64, Option<DatabaseText>),
+    i64,
+);
 
 /// A row of a text as it is loaded: what distinguishes the text, the value of the split, the number of rows of the text, the
 /// place of this row among those, `1` for the first, and its key, if it can be decoded.
-pub type ErrorExampleRow<K> = (String, Option<String>, i64, i64, CapturedKey<K>);
+pub type ErrorExampleRow<K> = (DatabaseText, Option<DatabaseText>, i64, i64, CapturedKey<K>);
 
 /// The SQL type of a key.
 pub(super) type KeyType<Q> = SqlTypeOf<<Q as Entity>::KeyColumns>;

@@ -255,9 +255,7 @@ impl<DB: QueueBackend> QueryFragment<DB> for WithBeginning<'_, DB> {
         sql.out.unsafe_to_cache_prepared();
         let characters = self.1.chars().count();
         // LIKE would ignore case on some databases.
-        sql.within(DB::EXACTLY, |sql| {
-            sql.push_with(&format!("SUBSTR({{.last_attempt_error_message}}, 1, {characters})"), &[])
-        })?;
+        sql.within(DB::EXACTLY, |sql| push_beginning(sql, characters))?;
         sql.push(" = ")?;
         sql.within(DB::EXACTLY, |sql| DB::bind_text(&mut sql.out, self.1))
     }
@@ -265,7 +263,13 @@ impl<DB: QueueBackend> QueryFragment<DB> for WithBeginning<'_, DB> {
 
 /// Writes the first characters of a failure's text.
 fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    sql.push_with(&format!("SUBSTR({{.last_attempt_error_message}}, 1, {CHARACTERS_OF_TEXT})"), &[])
+    push_beginning(sql, CHARACTERS_OF_TEXT as usize)
+}
+
+fn push_beginning<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, characters: usize) -> QueryResult<()> {
+    sql.push("SUBSTR(")?;
+    sql.push_around(DB::READABLE, "{.last_attempt_error_message}", &[])?;
+    sql.push_with(&format!(", 1, {characters})"), &[])
 }
 
 /// Writes them in a form that distinguishes and sorts them.

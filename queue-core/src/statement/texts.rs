@@ -121,7 +121,7 @@ fn push_figure<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, (place, figure): 
 
 fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, column: &TextColumn) -> QueryResult<()> {
     if column.holds != Holds::Bytes {
-        return sql.within(DB::AS_TEXT, |sql| sql.push_with("{.}", &[&column.name]));
+        return sql.within(DB::AS_TEXT, |sql| sql.push_around(DB::READABLE, "{.}", &[&column.name]));
     }
     // SQLite makes an empty text of null bytes.
     sql.push_with("CASE WHEN {.} IS NOT NULL THEN ", &[&column.name])?;

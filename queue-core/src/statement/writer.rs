@@ -203,9 +203,15 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
 
     /// Writes the value of a split as text; null without a split.
     pub(crate) fn push_split(&mut self, split: Split<'b, DB>) -> QueryResult<()> {
-        self.within(DB::AS_TEXT, |sql| match split {
-            Some(column) => sql.push_fragment(column),
-            None => sql.push("NULL"),
+        let Some(column) = split else { return self.push_within(DB::AS_TEXT, "NULL") };
+        self.within(DB::AS_TEXT, |sql| {
+            DB::READABLE.iter().enumerate().try_for_each(|(place, part)| {
+                if place > 0 {
+                    sql.push_fragment(column)?;
+                }
+                sql.out.push_sql(part);
+                Ok(())
+            })
         })
     }
 

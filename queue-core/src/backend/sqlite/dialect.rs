@@ -42,6 +42,7 @@ impl TimeSql for Sqlite {
 
 impl TextSql for Sqlite {
     const AS_TEXT: (&'static str, &'static str) = ("CAST(", " AS TEXT)");
+    const READABLE: &'static [&'static str] = &["CASE TYPEOF(", ") WHEN 'blob' THEN HEX(", ") ELSE ", " END"];
     // A column holds values of any type, and each type is quoted in its own way.
     const KEY_TEXT: (&'static str, &'static str) = ("hex(quote(", "))");
     const TEXT_FORM: TextForm = TextForm::HexOfLiteral;

@@ -1,7 +1,7 @@
 //! The failures of a queue: their texts, grouped by what they have in common.
 
 use super::table::{self, By, Heading, OddTimes, Tabular, number, pattern, text, write_table};
-use crate::backend::{execute, load};
+use crate::backend::{DatabaseText, execute, load};
 use crate::entity::{Entity, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
@@ -344,9 +344,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let mut last: Option<String> = None;
         loop {
             let after = texts_after(C::condition(self, &states), last.as_deref(), TEXTS_AT_ONCE);
-            let texts = load::<Text, String, _>(connection.as_queue_connection(), &after)?;
+            let texts = load::<Text, DatabaseText, _>(connection.as_queue_connection(), &after)?;
             drop(after);
-            let Some(end) = texts.last().cloned() else { return Ok(()) };
+            let texts: Vec<_> = texts.into_iter().map(|text| text.0).collect();
+            // A text that is not UTF-8 was replaced, and may come after its replacement again.
+            let Some(end) = texts.last().filter(|end| last.as_ref() != Some(*end)).cloned() else { return Ok(()) };
             let of_group: Vec<_> = texts.into_iter().filter(|text| pattern(text) == group).collect();
             of_group.chunks(RETRIED_AT_ONCE).try_for_each(|texts| each(connection, texts))?;
             last = Some(end);
@@ -421,7 +423,9 @@ type PartsOf<K> = HashMap<Option<String>, Vec<ErrorGroup<K>>>;
 fn parts<K>(texts: Vec<ErrorTextRow>, examples: Vec<ErrorExampleRow<K>>) -> PartsOf<K> {
     let mut parts = HashMap::<_, HashMap<String, ErrorGroup<K>>>::new();
     let mut patterns = HashMap::new();
+    let text_of = |text: DatabaseText| text.0;
     for ((text, identity, value), (rows, retrying, failed), (first, last), (odd, odd_time), _) in texts {
+        let (text, identity, value) = (text.0, identity.0, value.map(text_of));
         let pattern = pattern(&text);
         let group = parts.entry(value.clone()).or_default().entry(pattern.clone()).or_insert_with(|| ErrorGroup {
             pattern: pattern.clone(),
@@ -447,6 +451,7 @@ fn parts<K>(texts: Vec<ErrorTextRow>, examples: Vec<ErrorExampleRow<K>>) -> Part
         patterns.insert((identity, value), (pattern, text));
     }
     for (identity, value, .., key) in examples {
+        let (identity, value) = (identity.0, value.map(text_of));
         // A row that has failed between the two statements is in no group.
         let found = patterns.get(&(identity, value.clone()));
         let (Some((pattern, text)), Some((key,))) = (found, key.ok()) else { continue };

@@ -72,7 +72,7 @@ where
                 None => Explanation::NoSuchRow,
             });
         };
-        let stage = row.5.clone();
+        let stage = row.5.as_ref().map(|text| text.0.clone());
         if let Some(reason) = told_by_the_row::<Q>(row) {
             return named::<Q, _>(connection, reason, key);
         }
@@ -108,7 +108,8 @@ where
         let mut found = Explanations { more: listed.len() > LISTED, unserved, ..Explanations::default() };
         let mut due = Vec::new();
         for (row, stored, lane, key) in listed.into_iter().take(LISTED) {
-            let (stage, key) = (row.5.clone(), key.0.map(|(key,)| key_of(Q::SQL, key, &stored)));
+            let (stage, key) =
+                (row.5.as_ref().map(|text| text.0.clone()), key.0.map(|(key,)| key_of(Q::SQL, key, &stored)));
             let lane = lane.0.ok().and_then(|(lane,)| lane);
             let pause = || {
                 let lane = read_lane(Q::SQL, lane.clone());

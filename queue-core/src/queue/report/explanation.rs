@@ -225,6 +225,8 @@ impl Explanation {
 pub(super) fn told_by_the_row<Q: Entity>(row: InspectedRow) -> Option<Explanation> {
     let (status, tries, error, (is_pending, is_due, condition_holds), (next, last, now), stage, (odd_next, odd_last)) =
         row;
+    let text_of = |text: DatabaseText| text.0;
+    let (status, error, stage) = (status.0, error.map(text_of), stage.map(text_of));
     let options: Options = <Q::Queue as QueueTable>::OPTIONS;
     let at = |microseconds: Option<i64>| microseconds.and_then(DateTime::from_timestamp_micros);
     let Ok(known) = status.parse::<Status>() else { return Some(Explanation::UnknownStatus { status }) };
