@@ -102,7 +102,7 @@ async fn previewed<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fi
     Ok(html! {
         p { strong { (visible(&preview.summary)) } }
         @if preview.shape.count == 0 {
-            p.notice.note { "There is nothing to do: no row that was chosen can be changed this way." }
+            p.notice.note { "There is nothing to do: no row was found that can be changed this way." }
         } @else {
             (some(facts, &preview))
             (confirm(visit, named, (&name, &operate), &search, &preview))
