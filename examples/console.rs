@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --example payments                       # makes target/payments.sqlite
 //! cargo run --example console -- status
+//! cargo run --example console -- serve --allow-changes   # the page: http://127.0.0.1:8080/
 //! cargo run --example console -- errors
 //! cargo run --example console -- list payments --failed --where 'amount_cents <= 0'
 //! cargo run --example console -- retry payments --failed --where 'company_id = 3345' --dry-run

@@ -11,6 +11,7 @@ mod limits;
 mod measure;
 mod modes;
 mod options;
+mod page;
 mod plot;
 mod process;
 mod program;

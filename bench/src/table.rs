@@ -185,6 +185,15 @@ pub(crate) fn add_notifications(backend: Backend, url: &str) -> Result<()> {
 
 /// Adds the companies and their index.
 pub(crate) fn add_companies(backend: Backend, url: &str) -> Result<()> {
+    add_company_column(backend, url)?;
+    on!(backend, url, |connection| {
+        connection.run_pending_migrations(Migrations::new().entity::<Serial>()).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Adds the companies.
+pub(crate) fn add_company_column(backend: Backend, url: &str) -> Result<()> {
     let (kind, key) = match backend {
         Backend::Postgres => ("GENERATED ALWAYS AS (number % 1000) STORED", "IF NOT EXISTS "),
         Backend::Mariadb => ("AS (number % 1000) PERSISTENT", "IF NOT EXISTS "),
@@ -192,7 +201,6 @@ pub(crate) fn add_companies(backend: Backend, url: &str) -> Result<()> {
     };
     on!(backend, url, |connection| {
         connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN {key}company_id BIGINT {kind}"))?;
-        connection.run_pending_migrations(Migrations::new().entity::<Serial>()).map_err(Error::from_boxed)?;
     });
     Ok(())
 }
@@ -217,6 +225,16 @@ pub(crate) fn add_reports(backend: Backend, url: &str) -> Result<()> {
 pub(crate) fn add_minutes(backend: Backend, url: &str) -> Result<()> {
     on!(backend, url, |connection| {
         connection.run_pending_migrations(Migrations::new().minutes()).map_err(Error::from_boxed)?;
+    });
+    Ok(())
+}
+
+/// Adds what a page shows besides the queue: the tables of control, of pollers and of the audit, and an index by which one can search.
+pub(crate) fn add_page(backend: Backend, url: &str) -> Result<()> {
+    on!(backend, url, |connection| {
+        let migrations = Migrations::new().control().pollers().audit();
+        connection.run_pending_migrations(migrations).map_err(Error::from_boxed)?;
+        connection.batch_execute("CREATE INDEX payments_amount ON payments (amount_cents)")?;
     });
     Ok(())
 }

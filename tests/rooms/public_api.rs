@@ -21,7 +21,7 @@ const TRAITS: usize = 12;
 const WITHOUT_EXAMPLE: &[&str] = &[
     "AsyncHandler", "AttemptEvent", "By", "ClaimStyle", "ConnectFailure", "ConnectionSource", "DieselAsyncSession",
     "DryRun", "EnqueueExisting", "EntityHealth", "ErrorGroup", "ErrorReport", "EveryRow", "Finding",
-    "InvalidSchedule", "InvalidWindow", "LeaseLost", "NoFilter", "Page", "Part", "Preview", "PreviewedRow",
+    "InvalidSchedule", "InvalidWindow", "LeaseLost", "NoFilter", "Part", "Preview", "PreviewedRow",
     "Progress", "Redact", "Redriven", "Shutdown", "Tally", "TriggerMigration", "UnknownStatus", "modes",
 ];
 

@@ -1,8 +1,9 @@
-//! How long reports take beside many finished rows.
+//! How long reports, and the page in a browser, take beside many finished rows.
 
 use anyhow::Result;
-use contestant::{Fill, Request, RowState, Skill};
+use contestant::{Backend, Fill, Request, RowState, Skill};
 
+use crate::page::{self, Timed};
 use crate::program::Entry;
 use crate::sitting::{Sitting, Value};
 use crate::table;
@@ -16,17 +17,20 @@ const TEXTS: i64 = 30;
 /// How many rows one statement fills in.
 const AT_ONCE: usize = 1_000_000;
 
-/// How often each report is made. The longest but one in twenty counts.
+/// How often each report is made and each page is asked for.
 const TIMES: usize = 40;
 
 pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
     let finished: i64 = if sitting.options.quick { 200_000 } else { 10_000_000 };
     let cases = [(format!("{finished} finished"), finished)];
-    let chosen = |entry: &Entry| entry.can(Skill::Reports);
+    // What only reads does not depend on how safely SQLite commits.
+    let chosen = |entry: &Entry| entry.can(Skill::Reports) && entry.backend != Backend::SqliteNormal;
     // Once, because ten million rows take long.
     let repeats = sitting.options.repeats.unwrap_or(1);
     sitting.measure("reports", repeats, chosen, &cases, |_, site, &finished| {
         let mut program = site.prepared(1)?;
+        // The page shows all columns.
+        table::add_company_column(site.place.backend, site.place.url())?;
         let mut fill = |first, rows, state| program.tell(&Request::Fill(Fill { first, rows, bytes: 0, state }));
         for first in (1..=finished).step_by(AT_ONCE) {
             fill(first, (AT_ONCE as i64).min(finished + 1 - first), RowState::Finished)?;
@@ -35,16 +39,31 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         fill(finished + 1, DUE, RowState::Due)?;
         table::fill_minutes(site.place.backend, site.place.url())?;
         site.place.settle_down()?;
-        let reports = table::time_reports(site.place.backend, site.place.url(), TIMES)?;
-        let value = |(name, mut taken): (&str, Vec<f64>)| {
-            taken.sort_by(f64::total_cmp);
-            Value {
-                case: Some(name.to_owned()),
-                unit: "milliseconds at the 95th percentile",
-                value: taken[TIMES - TIMES / 20 - 1],
+        let (backend, url) = (site.place.backend, site.place.url());
+        let reports = table::time_reports(backend, url, TIMES)?;
+        let mut values: Vec<Value> =
+            reports.into_iter().flat_map(|(name, taken)| percentiles(name.to_owned(), taken)).collect();
+        table::add_page(backend, url)?;
+        site.place.settle_down()?;
+        for Timed { page, taken, too_long } in page::time_pages(backend, url, TIMES)? {
+            let name = format!("page: {page}");
+            values.extend(percentiles(name.clone(), taken));
+            if too_long > 0 {
+                let unit = "answers in forty that it takes too long";
+                values.push(Value { case: Some(name), unit, value: too_long as f64 });
             }
-        };
-        Ok(reports.into_iter().map(value).collect())
+        }
+        Ok(values)
     })?;
     Ok("reports")
+}
+
+/// The median, and the time that all but the longest in twenty keep.
+fn percentiles(name: String, mut taken: Vec<f64>) -> [Value; 2] {
+    taken.sort_by(f64::total_cmp);
+    let of = |unit, at: usize| Value { case: Some(name.clone()), unit, value: taken[at] };
+    [
+        of("milliseconds, median", taken.len() / 2),
+        of("milliseconds at the 95th percentile", taken.len() - taken.len() / 20 - 1),
+    ]
 }

@@ -26,7 +26,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     let rows = Rows { states: list.states.of(), within: None, filter };
     let columns = facts.listed(&list.columns)?;
     let order = list.order.map_or_else(|| default_order_of(rows.states.first().copied()), order_of);
-    let after = list.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
+    let after = list.after.as_deref().map(|cursor| facts.after(cursor, order, false)).transpose()?;
     let limit = list.limit as usize;
     let paging =
         Paging { columns: columns.clone(), longest: LONGEST, order, backwards: false, after, limit: limit + 1 };
@@ -137,22 +137,33 @@ impl Facts {
         Some(json!([order, line.time, keys?]).to_string())
     }
 
-    /// Reads such a text: the time, the condition that picks the rows after the key, and the one that picks it.
-    pub(crate) fn after(&self, cursor: &str, order: PageOrder) -> Answer<(Option<String>, Condition, Condition)> {
+    /// Reads such a text: the time, and the condition that picks the rows whose keys come after the key, or before it.
+    pub(crate) fn after(&self, cursor: &str, order: PageOrder, backwards: bool) -> Answer<(Option<String>, Condition)> {
         let refused = || Failure::Usage(format!("`{cursor}` is not what a page in this order ends with"));
         let (of, time, keys): (PageOrder, Option<String>, Vec<String>) =
             serde_json::from_str(cursor).map_err(|_| refused())?;
         if of != order || keys.len() != self.key.len() {
             return Err(refused());
         }
-        let is = |place: usize| self.is(&self.key[place], &keys[place]);
+        Ok((time, condition(self, &self.beyond(&keys, order.descends(backwards)))?))
+    }
+
+    /// Writes the condition that picks the rows whose keys come after a key, or before it if the order descends.
+    fn beyond(&self, keys: &[String], descends: bool) -> String {
+        let operator = if descends { "<" } else { ">" };
         let beyond = |place: usize| {
-            let before = (0..place).map(is);
-            let last = self.compares(&self.key[place], ">", &keys[place]);
+            let before = (0..place).map(|place| self.is(&self.key[place], &keys[place]));
+            let last = self.compares(&self.key[place], operator, &keys[place]);
             format!("({})", before.chain([last]).collect::<Vec<_>>().join(" and "))
         };
-        let after: Vec<_> = (0..keys.len()).map(beyond).collect();
-        let is_key: Vec<_> = (0..keys.len()).map(is).collect();
-        Ok((time, condition(self, &after.join(" or "))?, condition(self, &is_key.join(" and "))?))
+        let places: Vec<_> = (0..keys.len()).map(beyond).collect();
+        match places.as_slice() {
+            [one] => one.clone(),
+            // The first column alone is a range, for the index.
+            _ => {
+                let first = self.compares(&self.key[0], &format!("{operator}="), &keys[0]);
+                format!("{first} and ({})", places.join(" or "))
+            }
+        }
     }
 }

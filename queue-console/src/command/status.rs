@@ -25,6 +25,8 @@ pub(crate) struct Known {
     pub(crate) name: String,
     pub(crate) queue: String,
     pub(crate) backlog: Backlog,
+    /// More rows than these were not counted, if that is a number.
+    pub(crate) most: Option<i64>,
     /// What was finished in each of the last minutes, the oldest first; `None` if nobody counts minutes.
     pub(crate) done: Option<Vec<i64>>,
     /// How many rows have failed recently.
@@ -56,6 +58,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, of: &cli::Status) -
             name: facts.name(context.parts),
             queue: facts.queue.clone(),
             backlog,
+            most: None,
             done: periods.as_ref().map(|periods| in_minutes(periods, context.now())),
             failed,
             pollers: serving(pollers.as_deref(), &facts.queue),
@@ -102,7 +105,7 @@ pub(crate) fn registered<C: Database>(connection: &mut C) -> Answer<Option<Vec<P
 /// Finds what is wrong, worst first.
 pub(crate) fn wrong<'k>(known: impl Iterator<Item = &'k Known>, of: &cli::Status) -> Vec<Wrong> {
     let mut wrong = Vec::new();
-    for Known { name, queue, backlog, failed, pollers, .. } in known {
+    for Known { name, queue, backlog, most, failed, pollers, .. } in known {
         let mut add = |weight, kind, text: String| {
             wrong.push(Wrong { weight, queue: queue.clone(), kind, text: format!("{name}: {text}") });
         };
@@ -113,9 +116,13 @@ pub(crate) fn wrong<'k>(known: impl Iterator<Item = &'k Known>, of: &cli::Status
                 1 => "only 1 registered poller serves it".to_owned(),
                 _ => format!("only {pollers} registered pollers serve it"),
             };
+            let due = match most.filter(|most| backlog.due > *most) {
+                Some(most) => format!("more than {} are due", of_rows(most)),
+                None => are(backlog.due, "due"),
+            };
             match backlog.due {
                 0 => add(3, "pollers", serving),
-                due => add(9, "pollers", format!("{serving}, and {}", are(due, "due"))),
+                _ => add(9, "pollers", format!("{serving}, and {due}")),
             }
         }
         match (backlog.oldest_due.filter(|age| *age > of.max_age), whole) {

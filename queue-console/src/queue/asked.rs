@@ -48,8 +48,8 @@ pub(crate) struct Paging {
     pub(crate) order: PageOrder,
     /// Whether the rows come the other way round: those before a row, the nearest first.
     pub(crate) backwards: bool,
-    /// The time of the row before the first one, the condition that picks the rows with higher keys, and the one that picks it.
-    pub(crate) after: Option<(Option<String>, Condition, Condition)>,
+    /// The time of the row before the first one, and the condition that picks the rows whose keys come after its key in this order.
+    pub(crate) after: Option<(Option<String>, Condition)>,
     pub(crate) limit: usize,
 }
 

@@ -1,7 +1,9 @@
 //! What is known of a queue without its database: names, columns, and which of them are hidden.
 
+use std::any::TypeId;
+
 use queue_core::internals::by_name::{DeclaredColumn, Holds, TextColumn, key_names, queue_name_of};
-use queue_core::{ColumnNames, ComparesSchema, Options, QueueOn, QueueTable, StoredIn};
+use queue_core::{ColumnNames, ComparesSchema, LeaseMode, Options, QueueOn, QueueTable, StoredIn};
 use queueable::{Queueable, Status};
 
 use crate::database::Database;
@@ -25,6 +27,9 @@ pub(crate) struct Facts {
     /// The columns whose values are never shown.
     pub(crate) secret: Vec<String>,
     pub(crate) options: &'static Options,
+    /// Whether workers hold rows under leases.
+    #[allow(dead_code, reason = "only a page asks for it")]
+    pub(crate) leased: bool,
     pub(crate) names: ColumnNames,
 }
 
@@ -75,6 +80,7 @@ impl Facts {
             key,
             secret,
             options,
+            leased: TypeId::of::<Q::Mode>() == TypeId::of::<LeaseMode>(),
             names,
         })
     }

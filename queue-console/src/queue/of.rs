@@ -71,8 +71,7 @@ impl Paging {
         T: Table + QueryFragment<DB>,
     {
         let Paging { columns, longest, order, backwards, after, limit } = self;
-        let on = |condition: &Condition| Rc::new(condition.on(table)) as Rc<_>;
-        let after = after.as_ref().map(|(time, after, is_key)| (time.clone(), on(after), on(is_key)));
+        let after = after.as_ref().map(|(time, beyond)| (time.clone(), Rc::new(beyond.on(table)) as Rc<_>));
         TextPage { keys, columns, longest: *longest, order: *order, backwards: *backwards, after, limit: *limit }
     }
 }

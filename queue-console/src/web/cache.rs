@@ -24,7 +24,8 @@ const LASTS: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 struct Kept {
-    value: Arc<dyn Any + Send + Sync>,
+    /// What was read, or that it takes too long.
+    value: Result<Arc<dyn Any + Send + Sync>, Trouble>,
     fresh: Duration,
 }
 
@@ -52,11 +53,16 @@ impl Answers {
     ) -> Told<Arc<T>> {
         let begun = Instant::now();
         let read = async {
-            let value: Arc<dyn Any + Send + Sync> = Arc::new(read.await?);
+            let value = match read.await {
+                Ok(value) => Ok(Arc::new(value) as Arc<dyn Any + Send + Sync>),
+                // The next who asks would only make the database work as long again.
+                Err(Trouble::Slow) => Err(Trouble::Slow),
+                Err(trouble) => return Err(trouble),
+            };
             Ok::<_, Trouble>(Kept { value, fresh: fresh.max((begun.elapsed() * REST).min(LONGEST)) })
         };
         let kept = self.0.try_get_with(what, read).await.map_err(|trouble: Arc<Trouble>| (*trouble).clone())?;
-        kept.value.downcast().map_err(|_| Trouble::Refused("two answers have one name".to_owned()))
+        kept.value?.downcast().map_err(|_| Trouble::Refused("two answers have one name".to_owned()))
     }
 
     /// Forgets what was read, because somebody has changed something; but for what takes long, such as an examination.

@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::TextColumn;
+use queueable::Paused;
 use queueable::report::Backlog;
 
 use super::layout::time;
@@ -44,11 +45,15 @@ pub(super) fn value(facts: &Facts, column: &TextColumn, value: Option<&str>) -> 
 
 /// Takes the values out of pauses of a column whose values are not shown.
 pub(super) fn without_secrets(facts: &Facts, mut backlog: Backlog) -> Backlog {
-    if facts.options.lanes.is_some_and(|lanes| facts.is_secret(lanes.column)) {
-        let values = backlog.paused.iter_mut().filter_map(|paused| paused.value.as_mut());
-        values.for_each(|value| *value = "a value that is not shown".to_owned());
-    }
+    backlog.paused = backlog.paused.into_iter().map(|paused| without_secret(facts, paused)).collect();
     backlog
+}
+
+pub(super) fn without_secret(facts: &Facts, mut paused: Paused) -> Paused {
+    if facts.options.lanes.is_some_and(|lanes| facts.is_secret(lanes.column)) {
+        paused.value = paused.value.map(|_| "a value that is not shown".to_owned());
+    }
+    paused
 }
 
 /// A time as it is, in UTC.

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use queue_core::internals::by_name::{Operate, TextColumn};
 
 use super::cells::{cell, heading, key_heading};
-use super::guard::{Sent, Visit};
+use super::guard::{Sent, Visit, random};
 use super::layout::{segment, show};
 use super::operation::{arguments, is_final, operate, says};
 use super::run::{Order, begin};
@@ -25,6 +25,9 @@ const SHOWN: usize = 10;
 
 /// How many rows are changed in one transaction.
 const BATCH: u32 = 500;
+
+/// How long the name of a form is at most.
+const ONCE: usize = 64;
 
 /// The rows of an operation, as they are shown.
 struct Preview {
@@ -62,17 +65,53 @@ pub(super) async fn preview<C: Database>(
         Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
     };
     let title = field(&fields, "operation").and_then(|name| says(name).ok()).unwrap_or("Operation");
-    let told = previewed(&site, &visit, &named, &fields).await;
+    let told = previewed(&site, &visit, &named, &fields, None).await;
     show(&site, &visit, (title, Some((&named, None))), told).await
 }
 
-async fn previewed<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {
+/// The search of an operation: the rows that were ticked, or all that it finds.
+fn chosen(fields: &Fields) -> Told<Search> {
+    let mut search = Search::of(fields)?;
+    match field(fields, "of") {
+        Some("all") => search.keys.clear(),
+        Some(_) if search.keys.is_empty() => {
+            return Err(Trouble::Wrong(
+                "No row is ticked. Go back and tick some, or choose all that were found.".to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    Ok(search)
+}
+
+/// Which rows are meant, in words.
+fn described(facts: &Facts, search: &Search) -> String {
+    let keys = match search.keys.len() {
+        0 => None,
+        1 => Some(format!("the row {}", search.keys[0])),
+        many => Some(format!("{} ticked rows", count(many))),
+    };
+    let state = search.state.map(|state| format!("state {}", super::search::name_of(state)));
+    let text = search.text.as_ref().map(|text| format!("where {text}"));
+    let group = search.group.as_ref().map(|group| format!("of the group of failures {group}"));
+    let since = search.since.as_ref().map(|time| format!("attempted within {time}"));
+    let parts: Vec<_> = [keys, state, text, group, since].into_iter().flatten().collect();
+    if parts.is_empty() { format!("all rows of {}", facts.table) } else { parts.join(", ") }
+}
+
+async fn previewed<C: Database>(
+    site: &Site<C>,
+    visit: &Visit,
+    named: &Named,
+    fields: &Fields,
+    refused: Option<&Trouble>,
+) -> Told<Markup> {
     if !visit.changes {
         return Err(Trouble::Forbidden("You may look at this page, and change nothing.".to_owned()));
     }
     let facts = site.of(named).facts();
     let name = field(fields, "operation").unwrap_or_default().to_owned();
-    let search = Search::of(fields)?;
+    let search = chosen(fields)?;
     let operate = match operate(facts, fields) {
         Ok(Some(operate)) => operate,
         Ok(None) => return Ok(ask(visit, named, &name, &search, None)),
@@ -100,12 +139,15 @@ async fn previewed<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fi
     });
     let preview = preview.await?;
     Ok(html! {
+        @if let Some(refused) = refused { (super::layout::notice(refused)) }
         p { strong { (visible(&preview.summary)) } }
+        p { "Rows: " bdi { (visible(&described(facts, &search))) } }
+        @if search.is_of_all() { p.notice.warning { "These are all rows of the table that can be changed this way." } }
         @if preview.shape.count == 0 {
             p.notice.note { "There is nothing to do: no row was found that can be changed this way." }
         } @else {
             (some(facts, &preview))
-            (confirm(visit, named, (&name, &operate), &search, &preview))
+            (confirm(visit, named, (&name, &operate), &search, (&preview, field(fields, "reason").unwrap_or_default())))
         }
         p.actions { a.button href={ (visit.root) "q/" (segment(&named.name)) "?" (super::search::query(&search.fields())) } { "Back to the rows" } }
     })
@@ -144,13 +186,13 @@ fn confirm(
     named: &Named,
     (name, operate): (&str, &Operate),
     search: &Search,
-    preview: &Preview,
+    (preview, reason): (&Preview, &str),
 ) -> Markup {
     let Shape { count: found, figures, keys } = &preview.shape;
     let figures = serde_json::to_string(figures).unwrap_or_default();
     html! {
         form method="post" action={ (visit.root) "q/" (segment(&named.name)) "/change" } {
-            input type="hidden" name="token" value=(visit.token);
+            input type="hidden" name="token" value=(visit.token());
             input type="hidden" name="operation" value=(name);
             @for (name, value) in search.fields() { input type="hidden" name=(name) value=(value); }
             @match operate {
@@ -161,10 +203,12 @@ fn confirm(
             input type="hidden" name="found" value=(found);
             input type="hidden" name="figures" value=(figures);
             input type="hidden" name="keys" value=(keys);
+            // Somebody who presses the button twice means it once.
+            input type="hidden" name="once" value=(random());
             div.fields {
                 div.field.wide {
                     label for="reason" { "Why" }
-                    input #reason type="text" name="reason" required maxlength="500" autocomplete="off";
+                    input #reason type="text" name="reason" value=(reason) required maxlength="500" autocomplete="off";
                 }
                 @if let Some(environment) = &preview.environment {
                     div.field {
@@ -175,7 +219,7 @@ fn confirm(
             }
             @if !preview.recorded { p.notice.warning { "There is no table of the audit: nobody will see who has done this." } }
             @if is_final(name) { p.notice.warning { "This cannot be undone." } }
-            div.actions { button.danger[is_final(name)] type="submit" { (says(name).unwrap_or(name)) ": " (rows(*found)) } }
+            div.actions { button.danger[is_final(name)].primary[!is_final(name)] type="submit" { (says(name).unwrap_or(name)) ": " (rows(*found)) } }
         }
     }
 }
@@ -191,13 +235,23 @@ pub(super) async fn apply<C: Database>(
         Ok(named) => named,
         Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
     };
-    match order(&site, &visit, &named, &fields) {
-        Err(trouble) => show(&site, &visit, ("Operation", Some((&named, None))), Err(trouble)).await,
-        Ok(order) => match begin(&site, order).await {
-            Ok(run) => see_other(&format!("{}runs/{run}", visit.root)),
-            Err(trouble) => show(&site, &visit, ("Operation", Some((&named, None))), Err(trouble)).await,
-        },
-    }
+    let begun = match order(&site, &visit, &named, &fields) {
+        Ok(order) => begin(&site, order).await,
+        Err(trouble) => Err(trouble),
+    };
+    let trouble = match begun {
+        Ok(run) => return see_other(&format!("{}runs/{run}", visit.root)),
+        Err(trouble) => trouble,
+    };
+    // The rows as they are now, so that a person can go on from here.
+    let told = match trouble {
+        Trouble::Away | Trouble::Slow => Err(trouble.clone()),
+        _ => previewed(&site, &visit, &named, &fields, Some(&trouble)).await.map_err(|_| trouble.clone()),
+    };
+    let title = field(&fields, "operation").and_then(|name| says(name).ok()).unwrap_or("Operation");
+    let mut response = show(&site, &visit, (title, Some((&named, None))), told).await;
+    *response.status_mut() = trouble.status();
+    response
 }
 
 /// Leads the browser to another page.
@@ -217,10 +271,15 @@ fn order<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fie
             .ok_or_else(|| lacks("the sums"))?,
         keys: field(fields, "keys").and_then(|text| text.parse().ok()).ok_or_else(|| lacks("the keys"))?,
     };
+    let search = chosen(fields)?;
+    let once =
+        field(fields, "once").filter(|once| once.len() <= ONCE && once.chars().all(|c| c.is_ascii_alphanumeric()));
     Ok(Order {
         named: named.clone(),
         operate: operate(facts, fields)?.ok_or_else(|| lacks("the operation's argument"))?,
-        search: Search::of(fields)?,
+        once: once.ok_or_else(|| lacks("its name"))?.to_owned(),
+        chosen: described(facts, &search),
+        search,
         shape,
         by: visit.visitor.name.clone(),
         reason: reason.chars().take(500).collect(),

@@ -125,7 +125,7 @@ async fn changed<C: Database>(site: &Site<C>, visit: &Visit, fields: &Fields) ->
         let author = Author { by, reason, recorded: is_recorded(connection)? };
         take(&*parts.queues[named.place], connection, &step, &author)
     });
-    ask.await
+    ask.await.map_err(|trouble| if matches!(trouble, Trouble::Slow) { Trouble::Unsure } else { trouble })
 }
 
 /// Reads what a form asks for.

@@ -140,7 +140,7 @@ fn exact(time: DateTime<Utc>) -> String {
 
 fn hidden(visit: &Visit, change: &str) -> Markup {
     html! {
-        input type="hidden" name="token" value=(visit.token);
+        input type="hidden" name="token" value=(visit.token());
         input type="hidden" name="change" value=(change);
     }
 }

@@ -229,7 +229,7 @@ async fn group<C: Database>(
                 ": " (of.shares())
             } } }
         }
-        p.muted { "The newest " (number(compared.0 as i64)) " rows of this group, compared with " (number(compared.1 as i64)) " others that were attempted last." }
+        p.muted { "The newest " (number(compared.0 as i64)) " rows of this group, compared with " (number(compared.1 as i64)) " others, those with the highest keys." }
         h2 { "The newest rows" }
         div.scroll tabindex="0" role="region" aria-label="Rows" { table {
             thead { tr { (key_heading(facts)) @for column in columns { (heading(facts, column)) } } }
@@ -257,17 +257,14 @@ async fn known<C: Database>(
         let attempted = TextColumn { name: facts.names.last_attempt_time.to_owned(), holds: Holds::Instants };
         let read: Vec<_> =
             [attempted].into_iter().chain(compared.iter().cloned()).chain(columns.iter().cloned()).collect();
-        let paging = |columns, limit| Paging {
-            columns,
-            longest: LONGEST,
-            order: PageOrder::LatestAttempt,
-            after: None,
-            limit,
-            backwards: false,
-        };
-        let (mut lines, _) = queue.page_of_group(connection, &rows, &group.pattern, &paging(read, SAMPLE))?;
+        let paging =
+            |columns, order| Paging { columns, longest: LONGEST, order, after: None, limit: SAMPLE, backwards: false };
+        let of_group = paging(read, PageOrder::LatestAttempt);
+        let (mut lines, _) = queue.page_of_group(connection, &rows, &group.pattern, &of_group)?;
         let keys: HashSet<&String> = lines.iter().map(|line| &line.key).collect();
-        let others = queue.page(connection, &Rows::default(), &paging(compared.clone(), SAMPLE))?;
+        // By key, because no index has all rows by their times.
+        let others = paging(compared.clone(), PageOrder::KeyDescending);
+        let others = queue.page(connection, &Rows::default(), &others)?;
         let others: Vec<_> =
             others.into_iter().filter(|line| !keys.contains(&line.key)).map(|line| line.values).collect();
         let of_rows: Vec<_> = lines.iter().map(|line| line.values[1..=compared.len()].to_vec()).collect();

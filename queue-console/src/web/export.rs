@@ -130,7 +130,7 @@ fn written<C: Database, F: File>(
     let mut cursor = search.after.clone();
     let (mut written, mut is_cut, begun) = (0, false, Instant::now());
     loop {
-        paging.after = cursor.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
+        paging.after = cursor.as_deref().map(|cursor| facts.after(cursor, order, false)).transpose()?;
         let (lines, stopped_at) = match &group {
             Some(group) => queue.page_of_group(connection, &rows, &group.pattern, &paging)?,
             None => {

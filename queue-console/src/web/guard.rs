@@ -1,11 +1,13 @@
 //! Who may ask: the host, the person, and for changes the place from which they come.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, OriginalUri, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -19,14 +21,15 @@ use crate::database::Database;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-const COOKIE: &str = "queueable_page";
-
 /// What a proxy adds to a request.
 const FORWARDED: [&str; 6] =
     ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
 
-/// Longer queries are refused: servers and proxies differ in what they let through.
+const FOREIGN: &str = "Another site has sent this. Only the page's own forms change something.";
+
+/// Longer queries are refused: servers and proxies differ in what they let through. The form of a search has a field for each column.
 const LONGEST_QUERY: usize = 16 * 1024;
+const LONGEST_SEARCH: usize = 64 * 1024;
 
 /// A request that was let in.
 #[derive(Debug, Clone)]
@@ -34,8 +37,8 @@ pub(super) struct Visit {
     pub(super) visitor: Visitor,
     /// Whether they may change something.
     pub(super) changes: bool,
-    /// What each form has in it, for browsers that do not say where a request comes from.
-    pub(super) token: String,
+    /// Makes what each form has in it, for browsers that do not say where a request comes from.
+    tokens: Tokens,
     /// How the page's first address is reached from this one. All links are relative, so that a proxy may add or strip a prefix.
     pub(super) root: String,
     /// Whether the browser has said that one of our own pages sends this.
@@ -61,8 +64,10 @@ impl<S: Send + Sync> FromRequest<S> for Sent {
         let visit = request.extensions().get::<Visit>().cloned();
         let visit = visit.ok_or_else(|| StatusCode::FORBIDDEN.into_response())?;
         let form = axum::extract::Form::<Vec<(String, String)>>::from_request(request, state).await;
-        let axum::extract::Form(fields) = form.map_err(|refused| refused.status().into_response())?;
-        let has_token = fields.iter().any(|(name, value)| name == "token" && *value == visit.token);
+        let axum::extract::Form(fields) = form.map_err(|refused| {
+            layout::refused(refused.status(), "This form cannot be read, or is larger than 256 KiB.")
+        })?;
+        let has_token = fields.iter().any(|(name, value)| name == "token" && visit.tokens.knows(value, &visit.visitor));
         if !visit.is_ours && !has_token {
             let why =
                 "This form does not come from the page itself. Please load the page again, and send it from there.";
@@ -80,17 +85,7 @@ impl<S: Send + Sync> FromRequest<S> for Sent {
 /// Lets a request in or answers it, and says to the browser what no page may do.
 pub(super) async fn guard<C: Database>(State(site): State<Site<C>>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&site, &mut request) {
-        Ok(is_new) => {
-            let token = request.extensions().get::<Visit>().map(|visit| visit.token.clone()).unwrap_or_default();
-            let mut response = next.run(request).await;
-            if is_new {
-                let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
-                response
-                    .headers_mut()
-                    .append(header::SET_COOKIE, HeaderValue::from_str(&cookie).expect("it is hexadecimal"));
-            }
-            response
-        }
+        Ok(()) => next.run(request).await,
         Err(response) => *response,
     };
     let headers = response.headers_mut();
@@ -108,12 +103,14 @@ pub(super) async fn guard<C: Database>(State(site): State<Site<C>>, mut request:
     response
 }
 
-/// Puts a [`Visit`] into a request that may go on. Returns whether its token is new.
-fn admit<C: Database>(site: &Site<C>, request: &mut Request) -> Result<bool, Box<Response>> {
+/// Puts a [`Visit`] into a request that may go on.
+fn admit<C: Database>(site: &Site<C>, request: &mut Request) -> Result<(), Box<Response>> {
     let refuse = |text: &str| Box::new(layout::refusal(&Trouble::Forbidden(text.to_owned())));
     let page = &site.page;
-    if request.uri().query().is_some_and(|query| query.len() > LONGEST_QUERY) {
-        return Err(Box::new(StatusCode::URI_TOO_LONG.into_response()));
+    let longest = if request.uri().path().ends_with("/search") { LONGEST_SEARCH } else { LONGEST_QUERY };
+    if request.uri().query().is_some_and(|query| query.len() > longest) {
+        let text = format!("This address is too long: what follows its `?` has at most {} KiB.", longest / 1024);
+        return Err(Box::new(layout::refused(StatusCode::URI_TOO_LONG, &text)));
     }
     let knows = |host: &str| is_loopback(host) || page.hosts.iter().any(|known| known == host);
     if !host(request).is_some_and(|host| knows(&host)) {
@@ -128,29 +125,35 @@ fn admit<C: Database>(site: &Site<C>, request: &mut Request) -> Result<bool, Box
     *request = Request::from_parts(parts, body);
     let visitor = visitor?;
     let headers = request.headers();
-    let is_ours = match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_ours = match header("sec-fetch-site") {
         Some(b"same-origin") => true,
-        Some(_) if *request.method() != Method::GET && *request.method() != Method::HEAD => {
-            return Err(refuse("Another site has sent this. Only the page's own forms change something."));
+        Some(_) if !reads => return Err(refuse(FOREIGN)),
+        // A link from elsewhere is followed; a picture or a script of another site makes the database work for nothing.
+        Some(b"cross-site" | b"same-site") if header("sec-fetch-mode") != Some(b"navigate") => {
+            return Err(refuse(FOREIGN));
         }
         _ => false,
     };
-    if !is_ours && origin(headers).is_some_and(|origin| !knows(&origin)) {
-        return Err(refuse("Another site has sent this. Only the page's own forms change something."));
+    // With this policy for referrers a browser mostly says `null`.
+    if origin(headers).is_some_and(|origin| !knows(&origin)) {
+        return Err(refuse(FOREIGN));
     }
-    let known = token(headers);
-    let is_new = known.is_none();
-    let token = known.unwrap_or_else(new_token);
     let changes = page.changes && !site.parts.read_only && visitor.changes;
     let root = root(request);
-    request.extensions_mut().insert(Visit { visitor, changes, token, root, is_ours });
-    Ok(is_new)
+    request.extensions_mut().insert(Visit { visitor, changes, tokens: site.tokens.clone(), root, is_ours });
+    Ok(())
 }
 
 /// Tells whether a request comes from the same machine.
 fn local(parts: &Parts) -> Result<(), String> {
     if let Some(name) = FORWARDED.iter().find(|name| parts.headers.contains_key(**name)) {
         return Err(format!("A proxy has sent this request (`{name}`). Name people by `Page::authorize` first."));
+    }
+    // Browsers have not spoken it for decades, and a proxy that adds no header may.
+    if parts.version < Version::HTTP_11 {
+        return Err("Without `Page::authorize` the page answers only to browsers, and none speaks HTTP/1.0.".to_owned());
     }
     match parts.extensions.get::<ConnectInfo<SocketAddr>>() {
         Some(ConnectInfo(peer)) if peer.ip().to_canonical().is_loopback() => Ok(()),
@@ -195,16 +198,33 @@ pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-fn token(headers: &HeaderMap) -> Option<String> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut cookies = cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-    let (_, token) = cookies.find(|(name, _)| *name == COOKIE)?;
-    let is_ours = token.len() == 32 && token.chars().all(|c| c.is_ascii_hexdigit());
-    is_ours.then(|| token.to_owned())
+/// Makes the tokens of forms: something random, and a code over it and the visitor's name that only this process can make.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tokens(Arc<RandomState>);
+
+impl Tokens {
+    fn of(&self, visitor: &Visitor) -> String {
+        let random = random();
+        let code = self.code(&random, visitor);
+        random + &code
+    }
+
+    fn knows(&self, token: &str, visitor: &Visitor) -> bool {
+        token.split_at_checked(RANDOM).is_some_and(|(random, code)| code == self.code(random, visitor))
+    }
+
+    /// SipHash with the process' own random key.
+    fn code(&self, random: &str, visitor: &Visitor) -> String {
+        format!("{:016x}", self.0.hash_one((random, &visitor.name)))
+    }
 }
 
-fn new_token() -> String {
-    let mut random = [0; 16];
+/// How many digits a random text has.
+const RANDOM: usize = 32;
+
+/// A text that nobody guesses.
+pub(super) fn random() -> String {
+    let mut random = [0; RANDOM / 2];
     getrandom::fill(&mut random).expect("the system has random numbers");
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -226,6 +246,11 @@ fn root(request: &Request) -> String {
 }
 
 impl Visit {
+    /// The hidden field of each form.
+    pub(super) fn token(&self) -> String {
+        self.tokens.of(&self.visitor)
+    }
+
     /// Refuses what shows more than single queues to a visitor who may see only some.
     pub(super) fn must_see_all(&self) -> Told<()> {
         match self.visitor.may_see_all() {
@@ -238,6 +263,17 @@ impl Visit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_of_a_visitor_and_a_process() {
+        let (tokens, ann) = (Tokens::default(), Visitor::new("ann"));
+        let token = tokens.of(&ann);
+        assert!(tokens.knows(&token, &ann) && token != tokens.of(&ann));
+        assert!(!tokens.knows(&token, &Visitor::new("bob")) && !Tokens::default().knows(&token, &ann));
+        assert!(
+            !tokens.knows("", &ann) && !tokens.knows(&token[..RANDOM], &ann) && !tokens.knows(&"é".repeat(40), &ann)
+        );
+    }
 
     #[test]
     fn only_loopback_is_the_same_machine() {

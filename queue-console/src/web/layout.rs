@@ -10,7 +10,7 @@ use super::router::{ICON, SCRIPT, STYLE};
 use super::site::{Named, Site};
 use super::trouble::{Told, Trouble};
 use crate::database::Database;
-use crate::shown::{ago, number};
+use crate::shown::{ago, number, visible};
 
 /// A page of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,10 @@ pub(super) async fn show<C: Database>(
         // Nobody waits for it twice.
         Err(Trouble::Away | Trouble::Busy | Trouble::Slow) => None,
         _ => site.environment().await,
+    };
+    let paused = match (&told, of) {
+        (Ok(_), Some((named, _))) => site.paused(named).await,
+        _ => Vec::new(),
     };
     let (status, body) = match told {
         Ok(body) => (StatusCode::OK, body),
@@ -71,6 +75,7 @@ pub(super) async fn show<C: Database>(
                 }
                 main #main tabindex="-1" {
                     @if let Some((named, tab)) = of { (tabs(site, root, named, tab)) }
+                    @for paused in &paused { p.notice.warning { "Attempts wait: " bdi { (visible(paused)) } } }
                     h1 { (title) }
                     (body)
                 }
@@ -83,14 +88,18 @@ pub(super) async fn show<C: Database>(
 
 /// Answers somebody who may not see the page: nothing of it is shown.
 pub(super) fn refusal(trouble: &Trouble) -> Response {
+    refused(trouble.status(), &trouble.to_string())
+}
+
+pub(super) fn refused(status: StatusCode, text: &str) -> Response {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head { meta charset="utf-8"; title { "Queues" } meta name="viewport" content="width=device-width, initial-scale=1"; }
-            body { main { h1 { "Queues" } p { (trouble) } } }
+            body { main { h1 { "Queues" } p { (text) } } }
         }
     };
-    (trouble.status(), Html(page.into_string())).into_response()
+    (status, Html(page.into_string())).into_response()
 }
 
 fn head(root: &str, title: &str) -> Markup {

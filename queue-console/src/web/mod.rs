@@ -16,6 +16,7 @@ mod errors;
 mod export;
 mod export_csv;
 mod form;
+mod glance;
 mod guard;
 mod layout;
 mod operation;

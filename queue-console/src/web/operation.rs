@@ -99,7 +99,9 @@ fn has(facts: &Facts, name: &str) -> bool {
 pub(super) fn buttons(facts: &Facts) -> Markup {
     html! {
         fieldset.actions {
-            legend { "Do something with the chosen rows, or with all that were found" }
+            legend { "Do something" }
+            label { input type="radio" name="of" value="ticked" checked; " with the ticked rows" }
+            label { input type="radio" name="of" value="all"; " with all rows that were found, on other pages too" }
             @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
                 button.danger[kind.is_final] type="submit" name="operation" value=(kind.name) title=(kind.does) { (kind.says) " …" }
             }

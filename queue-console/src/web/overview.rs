@@ -6,26 +6,32 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
+use futures_util::future::join_all;
 use maud::{Markup, html};
 use queueable::report::{Ill, PeriodCounts, PollerProcess, Severity};
 
 use super::cells::without_secrets;
 use super::doctor::last;
+use super::glance::{Glance, counted, glance};
 use super::guard::Visit;
 use super::layout::{segment, show, time};
+use super::own::Queues;
+use super::queue::MOST;
+use super::search::name_of;
 use super::site::{FRESH, Named, Site};
 use super::svg::spark;
 use super::trouble::{Told, Trouble};
 use crate::cli;
 use crate::command::{Known, registered, serving, wrong};
 use crate::database::Database;
-use crate::queue::Rows;
-use crate::shown::{number, span, visible};
+use crate::queue::{Rows, State as Of};
+use crate::shown::{span, visible};
 
 /// Over which time rates and failures are shown, and over which failures are news.
 const HOUR: Duration = Duration::from_secs(3_600);
 const MINUTES: i64 = 60;
 const NEWS: usize = 10;
+const RECENT: Duration = Duration::from_secs(600);
 
 /// What is wrong, as the command `status` says it.
 const LIMITS: cli::Status = cli::Status {
@@ -46,8 +52,11 @@ const RUNNING: usize = 10;
 /// What is known of a queue and its last hour.
 pub(super) struct Seen {
     known: Known,
+    uncounted: Vec<Of>,
     /// In each minute; `None` if nobody counts minutes.
     hour: Option<Vec<(i64, i64)>>,
+    /// Whether rows have failed, and nobody counts when.
+    undated: bool,
 }
 
 /// Shows the overview.
@@ -58,27 +67,27 @@ pub(super) async fn show_all<C: Database>(State(site): State<Site<C>>, visit: Vi
 
 async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
     let pollers = pollers(site).await?;
-    let mut all = Vec::new();
-    for named in site.seen(&visit.visitor) {
-        let seen = seen(site, &named, pollers.clone()).await;
-        if let Err(trouble @ (Trouble::Away | Trouble::Busy)) = seen {
-            return Err(trouble);
-        }
-        all.push((named, seen));
+    let seen = site.seen(&visit.visitor);
+    let asked = join_all(seen.iter().map(|named| self::seen(site, named, pollers.clone()))).await;
+    let all: Vec<_> = seen.into_iter().zip(asked).collect();
+    if let Some((_, Err(trouble @ (Trouble::Away | Trouble::Busy)))) = all.iter().find(|(_, seen)| is_of_all(seen)) {
+        return Err(trouble.clone());
     }
     let known: Vec<&Known> = all.iter().filter_map(|(_, seen)| Some(&seen.as_ref().ok()?.known)).collect();
     let mut wrong: Vec<String> = wrong(known.into_iter(), &LIMITS).into_iter().map(|wrong| wrong.text).collect();
     let unread = all.iter().filter_map(|(named, seen)| Some(format!("{}: {}", named.name, seen.as_ref().err()?)));
     wrong.splice(0..0, unread);
-    let ills = ills(site, visit);
+    let notes: Vec<_> = all.iter().filter_map(|(named, seen)| note(named, seen.as_ref().ok()?)).collect();
+    let ills = ills(site, visit).unwrap_or_default();
+    let errors = ills.iter().filter(|ill| ill.severity == Severity::Error).count();
     // Only the number is read out, not each age that has changed.
-    let said = match wrong.len() {
+    let said = match wrong.len() + errors {
         0 => "Nothing is wrong".to_owned(),
         1 => "1 thing is wrong".to_owned(),
         many => format!("{many} things are wrong"),
     };
     Ok(html! {
-        section #wrong data-refresh="5" data-announce=(said) aria-label="What is wrong" { (wrongs(visit, &wrong, ills.as_deref())) }
+        section #wrong data-refresh="5" data-announce=(said) aria-label="What is wrong" { (wrongs(visit, (&wrong, &notes), &ills)) }
         section #queues data-refresh="5" aria-labelledby="queues-title" {
             h2 #queues-title { "Queues" }
             div.scroll tabindex="0" role="group" aria-label="Table of queues" {
@@ -94,7 +103,7 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit) -> Told<Markup> {
             }
             @if all.is_empty() { p { "There is no queue that you may see." } }
         }
-        @if visit.visitor.may_see_all() { (workers(pollers.as_deref())) }
+        @if visit.visitor.may_see_all() { (workers(&Queues::of(site, visit), pollers.as_deref())) }
     })
 }
 
@@ -104,25 +113,41 @@ pub(super) async fn pollers<C: Database>(site: &Site<C>) -> Told<Option<Arc<Vec<
     Ok((*read.await?).clone())
 }
 
-/// How long the overview is kept: each queue needs about seven statements, and all together at most twenty in a second.
+/// How long the overview is kept: each queue needs about ten statements, and all together at most twenty in a second.
 fn kept<C: Database>(site: &Site<C>) -> Duration {
-    (FRESH * 2).max(FRESH * u32::try_from(site.parts.queues.len()).unwrap_or(u32::MAX) * 2 / 5)
+    (FRESH * 2).max(FRESH * u32::try_from(site.parts.queues.len()).unwrap_or(u32::MAX) / 2)
 }
 
 async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Vec<PollerProcess>>>) -> Told<Arc<Seen>> {
     let name = named.name.clone();
     let read = site.read_of(named, "known", kept(site), move |queue, connection| {
-        let backlog = without_secrets(queue.facts(), queue.backlog(connection, &Rows::default())?);
+        let Glance { backlog, uncounted } = glance(queue, connection)?;
+        let backlog = without_secrets(queue.facts(), backlog);
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
         let news = hour.as_ref().map(newest).unwrap_or_default();
-        let queue = queue.facts().queue.clone();
-        let pollers = serving(pollers.as_deref().map(Vec::as_slice), &queue);
+        let (options, name_of_queue) = (queue.facts().options, queue.facts().queue.clone());
+        let pollers = serving(pollers.as_deref().map(Vec::as_slice), &name_of_queue);
         let done = hour.as_ref().map(|hour| hour.iter().map(|(succeeded, failed)| succeeded + failed).collect());
-        let failed = news.iter().map(|(_, failed)| failed).sum();
-        Ok(Seen { known: Known { name, queue, backlog, done, failed, pollers }, hour })
+        let failed = match &hour {
+            Some(_) => news.iter().map(|(_, failed)| failed).sum(),
+            None if options.report_index => {
+                let failed = Rows { states: vec![Of::Failed], within: Some(RECENT), filter: None };
+                queue.figures(connection, &failed, &[], MOST)?.rows
+            }
+            // Without an index the database would read the table.
+            None => 0,
+        };
+        let undated = hour.is_none() && !options.report_index && backlog.failed > 0;
+        let known = Known { name, queue: name_of_queue, backlog, most: Some(MOST), done, failed, pollers };
+        Ok(Seen { undated, uncounted, known, hour })
     });
     read.await
+}
+
+/// Whether it would be the same for all queues.
+fn is_of_all(seen: &Told<Arc<Seen>>) -> bool {
+    matches!(seen, Err(Trouble::Away | Trouble::Busy))
 }
 
 /// What the doctor has found lately of the queues that the visitor may see; `None` if it has not examined them yet.
@@ -149,29 +174,41 @@ fn minutes(periods: &[PeriodCounts], now: DateTime<Utc>) -> Vec<(i64, i64)> {
     minutes
 }
 
-fn wrongs(visit: &Visit, wrong: &[String], ills: Option<&[Ill]>) -> Markup {
-    let ills = ills.unwrap_or_default();
+/// Says that rows have failed, if nobody can tell whether that is news.
+fn note(named: &Named, seen: &Seen) -> Option<String> {
+    let failed = seen.known.backlog.failed;
+    let (rows, have) = (super::layout::rows(failed), if failed == 1 { "has" } else { "have" });
+    seen.undated.then(|| {
+        format!(
+            "{}: {rows} {have} failed. Its errors say when: there is no table of minutes, and no report index.",
+            named.name
+        )
+    })
+}
+
+fn wrongs(visit: &Visit, (wrong, notes): (&[String], &[String]), ills: &[Ill]) -> Markup {
     let errors: Vec<_> = ills.iter().filter(|ill| ill.severity == Severity::Error).collect();
     let warnings = ills.iter().filter(|ill| ill.severity == Severity::Warning).count();
     html! {
-        @if wrong.is_empty() && errors.is_empty() {
+        @if wrong.is_empty() && errors.is_empty() && notes.is_empty() {
             p.notice.done { "Nothing is wrong." }
         } @else {
             h2 { "What is wrong" }
             ul.wrong {
                 @for text in wrong { li { bdi { (visible(text)) } } }
+                @for text in notes { li.note { bdi { (visible(text)) } } }
                 @for ill in errors.iter().take(SHOWN) { li { bdi { (visible(&ill.problem)) } } }
             }
         }
         @if (warnings > 0 || errors.len() > SHOWN) && visit.visitor.may_see_all() {
             p { a href={ (visit.root) "doctor?now=yes" } { "The doctor" } " has found "
-                (counted(errors.len(), "error")) " and " (counted(warnings, "warning")) "." }
+                (of_kind(errors.len(), "error")) " and " (of_kind(warnings, "warning")) "." }
         }
     }
 }
 
 /// `1 error`, `2 errors`.
-fn counted(found: usize, what: &str) -> String {
+fn of_kind(found: usize, what: &str) -> String {
     format!("{found} {what}{}", if found == 1 { "" } else { "s" })
 }
 
@@ -186,23 +223,28 @@ fn line(root: &str, named: &Named, seen: &Told<Arc<Seen>>) -> Markup {
             } };
         }
     };
-    let Seen { known: Known { backlog, pollers, .. }, hour } = &**seen;
-    let count =
-        |state: &str, rows: i64| html! { td.number { a href={ (address) "?state=" (state) } { (number(rows)) } } };
+    let Seen { known: Known { backlog, pollers, .. }, uncounted, hour, .. } = &**seen;
+    let count = |state: Of, rows: i64| {
+        let address = format!("{address}?state={}", name_of(state));
+        html! { td.number { @match uncounted.contains(&state) {
+            true => span.muted title="The database has needed too long for it: no index finds these rows." { "not counted" },
+            false => a href=(address) { (counted(rows)) },
+        } } }
+    };
     html! { tr {
         th scope="row" { a href=(address) { bdi { (named.name) } } }
         td.number { @if let Some(age) = backlog.oldest_due { (span(age)) } @else { span.muted { "none due" } } }
-        (count("due", backlog.due))
-        (count("scheduled", backlog.scheduled))
+        (count(Of::Due, backlog.due))
+        (count(Of::Scheduled, backlog.scheduled))
         @match backlog.running {
-            Some(running) => (count("running", running)),
+            Some(running) => (count(Of::Running, running)),
             None => td.number { span.muted title="Rows run in transactions, which only their own sessions see." { "not seen" } },
         }
-        (count("failed", backlog.failed))
+        (count(Of::Failed, backlog.failed))
         td { @if let Some(hour) = hour { (hourly(&named.name, hour)) } @else { span.muted { "not counted" } } }
         td.number { @if let Some(hour) = hour { (rate(hour)) } @else { span.muted { "not counted" } } }
         td.number { @match pollers { Some(pollers) => (pollers), None => span.muted { "not registered" } } }
-        td { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused) } } } }
+        td.why { @for paused in &backlog.paused { p { span.badge.paused { "paused" } " " bdi { (paused.to_string().trim_start_matches("paused ")) } } } }
     } }
 }
 
@@ -217,7 +259,7 @@ fn rate(hour: &[(i64, i64)]) -> String {
 }
 
 /// The processes, with what they run.
-fn workers(pollers: Option<&Vec<PollerProcess>>) -> Markup {
+fn workers<C: Database>(queues: &Queues<'_, C>, pollers: Option<&Vec<PollerProcess>>) -> Markup {
     html! {
         section #workers data-refresh="5" aria-labelledby="workers-title" {
             h2 #workers-title { "Pollers" }
@@ -229,14 +271,14 @@ fn workers(pollers: Option<&Vec<PollerProcess>>) -> Markup {
                         th scope="col" { "Host" } th.number scope="col" { "Process" } th scope="col" { "State" }
                         th.number scope="col" { "Workers" } th scope="col" { "Started" } th scope="col" { "Runs" }
                     } }
-                    tbody { @for poller in pollers { (worker(poller)) } }
+                    tbody { @for poller in pollers { (worker(queues, poller)) } }
                 } },
             }
         }
     }
 }
 
-fn worker(poller: &PollerProcess) -> Markup {
+fn worker<C: Database>(queues: &Queues<'_, C>, poller: &PollerProcess) -> Markup {
     html! { tr {
         th scope="row" { bdi { (poller.host) } }
         td.number { (poller.pid) }
@@ -244,7 +286,7 @@ fn worker(poller: &PollerProcess) -> Markup {
         td.number { (poller.workers) }
         td { (time(poller.started)) }
         td.data {
-            @for running in poller.running.iter().take(RUNNING) { span { (running.queue) " " (running.key) } " " }
+            @for running in poller.running.iter().take(RUNNING) { span.runs { (queues.name(&running.queue)) " " (queues.row(running)) } " " }
             @if poller.running.len() > RUNNING { "and " (poller.running.len() - RUNNING) " more" }
         }
     } }

@@ -45,6 +45,11 @@ impl<'a, C: Database> Queues<'a, C> {
         }
     }
 
+    /// A queue's name, as people know it.
+    pub(super) fn name(&self, queue: &str) -> Markup {
+        html! { bdi { (visible(self.find(queue).map_or(queue, |named| &named.name))) } }
+    }
+
     /// The row of a message that runs, with a link to its page.
     pub(super) fn row(&self, message: &RunningMessage) -> Markup {
         let named = self.find(&message.queue);

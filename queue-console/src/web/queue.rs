@@ -130,7 +130,7 @@ pub(super) async fn found<C: Database>(
     let read = site.read_of(named, &what, FRESH, move |queue, connection| {
         let facts = queue.facts();
         let order = asked.page_order();
-        let after = asked.after.as_deref().map(|cursor| facts.after(cursor, order)).transpose()?;
+        let after = asked.after.as_deref().map(|cursor| facts.after(cursor, order, false)).transpose()?;
         let paging = Paging { columns, longest: LONGEST, order, after, limit: PAGE + 1, backwards: false };
         let mut lines = queue.page(connection, &asked.rows(facts)?, &paging)?;
         let more = lines.len() > PAGE;
@@ -224,7 +224,7 @@ fn counted(sums: Option<&Told<Arc<Sums>>>) -> Markup {
                 @if let Some(value) = value {
                     @match figure {
                         Figure::Sum(column) => { ", sum of " bdi { (column) } ": " (value) }
-                        Figure::Distinct(column) => { ", " (value) " values of " bdi { (column) } }
+                        Figure::Distinct(column) => { ", " (value) " " (if value == "1" { "value" } else { "values" }) " of " bdi { (column) } }
                     }
                 }
             }

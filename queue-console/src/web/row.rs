@@ -166,7 +166,7 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
             // The rows of a group are found by their texts, one by one: its page lists them.
             let cursor = facts.cursor(&line, order).filter(|_| search.group.is_none());
             let Some(cursor) = cursor else { return Ok(None) };
-            let after = Some(facts.after(&cursor, order)?);
+            let after = Some(facts.after(&cursor, order, backwards)?);
             let paging = Paging { columns: Vec::new(), longest: 1, order, after, limit: 1, backwards };
             Ok(queue.page(connection, &rows, &paging)?.into_iter().next().map(|line| line.key))
         };
@@ -223,14 +223,23 @@ fn times(facts: &Facts, line: &Line) -> Markup {
     html! {
         ol.timeline {
             @if let Some(last) = last {
-                li { "Attempted " (time(last)) ", try " (visible(tries)) @if let Some(state) = of(names.status) { ": " (status(state)) } }
+                li class=[of(names.status).and_then(class)] { "Attempted " (time(last)) ", try " (visible(tries)) @if let Some(state) = of(names.status) { ": " (status(state)) } }
             } @else { li { "Not attempted yet" } }
             li { strong { "Now" } " " (exact(Utc::now())) }
             @match next {
-                Some(next) if next > Utc::now() => li { "Next attempt " (time(next)) },
-                Some(next) => li { "Due since " (time(next)) },
+                Some(next) if next > Utc::now() => li.next { "Next attempt " (time(next)) },
+                Some(next) => li.next { "Due since " (time(next)) },
                 None => li { "No further attempt is planned" },
             }
         }
+    }
+}
+
+/// How an attempt is marked on the line of times.
+fn class(status: &str) -> Option<&'static str> {
+    match status {
+        "SUCCESS" => Some("succeeded"),
+        "FAILED" | "ERROR" => Some("failed"),
+        _ => None,
     }
 }

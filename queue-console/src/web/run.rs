@@ -1,6 +1,6 @@
 //! Operations at work: each has a thread and a connection of its own, a page that survives reloads, and a button that stops it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::{Operate, Operated};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::change::{asked, see_other};
 use super::guard::{Sent, Visit};
@@ -36,17 +36,33 @@ pub(super) struct Order {
     pub(super) by: String,
     pub(super) reason: String,
     pub(super) environment: Option<String>,
+    /// The name of the form, and then of the operation.
+    pub(super) once: String,
+    /// Which rows, in words.
+    pub(super) chosen: String,
 }
 
-/// The operations of this process, the newest first.
-#[derive(Default)]
-pub(super) struct Runs(Mutex<VecDeque<Arc<Run>>>);
+/// The operations of this process.
+pub(super) struct Runs {
+    /// The newest first.
+    all: Mutex<VecDeque<Arc<Run>>>,
+    /// Those that begin.
+    expected: Mutex<HashSet<String>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Runs { all: Mutex::default(), expected: Mutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
 
 /// An operation.
 pub(super) struct Run {
     id: String,
     named: Named,
     summary: String,
+    chosen: String,
     by: String,
     reason: String,
     begun: DateTime<Utc>,
@@ -66,15 +82,24 @@ struct Ended {
 
 impl Runs {
     fn all(&self) -> Vec<Arc<Run>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     fn find(&self, id: &str) -> Option<Arc<Run>> {
         self.all().into_iter().find(|run| run.id == id)
     }
 
+    /// Returns whether it is new.
+    fn expect(&self, once: &str) -> bool {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(once.to_owned())
+    }
+
+    fn expect_no_more(&self, once: &str) {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(once);
+    }
+
     fn add(&self, run: Arc<Run>) {
-        let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         runs.push_front(run);
         while runs.len() > REMEMBERED {
             let oldest = runs.iter().rposition(|run| run.ended().is_some()).unwrap_or(REMEMBERED);
@@ -94,18 +119,33 @@ impl Run {
     }
 }
 
-/// Begins an operation. Returns its name when the rows are found to be the same as were shown.
+/// Begins an operation. Returns its name when the rows are found to be the same as were shown. A form that is sent twice leads to the
+/// same operation.
 pub(super) async fn begin<C: Database>(site: &Site<C>, order: Order) -> Told<String> {
-    if site.runs.all().iter().filter(|run| run.ended().is_none()).count() >= AT_ONCE {
-        return Err(Trouble::Wrong(format!("{AT_ONCE} operations run already. Please wait for one of them.")));
+    if let Some(run) = site.runs.find(&order.once) {
+        return Ok(run.id.clone());
+    }
+    let turn = site.runs.turns.clone().try_acquire_owned();
+    let turn =
+        turn.map_err(|_| Trouble::Wrong(format!("{AT_ONCE} operations run already. Please wait for one of them.")))?;
+    let once = order.once.clone();
+    if !site.runs.expect(&once) {
+        return Err(Trouble::Wrong("This was sent already, and begins: see Operations.".to_owned()));
     }
     let (sender, begun) = oneshot::channel();
-    let site = site.clone();
-    std::thread::Builder::new()
-        .name("queueable-page-run".to_owned())
-        .spawn(move || work(&site, order, sender))
-        .map_err(|error| Trouble::logged(&error))?;
-    begun.await.map_err(|_| Trouble::Refused("The operation has ended before it began.".to_owned()))?
+    let of = site.clone();
+    let spawned = std::thread::Builder::new().name("queueable-page-run".to_owned()).spawn(move || {
+        let _turn = turn;
+        work(&of, order, sender);
+    });
+    let told = match spawned {
+        Ok(_) => {
+            begun.await.unwrap_or_else(|_| Err(Trouble::Refused("The operation has ended before it began.".to_owned())))
+        }
+        Err(error) => Err(Trouble::logged(&error)),
+    };
+    site.runs.expect_no_more(&once);
+    told
 }
 
 fn work<C: Database>(site: &Site<C>, order: Order, begun: oneshot::Sender<Told<String>>) {
@@ -149,9 +189,10 @@ fn work<C: Database>(site: &Site<C>, order: Order, begun: oneshot::Sender<Told<S
         return;
     }
     let run = Arc::new(Run {
-        id: format!("{:x}", Utc::now().timestamp_micros()),
+        id: order.once,
         named: order.named.clone(),
         summary: summary(queue.facts(), &*ready, &asked),
+        chosen: order.chosen,
         by: order.by,
         reason: order.reason,
         begun: Utc::now(),
@@ -277,6 +318,7 @@ fn page(visit: &Visit, run: &Run) -> Markup {
     html! {
         p { strong { bdi { (visible(&run.summary)) } } }
         dl.facts {
+            dt { "Rows" } dd { bdi { (visible(&run.chosen)) } }
             dt { "By" } dd { bdi { (visible(&run.by)) } }
             dt { "Why" } dd { bdi { (visible(&run.reason)) } }
             dt { "Begun" } dd { (time(run.begun)) }
@@ -287,7 +329,7 @@ fn page(visit: &Visit, run: &Run) -> Markup {
                     label for="done" { (run.state()) }
                     progress #done max=(run.total) value=(done) { (done) }
                     form method="post" action={ (visit.root) "runs/" (run.id) "/stop" } {
-                        input type="hidden" name="token" value=(visit.token);
+                        input type="hidden" name="token" value=(visit.token());
                         div.actions { button type="submit" disabled[!visit.changes || run.stop.load(Ordering::Relaxed)] { "Stop" } }
                     }
                     noscript { p { a href="" { "Load this page again" } " to see how far it is." } }
@@ -297,6 +339,6 @@ fn page(visit: &Visit, run: &Run) -> Markup {
                 }
             }
         }
-        p { a href={ (visit.root) "q/" (segment(&run.named.name)) } { "To the queue" } " · " a href={ (visit.root) "audit" } { "To the audit" } }
+        p { a href={ (visit.root) "q/" (segment(&run.named.name)) } { "To the queue" } @if visit.visitor.may_see_all() { " · " a href={ (visit.root) "audit" } { "To the audit" } } }
     }
 }

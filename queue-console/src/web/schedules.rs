@@ -89,7 +89,7 @@ async fn rows<C: Database>(
     let what = format!("schedules after {after:?}");
     let read = site.read_of(named, &what, FRESH * 2, move |queue, connection| {
         let facts = queue.facts();
-        let after = after.as_deref().map(|cursor| facts.after(cursor, ORDER)).transpose()?;
+        let after = after.as_deref().map(|cursor| facts.after(cursor, ORDER, false)).transpose()?;
         let columns = columns(facts, periodic);
         let paging = Paging { columns, longest: LONGEST, order: ORDER, after, limit: PAGE + 1, backwards: false };
         let mut lines = queue.page(connection, &Rows::default(), &paging)?;

@@ -120,11 +120,23 @@ impl Search {
         Ok(Some(group_of(queue.errors(connection, rows)?, name)?.ok_or_else(gone)?))
     }
 
+    /// Whether nothing narrows it.
+    pub(super) fn is_of_all(&self) -> bool {
+        self.text.is_none()
+            && self.state.is_none()
+            && self.since.is_none()
+            && self.group.is_none()
+            && self.keys.is_empty()
+    }
+
     pub(super) fn page_order(&self) -> PageOrder {
-        if self.order.is_none() && self.group.is_some() {
-            return PageOrder::LatestAttempt;
+        match (self.order, self.state) {
+            (Some(order), _) => order_of(order),
+            (None, _) if self.group.is_some() => PageOrder::LatestAttempt,
+            // No index has the successes by their times, and a database would sort all of them.
+            (None, Some(State::Finished)) => PageOrder::KeyDescending,
+            (None, state) => default_order_of(state),
         }
-        self.order.map_or_else(|| default_order_of(self.state), order_of)
     }
 
     /// The columns beside the key.
@@ -212,8 +224,11 @@ fn as_written(column: &Column, value: &str) -> String {
 
 /// `a or b` becomes `(a or b)`, before something is added to it.
 fn in_parentheses(text: &str) -> String {
-    let has_or = text.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("or"));
-    if has_or { format!("({text})") } else { text.to_owned() }
+    if has_or(text) { format!("({text})") } else { text.to_owned() }
+}
+
+pub(super) fn has_or(text: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("or"))
 }
 
 /// The kind of field in which a column's value is written.

@@ -24,6 +24,9 @@ pub(crate) fn run<C: Database>(parts: &Arc<Parts<C>>, global: &Global, of: &Serv
     let page = parts.page.clone();
     let page = if *allow_changes { page.allow_changes() } else { page };
     let router = router(parts.clone(), page, Ok(address));
+    // What the database refuses is said there, and not in the browser. A program with a log of its own keeps that.
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
+    let _ = log.try_init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(listen).await;

@@ -9,7 +9,9 @@ use queueable::Error;
 use queueable::control;
 
 use super::cache::Answers;
+use super::cells::without_secret;
 use super::doctor::Examined;
+use super::guard::Tokens;
 use super::pool::Connections;
 use super::run::Runs;
 use super::settings::{Page, Visitor};
@@ -27,6 +29,7 @@ pub(super) struct Shared<C: Database> {
     pub(super) page: Page,
     pub(super) connections: Connections<C>,
     pub(super) runs: Runs,
+    pub(super) tokens: Tokens,
     pub(super) examined: Mutex<Option<Arc<Examined>>>,
     answers: Answers,
 }
@@ -56,6 +59,7 @@ impl<C: Database> Site<C> {
             page,
             connections,
             runs: Runs::default(),
+            tokens: Tokens::default(),
             examined: Mutex::default(),
             answers: Answers::new(),
         }))
@@ -131,6 +135,19 @@ impl<C: Database> Site<C> {
                 Err(error) => Err(error.into()),
             });
         read.await.ok().and_then(|name| (*name).clone())
+    }
+
+    /// What is paused of a queue, in words.
+    pub(super) async fn paused(&self, named: &Named) -> Vec<String> {
+        let read = self.read("pauses".to_owned(), FRESH * 2, |_, connection| match queueable::pauses(connection) {
+            Ok(pauses) => Ok(pauses),
+            Err(Error::Control(_)) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        });
+        let facts = self.of(named).facts();
+        let pauses = read.await.map(|pauses| (*pauses).clone()).unwrap_or_default();
+        let pauses = pauses.into_iter().filter(|paused| paused.queue == facts.queue);
+        pauses.map(|paused| without_secret(facts, paused).to_string()).collect()
     }
 
     /// Forgets what was read, because somebody has changed something.

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use queue_core::internals::by_name::{Holds, TextColumn};
 
 use super::cells::value;
-use super::search::{Fields, field, query};
+use super::search::{Fields, field, has_or, query};
 use super::trouble::Told;
 use crate::command::{condition, quoted};
 use crate::filter::Condition;
@@ -40,7 +40,8 @@ impl Split {
             None => format!("{} is null", quoted(column)),
         };
         match &self.text {
-            Some(text) if *text == is || text.ends_with(&format!(" and {is}")) => text.clone(),
+            // It has been chosen already.
+            Some(text) if *text == is || text.ends_with(&format!(" and {is}")) && !has_or(text) => text.clone(),
             Some(text) => format!("({text}) and {is}"),
             None => is,
         }

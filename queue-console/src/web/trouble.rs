@@ -24,6 +24,8 @@ pub(super) enum Trouble {
     Away,
     /// It takes too long.
     Slow,
+    /// A change takes too long, and may have been made.
+    Unsure,
     /// Too many requests wait.
     Busy,
     /// The library or the database has refused it.
@@ -42,7 +44,7 @@ impl Trouble {
             Trouble::Forbidden(_) => StatusCode::FORBIDDEN,
             Trouble::Stale(_) => StatusCode::CONFLICT,
             Trouble::Away | Trouble::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            Trouble::Slow => StatusCode::GATEWAY_TIMEOUT,
+            Trouble::Slow | Trouble::Unsure => StatusCode::GATEWAY_TIMEOUT,
             Trouble::Refused(_) | Trouble::Asked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -98,8 +100,10 @@ impl fmt::Display for Trouble {
             | Trouble::Refused(text) => f.write_str(text),
             Trouble::Away => f.write_str("The database does not answer. This page can be loaded again at any time."),
             Trouble::Slow => f.write_str(
-                "The database has needed too long for this. A narrower search, or one by an index, is quicker. A change may have been made \
-                 all the same: please look.",
+                "The database has needed too long for this. A narrower search, or one by an index, is quicker.",
+            ),
+            Trouble::Unsure => f.write_str(
+                "The database has needed too long for this, and it may have been done all the same: please look before you repeat it.",
             ),
             Trouble::Busy => f.write_str("Too many people are asking at the moment. Please load this page again."),
             Trouble::Asked(_) => f.write_str("The database has refused this."),

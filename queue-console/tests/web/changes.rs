@@ -6,7 +6,7 @@ use super::served::{Answer, Served};
 
 /// The fields with which a preview is confirmed.
 fn confirmed(preview: &Answer, more: &[(&str, &str)]) -> Vec<(String, String)> {
-    let fields = ["operation", "found", "figures", "keys"].map(|name| (name.to_owned(), preview.field(name)));
+    let fields = ["operation", "found", "figures", "keys", "once"].map(|name| (name.to_owned(), preview.field(name)));
     fields.into_iter().chain(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))).collect()
 }
 
@@ -61,12 +61,65 @@ fn rows_that_are_others_by_now_are_not_changed() {
 }
 
 #[test]
+fn a_form_that_is_sent_twice_runs_once() {
+    let served = Served::local();
+    served.insert_failed(1..=5, "declined");
+    let preview = served.get("/q/payments/change?operation=rerun&state=failed");
+    let fields = confirmed(&preview, &FAILED);
+    let places: Vec<String> = std::thread::scope(|scope| {
+        let sent: Vec<_> = (0..8).map(|_| scope.spawn(|| send(&served, &fields))).collect();
+        let answers = sent.into_iter().map(|sent| sent.join().unwrap());
+        answers
+            .filter(|answer| answer.status == StatusCode::SEE_OTHER)
+            .map(|it| it.leads_to("/q/payments/change"))
+            .collect()
+    });
+    assert!(!places.is_empty() && places.iter().all(|place| *place == places[0]), "{places:?}");
+    served.until(&places[0], "5 rows changed.");
+    assert_eq!(send(&served, &fields).leads_to("/q/payments/change"), places[0], "later too");
+    assert_eq!(served.get("/runs").text.matches("rerun of payments").count(), 1);
+}
+
+#[test]
+fn the_rows_are_named_and_none_is_not_all() {
+    let served = Served::local();
+    served.insert_failed(1..=30, "declined");
+    let plain = |query: &str| served.get(&format!("/q/payments/change?operation=retry&{query}")).plain();
+    let both = plain("state=failed&where=company_id+%3D+3345");
+    assert!(both.contains("Rows: state failed, where company_id = 3345"), "{both}");
+    let all = plain("of=all");
+    assert!(all.contains("all rows of payments") && all.contains("These are all rows of the table"), "{all}");
+    let ticked = plain("of=ticked&state=failed&key=1&key=2");
+    assert!(ticked.contains("2 ticked rows, state failed") && ticked.contains("retry of payments: 2 rows"), "{ticked}");
+    let more = plain("of=all&state=failed&key=1&key=2");
+    assert!(more.contains("retry of payments: 30 rows"), "{more}");
+    let none = served.get("/q/payments/change?operation=retry&of=ticked&state=failed");
+    assert!(none.status == StatusCode::BAD_REQUEST && none.text.contains("No row is ticked."), "{}", none.text);
+}
+
+#[test]
+fn a_refused_form_shows_the_rows_as_they_are_and_what_was_typed() {
+    let served = Served::local();
+    served.insert_failed(1..=5, "declined");
+    let preview = served.get("/q/payments/change?operation=retry&state=failed");
+    served.execute("UPDATE payments SET status = 'SUCCESS' WHERE id = 1");
+    let refused = send(&served, &confirmed(&preview, &FAILED));
+    assert!(
+        refused.text.contains("nothing was changed") && refused.field("reason") == "ticket 812",
+        "{}",
+        refused.text
+    );
+    let begun = send(&served, &confirmed(&refused, &FAILED));
+    served.until(&begun.leads_to("/q/payments/change"), "4 rows changed.");
+}
+
+#[test]
 fn a_change_needs_a_reason_and_all_its_fields() {
     let served = Served::local();
     served.insert_failed(1..=2, "declined");
     let preview = served.get("/q/payments/change?operation=retry&state=failed");
     let fields = confirmed(&preview, &FAILED);
-    for lacks in ["reason", "found", "figures", "keys", "operation"] {
+    for lacks in ["reason", "found", "figures", "keys", "operation", "once"] {
         let fields: Vec<_> = fields.iter().filter(|(name, _)| name != lacks).cloned().collect();
         assert_eq!(send(&served, &fields).status, StatusCode::BAD_REQUEST, "{lacks}");
     }

@@ -172,6 +172,11 @@ fn the_pollers_are_shown_with_what_they_run() {
     let page = served.until("/pollers", "web-2");
     let link = "href=\"./q/mails/row?key=%5B%22north%2C+%3Ceast%3E%22%2C%227%22%5D\"";
     assert!(page.text.contains(link) && page.plain().contains("shop &lt;1&gt;"), "{}", page.text);
+    // The overview leads to the row too, and its page says who runs it.
+    assert!(served.until("/overview", "web-2").text.contains(link));
+    served.execute("INSERT INTO mails (site, number) VALUES ('north, <east>', 7)");
+    let row = served.get("/q/mails/row?key=%5B%22north%2C+%3Ceast%3E%22%2C%227%22%5D").plain();
+    assert!(row.contains("Process 4711 on web-2 runs it"), "{row}");
 }
 
 #[test]
@@ -195,7 +200,7 @@ fn nothing_is_changed_without_leave() {
 }
 
 /// Writes what a poller of another process says of itself.
-fn insert_poller(served: &Served, queues: &str, running: &str) {
+pub(crate) fn insert_poller(served: &Served, queues: &str, running: &str) {
     served.execute(&format!(
         "INSERT INTO queueable_pollers (id, host, pid, version, application, state, workers, queues, running, started_at, seen_at)
          VALUES (1, 'web-2', 4711, '0.1.0', 'shop <1>', 'running', 4, '{queues}', '{running}', CURRENT_TIMESTAMP, \

@@ -80,6 +80,40 @@ fn the_backlog_is_shown_by_the_values_that_take_turns() {
 }
 
 #[test]
+fn the_overview_counts_no_further_than_a_person_reads() {
+    let served = Served::local();
+    let insert = |ids: std::ops::RangeInclusive<i64>, time: &str| {
+        let rows: Vec<_> = ids.map(|id| format!("({id}, 1, 1, '', '', '{time}')")).collect();
+        for rows in rows.chunks(1_000) {
+            let rows = rows.join(", ");
+            served.execute(&format!(
+                "INSERT INTO payments (id, company_id, amount_cents, note, api_token, next_attempt_time) VALUES {rows}"
+            ));
+        }
+    };
+    insert(1..=10_000, "2026-01-01 00:00:00.000");
+    insert(20_001..=20_003, "2999-01-01 00:00:00.000");
+    served.insert_failed(30_001..=30_002, "declined");
+    let counts = || {
+        let overview = served.get("/").text;
+        let line = overview.split("<tr>").find(|line| line.contains("q/payments")).unwrap().to_owned();
+        let count = |state: &str| {
+            let link = line.split(&format!("?state={state}\">")).nth(1).unwrap();
+            link.split('<').next().unwrap().to_owned()
+        };
+        let is_old = !line.contains("none due");
+        (["due", "scheduled", "failed"].map(count), is_old)
+    };
+    assert_eq!(counts(), (["10,000", "3", "2"].map(str::to_owned), true));
+    insert(10_001..=10_001, "2026-01-01 00:00:00.000");
+    let router = super::served::console(&served.database).router();
+    let served = Served::of(served.database, router);
+    let overview = served.get("/").text;
+    assert!(overview.contains("?state=due\">more than 10,000<"), "{overview}");
+    assert!(overview.contains("no registered poller serves it, and more than 10,000 rows are due"), "{overview}");
+}
+
+#[test]
 fn a_report_is_split_by_no_secret_and_escapes_its_values() {
     let served = Served::local();
     insert_due(&served, 7, 1..=2);

@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use queueable_console::Page;
 
+use super::control::insert_poller;
 use super::guard::PAGES;
 use super::served::{Answer, SECRET, Served, console, database, get};
 
@@ -49,6 +50,44 @@ fn the_form_becomes_a_condition_whose_address_can_be_sent() {
     let page = served.get(&format!("/q/payments?{query}"));
     assert!(page.text.contains("2 rows") && page.plain().contains("sum of amount_cents : 500"), "{}", page.text);
     assert!(page.text.contains("note 3") && !page.text.contains("note 1<"), "{}", page.text);
+}
+
+#[test]
+fn the_overview_is_not_well_while_rows_have_failed() {
+    let served = Served::local();
+    let of = |table: &str| format!(r#"{{"queue": "{table}.status", "entity": "E", "settings": {{}}}}"#);
+    insert_poller(&served, &format!("[{}, {}]", of("payments"), of("mails")), "[]");
+    let well = served.get("/overview");
+    assert!(
+        well.text.contains("Nothing is wrong.") && well.text.contains("data-announce=\"Nothing is wrong\""),
+        "{}",
+        well.text
+    );
+    let served = Served::local();
+    served.insert_failed(1..=3, "declined");
+    let failed = served.get("/overview").plain();
+    assert!(failed.contains("payments: 3 rows have failed.") && !failed.contains("Nothing is wrong."), "{failed}");
+}
+
+#[test]
+fn a_paused_queue_says_so_on_each_of_its_pages() {
+    let served = Served::local();
+    served.insert_failed(1..=3, "declined");
+    let fields = [("change", "pause"), ("queue", "payments"), ("reason", "the bank is closed")];
+    assert_eq!(served.post("/pauses", &fields).status, StatusCode::SEE_OTHER);
+    for page in [
+        "/q/payments",
+        "/q/payments/errors",
+        "/q/payments/row?key=1",
+        "/q/payments/change?operation=retry&state=failed",
+    ] {
+        let plain = served.get(page).plain();
+        assert!(
+            plain.contains("Attempts wait: paused since") && plain.contains("local: the bank is closed"),
+            "{page}: {plain}"
+        );
+    }
+    assert!(!served.get("/q/mails").text.contains("Attempts wait"));
 }
 
 #[test]
@@ -190,7 +229,8 @@ fn what_is_retried_is_the_part_of_a_group_that_was_seen() {
     assert!(preview.text.contains("retry of payments: 2 rows"), "{}", preview.text);
     let back = served.get(&format!("/{}", link(&preview, "q/payments?")));
     assert!(back.header("location").contains("/errors/") && back.header("location").contains("since=3h"), "{back:?}");
-    let fields = ["operation", "found", "figures", "keys", "group", "since"].map(|name| (name, preview.field(name)));
+    let fields =
+        ["operation", "found", "figures", "keys", "once", "group", "since"].map(|name| (name, preview.field(name)));
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let fields = [&*fields, &[("reason", "ticket 812")]].concat();
     let run = served.post("/q/payments/change", &fields).leads_to("/q/payments/change");

@@ -19,7 +19,7 @@ use crate::entity::{Entity, IsKey, QueueTable, StoredIn};
 use crate::error::{Error, refused};
 use crate::statement::{
     And, CHARACTERS_OF_TEXT, Condition, Figure, IfAny, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn,
-    WithBeginning, read_texts,
+    WithBeginning, beyond, read_texts,
 };
 
 /// How a page of texts is read.
@@ -34,9 +34,9 @@ pub struct TextPage<'a, DB: QueueBackend> {
     pub order: PageOrder,
     /// Whether they come the other way round: those before a row, the nearest first, or without a row the last ones.
     pub backwards: bool,
-    /// After which row the page begins: the text of its time, if it has one, and the conditions that pick the rows with higher keys,
-    /// and this one.
-    pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
+    /// After which row the page begins: the text of its time, if it has one, and the condition that picks the rows whose keys come after
+    /// its key: with lower ones if the order [descends](PageOrder::descends).
+    pub after: Option<(Option<String>, IsKey<DB>)>,
     /// How many rows are read.
     pub limit: usize,
 }
@@ -178,7 +178,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 return Ok(GroupTexts { rows, stopped_at: last });
             };
             let is_key = C::are_keys(slice::from_ref(&row.key)).remove(0);
-            after = Some((row.time.clone(), C::after(&row.key), is_key));
+            let is_beyond = beyond(order.descends(backwards), C::after(&row.key), is_key);
+            after = Some((row.time.clone(), is_beyond));
             portion = PORTION;
         }
     }
@@ -283,7 +284,7 @@ fn read_page<Q: QueueOn<C>, C: QueueConnection>(
         (false, false) => &[true, false],
         (false, true) => &[false, true],
     };
-    let has_time = after.as_ref().map(|(time, ..)| time.is_some() && !order.is_by_key());
+    let has_time = after.as_ref().map(|(time, _)| time.is_some() && !order.is_by_key());
     let mut rows = Vec::new();
     for &timed in parts.iter().skip_while(|timed| has_time.is_some_and(|has_time| has_time != **timed)) {
         if rows.len() >= limit {

@@ -7,7 +7,7 @@ use super::queue::{QueueRows, Selection};
 use super::read::LoadsRows;
 use crate::entity::Entity;
 use crate::error::Error;
-use crate::statement::{PageFrom, PageOrder};
+use crate::statement::{PageFrom, PageOrder, beyond};
 
 /// The largest number of rows on a page.
 const LONGEST_PAGE: u32 = 1_000;
@@ -113,7 +113,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 let after = cursor.last.as_ref().filter(|(time, _)| order.is_by_key() || time.is_some() == timed);
                 let after = after.map(|(time, key)| {
                     let is_key = C::are_keys(std::slice::from_ref(key)).remove(0);
-                    (time.clone(), C::after(key), is_key)
+                    (time.clone(), beyond(order.descends(false), C::after(key), is_key))
                 });
                 let from = PageFrom { order, backwards: false, timed, after };
                 let page = connection.load_page(C::condition(self, &self.terms.states), from, left)?;

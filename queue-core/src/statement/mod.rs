@@ -47,6 +47,7 @@ pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
 pub use self::lane::{due_lanes, lane_of, lane_value, leased_in, next_lanes};
 pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
+pub(crate) use self::operation::beyond;
 pub use self::operation::{
     PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, enqueue_if_newer, load_rows, lock_keys,
     read_keys, read_page, remove_all, sample, set_priority,

@@ -13,9 +13,10 @@ use crate::entity::KeyedRow;
 use crate::entity::{IsKey, SelectedIn, queue_state};
 use crate::error::refused;
 use crate::row::Status;
-use diesel::query_builder::QueryFragment;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
+use std::rc::Rc;
 
 /// Counts the rows that a condition picks.
 pub fn count<DB: QueueBackend>(condition: Condition<'_, DB>) -> impl Statement<DB> {
@@ -90,9 +91,8 @@ pub struct PageFrom<DB: QueueBackend> {
     pub backwards: bool,
     /// Whether it has the rows that have a time, or those that have none or an odd one. An order by key makes no difference.
     pub timed: bool,
-    /// The row before the first one: its time as text, the condition that picks the rows with higher keys, and the one that picks
-    /// it.
-    pub after: Option<(Option<String>, IsKey<DB>, IsKey<DB>)>,
+    /// The row before the first one: its time as text, and the condition that picks the rows whose keys come after its key in this order.
+    pub after: Option<(Option<String>, IsKey<DB>)>,
 }
 
 /// Reads rows that a condition picks, from there on: the key and the state of each as they are, the time by which they come in
@@ -119,6 +119,11 @@ pub fn read_page<DB: QueueBackend>(
 }
 
 impl PageOrder {
+    /// Tells whether rows with lower keys come after those with higher ones.
+    pub fn descends(self, backwards: bool) -> bool {
+        matches!(self, PageOrder::LatestAttempt | PageOrder::KeyDescending) != backwards
+    }
+
     /// Tells whether no time decides the order.
     pub(crate) fn is_by_key(self) -> bool {
         matches!(self, PageOrder::Key | PageOrder::KeyDescending)
@@ -145,8 +150,7 @@ impl<DB: QueueBackend> PageFrom<DB> {
         is_first: bool,
         sql: &mut Writer<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        let descends = matches!(self.order, PageOrder::LatestAttempt | PageOrder::KeyDescending);
-        let is_descending = descends != self.backwards;
+        let is_descending = self.order.descends(self.backwards);
         sql.push(if is_first { " WHERE " } else { " AND " })?;
         match self.order {
             PageOrder::Key | PageOrder::KeyDescending => sql.push("1 = 1")?,
@@ -157,7 +161,7 @@ impl<DB: QueueBackend> PageFrom<DB> {
             sql.push(if self.timed { " IS NOT NULL" } else { " IS NULL" })?;
         }
         let time = time.filter(|_| self.timed);
-        if let Some((text, is_after, is_key)) = &self.after {
+        if let Some((text, is_beyond)) = &self.after {
             sql.push(" AND ")?;
             match (time, text) {
                 (Some(time), Some(text)) => {
@@ -168,10 +172,9 @@ impl<DB: QueueBackend> PageFrom<DB> {
                         sql.within(DB::TIME_OF_TEXT, |sql| DB::bind_text(&mut sql.out, text))?;
                         sql.push(after)?;
                     }
-                    push_beyond(sql, is_descending, is_after, is_key)?;
-                    sql.push(")")?;
+                    sql.within(("(", "))"), |sql| sql.push_fragment(&**is_beyond))?;
                 }
-                _ => push_beyond(sql, is_descending, is_after, is_key)?,
+                _ => sql.within(("(", ")"), |sql| sql.push_fragment(&**is_beyond))?,
             }
         }
         sql.push(" ORDER BY ")?;
@@ -190,18 +193,24 @@ impl<DB: QueueBackend> PageFrom<DB> {
     }
 }
 
-/// Writes that a row's key comes after another, or before it in a descending order.
-fn push_beyond<'b, DB: QueueBackend>(
-    sql: &mut Writer<'_, 'b, DB>,
-    descending: bool,
-    is_after: &'b IsKey<DB>,
-    is_key: &'b IsKey<DB>,
-) -> QueryResult<()> {
-    if !descending {
-        return sql.within(("(", ")"), |sql| sql.push_fragment(&**is_after));
+/// Returns the condition that picks the rows beyond a key: those after it, or those before it if the order descends.
+pub(crate) fn beyond<DB: QueueBackend>(descends: bool, is_after: IsKey<DB>, is_key: IsKey<DB>) -> IsKey<DB> {
+    if descends { Rc::new(Before(is_after, is_key)) } else { is_after }
+}
+
+/// The condition that a row's key comes before another.
+struct Before<DB>(IsKey<DB>, IsKey<DB>);
+
+impl<DB: QueueBackend> QueryFragment<DB> for Before<DB> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let Before(is_after, is_key) = self;
+        out.push_sql("NOT (");
+        is_after.walk_ast(out.reborrow())?;
+        out.push_sql(") AND NOT (");
+        is_key.walk_ast(out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
     }
-    sql.within(("(NOT (", ")"), |sql| sql.push_fragment(&**is_after))?;
-    sql.within((" AND NOT (", "))"), |sql| sql.push_fragment(&**is_key))
 }
 
 /// Reads the keys of the rows that a condition picks, in their order: at most `limit`, after the first `offset` of them.

@@ -7,5 +7,9 @@ mod browser;
 mod db;
 #[path = "only/harness.rs"]
 mod harness;
+#[path = "only/http2.rs"]
+mod http2;
+#[path = "only/pictures.rs"]
+mod pictures;
 mod site;
 mod suite;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
 use queue_core::internals::by_name::{Holds, PageOrder, TextColumn, TextPage, TextRow};
 use queueable::bounds::{AllFilters, LoadsRows, QueueOn};
 use queueable::{QueueRows, Queueable};
@@ -30,8 +31,11 @@ pub(super) fn page<'a>(
     after: Option<(Option<String>, i64)>,
     limit: usize,
 ) -> TextPage<'a, Backend> {
-    let after =
-        after.map(|(time, key)| (time, Rc::new(tickets::id.gt(key)) as Rc<_>, Rc::new(tickets::id.eq(key)) as Rc<_>));
+    let beyond = |key: i64| match order.descends(backwards) {
+        true => Rc::new(tickets::id.lt(key)) as Rc<dyn QueryFragment<Backend>>,
+        false => Rc::new(tickets::id.gt(key)),
+    };
+    let after = after.map(|(time, key)| (time, beyond(key)));
     TextPage { keys, columns: &[], longest: 10, order, backwards, after, limit }
 }
 

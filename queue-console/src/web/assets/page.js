@@ -51,11 +51,13 @@
     const options = { cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(PATIENCE) };
     const answer = await fetch(location.pathname + location.search, options).catch(() => null);
     const text = await answer?.text().catch(() => null);
-    if (text == null) return "the server does not answer";
-    if (answer.status >= 400) return `the server answers with an error (${answer.status})`;
+    if (text == null) return "The server does not answer.";
     const page = new DOMParser().parseFromString(text, "text/html");
+    if (answer.status >= 400) {
+      return page.querySelector("main [role=alert]")?.textContent.trim() || `The server answers with an error (${answer.status}).`;
+    }
     const pairs = parts().map((part) => [part, page.getElementById(part.id)]).filter(([, fresh]) => fresh);
-    if (!pairs.length) return "the server answers with another page: load this one again";
+    if (!pairs.length) return "The server answers with another page: load this one again.";
     const news = pairs.filter(([part]) => !isBusy(part)).flatMap(([part, fresh]) => replace(part, fresh));
     document.title = page.title;
     say([...(failures ? ["the server answers again"] : []), ...news].join("; "));
@@ -64,8 +66,8 @@
   const refresh = async () => {
     if (isAsking || !parts().length) return;
     isAsking = true;
-    const wrong = await readAgain().catch((error) => `it cannot be refreshed (${error.message})`);
-    if (wrong) say(`the page is from ${clock(read)}; ${wrong}`, true);
+    const wrong = await readAgain().catch((error) => `It cannot be refreshed (${error.message}).`);
+    if (wrong) say(`This page is from ${clock(read)}. ${wrong}`, true);
     [isAsking, failures, read] = [false, wrong ? failures + 1 : 0, wrong ? read : new Date()];
     plan();
   };

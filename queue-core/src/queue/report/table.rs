@@ -303,6 +303,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_text_begins_as_its_pattern_does() {
+        for (text, begins) in [
+            ("no route to 7", "no route to "),
+            ("no route", "no route"),
+            ("7 routes", ""),
+            ("it's 12:00, `a` is a <b> of 0xdeadbeef01", "it"),
+            ("key=550e8400-e29b-41d4-a716-446655440000", "key="),
+            ("\u{e9}\u{1f600} -3.5e7", "\u{e9}\u{1f600} -"),
+            ("2026-03-01T12:00:00Z gone", ""),
+            ("", ""),
+        ] {
+            let pattern = pattern(text);
+            assert_eq!(beginning(&pattern), begins, "{pattern}");
+            assert!(text.starts_with(begins));
+        }
+    }
+
+    #[test]
     fn durations_are_as_exact_as_a_person_wants_them() {
         for (given, expected) in [
             (Duration::ZERO, "0s"),

@@ -40,9 +40,18 @@ impl Browser {
     /// What keeps people from using the page: in light and dark, on a small screen and enlarged; where it has to be scrolled sideways;
     /// and what the browser complains about.
     pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults_in(&SIGHTS)
+    }
+
+    /// The same, on one screen.
+    pub(crate) fn faults_at_a_glance(&self) -> Vec<String> {
+        self.faults_in(&SIGHTS[..1])
+    }
+
+    fn faults_in(&self, sights: &[Sight]) -> Vec<String> {
         // The same fault is seen on several screens.
         let mut seen: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for sight in &SIGHTS {
+        for sight in sights {
             self.resize(sight.width, HEIGHT / sight.scale, sight.scale);
             self.darken(sight.dark);
             for fault in [self.findings(), self.too_wide(), self.without_background()].concat() {

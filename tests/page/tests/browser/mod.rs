@@ -13,5 +13,5 @@ mod wire;
 
 pub(crate) use self::by::By;
 pub(crate) use self::runtime::runtime;
-pub(crate) use self::until::until;
+pub(crate) use self::until::{until, within};
 pub(crate) use self::window::Browser;

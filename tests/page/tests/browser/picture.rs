@@ -8,20 +8,23 @@ use std::path::Path;
 use super::window::Browser;
 
 /// How many bytes a picture may have.
-const LIMIT: u64 = 60_000;
+const LIMIT: usize = 60_000;
 
 impl Browser {
-    /// Compares a picture under `docs/` with its limit; with `SCREENSHOTS=overwrite`, first makes it of what the window shows.
+    /// Makes a picture of what the window shows, and asserts that it is small, as is the one of this name under `docs/`. With
+    /// `SCREENSHOTS=overwrite` it takes the place of that one.
     pub(crate) fn picture(&self, name: &str) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+        let picture = self.pictured();
+        assert!(picture.len() < LIMIT, "{name} would have {} bytes", picture.len());
         if env::var_os("SCREENSHOTS").is_some_and(|asked| asked == "overwrite") {
-            fs::write(&file, self.pictured()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            fs::write(&file, picture).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
         let kept = fs::metadata(&file).map(|kept| kept.len());
         let kept = kept.unwrap_or_else(|error| {
             panic!("{}: {error}. Run this test with SCREENSHOTS=overwrite, and look at the picture.", file.display())
         });
-        assert!(kept < LIMIT, "{} has {kept} bytes", file.display());
+        assert!(kept < LIMIT as u64, "{} has {kept} bytes", file.display());
     }
 
     /// What the window shows, as a PNG of at most 256 colours.

@@ -126,6 +126,18 @@ impl Browser {
         });
     }
 
+    /// Waits until a person reads this text, who loads the page again if it has no scripts that do so.
+    pub(crate) fn await_text(&self, text: &str) {
+        if self.has_scripts {
+            return self.see(text);
+        }
+        until(text, || {
+            self.reload();
+            let read = self.text();
+            if read.contains(text) { Ok(()) } else { Err(read) }
+        });
+    }
+
     /// The page's text, if the page stays while the driver reads it.
     fn read(&self) -> Result<String, String> {
         let read = self.ask(async {

@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use queueable::{Pause, Queueable};
+use serde_json::Value;
 
 use super::entities::{Payment, payments};
 use super::served::{Served, ago, enqueue, fail, invoice};
@@ -76,6 +77,13 @@ const STRANGE: &str = "
         ...document.documentElement.scrollWidth > document.documentElement.clientWidth ? ['the page is wider than its window'] : [],
     ];";
 
+/// What is on the page that should not be, at the width that it has.
+pub(super) fn strange(browser: &Browser) -> Vec<String> {
+    let strange = browser.script(STRANGE);
+    let strange = strange.as_array().cloned().unwrap_or_default();
+    strange.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
 #[test]
 fn nothing_that_a_row_contains_runs_or_leaves_its_place() {
     let served = served();
@@ -86,9 +94,7 @@ fn nothing_that_a_row_contains_runs_or_leaves_its_place() {
     let visited = walk(&browser, &from, 3, |address| {
         for width in [1280, 360] {
             browser.resize(width, 900, 1);
-            let strange = browser.script(STRANGE);
-            let strange = strange.as_array().cloned().unwrap_or_default();
-            found.extend(strange.iter().map(|strange| format!("{address} at {width} pixels: {strange}")));
+            found.extend(strange(&browser).iter().map(|strange| format!("{address} at {width} pixels: {strange}")));
         }
         assert_eq!(browser.dialog(), None, "{address}");
         found.extend(browser.complaints());

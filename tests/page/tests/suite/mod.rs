@@ -1,8 +1,11 @@
 //! What the page promises, on each database.
 
 mod accessible;
-mod entities;
+pub(crate) mod entities;
+mod gate;
 mod hostile;
-mod served;
+mod operation;
+pub(crate) mod served;
 mod walk;
 mod whole_way;
+mod wide;

@@ -26,9 +26,12 @@ pub(crate) struct Served {
 
 impl Served {
     /// Serves the page of two queues without rows.
-    #[allow(clippy::result_large_err, reason = "the page asks for a response")]
     pub(crate) fn new() -> Self {
-        let database = Database::new();
+        Served::of(Database::new())
+    }
+
+    /// Serves the page of two queues without rows on an empty database.
+    pub(crate) fn of(database: Database) -> Self {
         let connection = &mut database.connect();
         let tables = format!(
             "CREATE TABLE payments (id {BIGINT} NOT NULL PRIMARY KEY, company_id {BIGINT} NOT NULL, amount_cents {BIGINT} NOT NULL,
@@ -39,8 +42,13 @@ impl Served {
         let queues = Migrations::new().entity::<Payment>().entity::<Invoice>();
         let migrated = connection.run_pending_migrations(queues.control().pollers().minutes().audit());
         migrated.expect("the tables have no columns of the queues yet");
-        let console = Console::<Conn>::new().entity::<Payment>().entity::<Invoice>().default_database(database.url());
-        let console = console.page(|page| {
+        Served::with(database, Console::new().entity::<Payment>().entity::<Invoice>())
+    }
+
+    /// Serves the page of a console, whose tables are there.
+    #[allow(clippy::result_large_err, reason = "the page asks for a response")]
+    pub(crate) fn with(database: Database, console: Console<Conn>) -> Self {
+        let console = console.default_database(database.url()).page(|page| {
             // An application that forgets to check what it makes an address of.
             let page = page.allow_changes().link(|table, key| Some(format!("javascript:alert('{table} {key}')")));
             page.authorize(|_| Ok::<_, axum::http::StatusCode>(Visitor::new("ops")))
@@ -69,6 +77,7 @@ impl Served {
         for (number, stage) in [(1, "RENDER"), (2, "SEND")] {
             invoice(connection, "north", number, stage);
         }
+        count_minutes(connection, "payments", |ago| (20 + ago % 7, i64::from(ago % 5 == 0)));
         served
     }
 
@@ -108,6 +117,29 @@ pub(crate) fn invoice(connection: &mut Conn, site: &str, number: i32, stage: &st
     let queue = (invoice_queue::stage.eq(stage), invoice_queue::priority.eq(5));
     let row = diesel::insert_into(invoices::table).values((domain, queue, Invoice::due_at(ago(5_000))));
     row.execute(connection).expect("it is new");
+}
+
+/// Lets a queue's pollers have counted the minutes of the last two hours. `of` says how many rows have succeeded and failed so many
+/// minutes ago.
+pub(crate) fn count_minutes(connection: &mut Conn, table: &str, of: impl Fn(i64) -> (i64, i64)) {
+    let minute = |minutes: i64| {
+        let (succeeded, failed) = of(minutes);
+        let (attempts, slow) = (succeeded + 2 * failed, succeeded / 5);
+        let start = ago(60 * minutes).format("%Y-%m-%d %H:%M:00.000");
+        format!(
+            "('{table}.status', '{start}', {minutes}, '', 60, {succeeded}, {failed}, {failed}, {attempts}, {waited}, {quick}, {slow}, {took})",
+            waited = 70_000 * attempts,
+            quick = attempts - slow,
+            took = 90_000 * attempts,
+        )
+    };
+    let minutes: Vec<_> = (0..120).map(minute).collect();
+    let insert = format!(
+        "INSERT INTO queueable_minutes (queue, period_start, part, stage, seconds, succeeded, gave_up, will_retry, waited_100ms, waited_us,
+             took_100ms, took_500ms, took_us) VALUES {}",
+        minutes.join(", ")
+    );
+    connection.batch_execute(&insert).expect("they are not counted yet");
 }
 
 /// Lets a payment have ended this way.

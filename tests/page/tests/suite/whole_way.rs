@@ -4,7 +4,7 @@ use fantoccini::key::Key;
 use queueable::Status;
 
 use super::served::{FAILED, Served};
-use crate::browser::{Browser, By, until};
+use crate::browser::{Browser, By};
 
 /// How a person uses a browser.
 #[derive(Clone, Copy, PartialEq)]
@@ -57,18 +57,6 @@ impl Person {
             }
         }
     }
-
-    /// Waits until the page says it: by itself if it has scripts, or else the person loads it again.
-    fn await_text(&self, text: &str) {
-        if self.browser.has_scripts() {
-            return self.browser.see(text);
-        }
-        until(text, || {
-            self.browser.reload();
-            let read = self.browser.text();
-            if read.contains(text) { Ok(()) } else { Err(read) }
-        });
-    }
 }
 
 fn go_the_whole_way(browser: Browser, hand: Hand) {
@@ -101,14 +89,14 @@ fn go_the_whole_way(browser: Browser, hand: Hand) {
     browser.see("card declined");
     person.write("Why", "ticket 812");
     person.press("Retry now: 20 rows");
-    person.await_text("20 rows changed.");
+    browser.await_text("20 rows changed.");
     browser.reload();
     browser.see("20 rows changed.");
     browser.see("ticket 812");
 
     // Watches them succeed.
     browser.open(&search.replace("state=failed", "state=finished"));
-    person.await_text("20 rows");
+    browser.await_text("20 rows");
     assert!({ FAILED }.all(|id| served.status(id) == Status::Success));
     assert_eq!(served.status(9), Status::Failed);
     drop(poller);
