@@ -144,7 +144,7 @@ async fn previewed<C: Database>(
         p { "Rows: " bdi { (visible(&described(facts, &search))) } }
         @if search.is_of_all() { p.notice.warning { "These are all rows of the table that can be changed this way." } }
         @if preview.shape.count == 0 {
-            p.notice.note { "There is nothing to do: no row that was chosen can be changed this way." }
+            p.notice.note { "There is nothing to do: no row was found that can be changed this way." }
         } @else {
             (some(facts, &preview))
             (confirm(visit, named, (&name, &operate), &search, (&preview, field(fields, "reason").unwrap_or_default())))

@@ -150,6 +150,11 @@ fn step(facts: &Facts, fields: &Fields) -> Told<Step> {
             let [stage, shown] = shown.map(|text| text.map(str::to_owned));
             Step::Unpause { shown: (stage, shown), scope: Scope { value, ..scope }, since }
         }
+        Some("limit") if ["workers", "at_most", "retry_delay"].iter().all(|name| number(name).is_none()) => {
+            let text =
+                "Nothing would be limited: name the workers, the rows at the same time, or when rows are retried.";
+            return Err(Trouble::Wrong(text.to_owned()));
+        }
         Some("limit") => Step::Limit(Limiting {
             workers: number("workers")
                 .map(|text| text.parse().map_err(|_| refused(text, "number of workers")))

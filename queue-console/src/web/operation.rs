@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Datelike, NaiveDateTime, SubsecRound, TimeDelta, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::Operate;
+use queueable::Status;
 
 use super::search::{Fields, field, query};
 use super::trouble::{Told, Trouble};
@@ -17,22 +18,69 @@ const LAST_YEAR: i32 = 9_999;
 struct Kind {
     name: &'static str,
     says: &'static str,
+    /// What it does with rows, and with which.
+    does: &'static str,
     /// Whether it cannot be undone.
     is_final: bool,
 }
 
 const KINDS: [Kind; 11] = [
-    Kind { name: "retry", says: "Retry now", is_final: false },
-    Kind { name: "postpone", says: "Postpone", is_final: false },
-    Kind { name: "stop", says: "Stop", is_final: false },
-    Kind { name: "resume", says: "Resume", is_final: false },
-    Kind { name: "rerun", says: "Run once more", is_final: false },
-    Kind { name: "enqueue", says: "Enqueue", is_final: false },
-    Kind { name: "priority", says: "Set priority", is_final: false },
-    Kind { name: "skip", says: "Skip", is_final: true },
-    Kind { name: "archive", says: "Archive", is_final: false },
-    Kind { name: "redrive", says: "Redrive from the archive", is_final: false },
-    Kind { name: "delete", says: "Delete", is_final: true },
+    Kind {
+        name: "retry",
+        says: "Retry now",
+        does: "Makes pending and failed rows due at once. The tries of a failed row start anew.",
+        is_final: false,
+    },
+    Kind {
+        name: "postpone",
+        says: "Postpone",
+        does: "Moves the next attempt of pending rows to another time.",
+        is_final: false,
+    },
+    Kind {
+        name: "stop",
+        says: "Stop",
+        does: "Pending rows are not attempted until they are resumed. An attempt that runs goes on to its end.",
+        is_final: false,
+    },
+    Kind { name: "resume", says: "Resume", does: "Makes stopped rows due.", is_final: false },
+    Kind {
+        name: "rerun",
+        says: "Run once more",
+        does: "Enqueues succeeded and failed rows again, from their beginning.",
+        is_final: false,
+    },
+    Kind {
+        name: "enqueue",
+        says: "Enqueue",
+        does: "Makes rows due that were never enqueued, such as those from before the queue.",
+        is_final: false,
+    },
+    Kind {
+        name: "priority",
+        says: "Set priority",
+        does: "Changes which due rows come first: those with a lower number.",
+        is_final: false,
+    },
+    Kind {
+        name: "skip",
+        says: "Skip",
+        does: "Rows will not be attempted any more, and keep the status SKIPPED.",
+        is_final: true,
+    },
+    Kind {
+        name: "archive",
+        says: "Archive",
+        does: "Moves succeeded and failed rows to their archive.",
+        is_final: false,
+    },
+    Kind {
+        name: "redrive",
+        says: "Redrive from the archive",
+        does: "Moves rows back from the archive for failures, and makes them due.",
+        is_final: false,
+    },
+    Kind { name: "delete", says: "Delete", does: "Removes the rows themselves from the table.", is_final: true },
 ];
 
 /// Whether an entity has an operation.
@@ -55,24 +103,68 @@ pub(super) fn buttons(facts: &Facts) -> Markup {
             label { input type="radio" name="of" value="ticked" checked; " with the ticked rows" }
             label { input type="radio" name="of" value="all"; " with all rows that were found, on other pages too" }
             @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
-                button.danger[kind.is_final] type="submit" name="operation" value=(kind.name) { (kind.says) " …" }
+                button.danger[kind.is_final] type="submit" name="operation" value=(kind.name) title=(kind.does) { (kind.says) " …" }
             }
+        }
+        (explained(KINDS.iter().filter(|kind| has(facts, kind.name))))
+    }
+}
+
+/// What the operations do, for people who do not see what a pointer shows.
+fn explained<'k>(kinds: impl Iterator<Item = &'k Kind>) -> Markup {
+    html! {
+        details {
+            summary { "What they do" }
+            dl { @for kind in kinds { dt { strong { (kind.says) } } dd { (kind.does) } } }
         }
     }
 }
 
-/// The same for one row.
-pub(super) fn links(facts: &Facts, base: &str, key: &str) -> Markup {
+/// The state of a row, as far as it decides what can be done with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowState<'r> {
+    pub(super) status: &'r str,
+    pub(super) is_pending: bool,
+}
+
+impl RowState<'_> {
+    /// Whether an operation may change such a row. What is not certain may.
+    fn allows(self, facts: &Facts, name: &str) -> bool {
+        let RowState { status, is_pending } = self;
+        let (is_periodic, is_done) = (facts.options.periodic.is_some(), matches!(status, "SUCCESS" | "FAILED"));
+        if status.parse::<Status>().is_err() {
+            return true;
+        }
+        match name {
+            "retry" => is_pending || status == "FAILED",
+            "postpone" | "stop" => is_pending,
+            "resume" => !is_pending && (status != "SUCCESS" || is_periodic) && !matches!(status, "FAILED" | "SKIPPED"),
+            "rerun" => is_done,
+            "enqueue" => !is_pending && status == "NOT_ATTEMPTED",
+            "priority" => status != "SKIPPED",
+            "skip" => is_pending || is_periodic || !matches!(status, "SUCCESS" | "SKIPPED"),
+            "archive" => !is_pending && is_done,
+            // The table has a row with this key, so none comes back from the archive.
+            "redrive" => false,
+            _ => true,
+        }
+    }
+}
+
+/// The same for one row, without what cannot change it.
+pub(super) fn links(facts: &Facts, base: &str, key: &str, state: RowState<'_>) -> Markup {
     let address = |name: &str| {
         let fields = [("operation", name), ("key", key)].map(|(name, value)| (name.to_owned(), value.to_owned()));
         format!("{base}/change?{}", query(&fields))
     };
+    let kinds = || KINDS.iter().filter(|kind| has(facts, kind.name) && state.allows(facts, kind.name));
     html! {
         p.actions role="group" aria-label="Operations on this row" {
-            @for kind in KINDS.iter().filter(|kind| has(facts, kind.name)) {
-                a.button.danger[kind.is_final] href=(address(kind.name)) { (kind.says) " …" }
+            @for kind in kinds() {
+                a.button.danger[kind.is_final] href=(address(kind.name)) title=(kind.does) { (kind.says) " …" }
             }
         }
+        (explained(kinds()))
     }
 }
 

@@ -12,7 +12,7 @@ use queueable::report::PollerProcess;
 use super::cells::{exact, status, value};
 use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
-use super::operation::links;
+use super::operation::{RowState, links};
 use super::overview::pollers;
 use super::own::key_of;
 use super::search::{Fields, Search, query};
@@ -89,7 +89,9 @@ async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields:
             (runner(visit, facts, line, pollers.as_deref()))
             (times(facts, line))
         }
-        @if visit.changes { (links(facts, &base, &line.key)) }
+        @if visit.changes {
+            section #operations data-refresh="10" aria-label="Operations" { (links(facts, &base, &line.key, state(facts, line))) }
+        }
         h2 { "Columns" }
         div.scroll tabindex="0" role="region" aria-label="Columns" { table {
             thead { tr { th scope="col" { "Column" } th scope="col" { "Value" } } }
@@ -172,6 +174,16 @@ async fn known<C: Database>(site: &Site<C>, named: &Named, text: String, search:
         Ok(Known { line, explanation, previous, next })
     });
     read.await
+}
+
+/// What decides about the operations that can change the row.
+fn state<'l>(facts: &Facts, line: &'l Line) -> RowState<'l> {
+    let columns = facts.all_columns();
+    let of = |name: &str| {
+        columns.iter().position(|column| column.name == name).and_then(|at| line.values.get(at)?.as_deref())
+    };
+    let status = of(facts.names.status).unwrap_or_default();
+    RowState { status, is_pending: of(facts.names.next_attempt_time).is_some() }
 }
 
 /// Who runs the row, if pollers say so.

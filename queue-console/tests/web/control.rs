@@ -86,7 +86,7 @@ fn what_is_refused_is_said_and_the_form_stays() {
     refused(&served, &pause(&[("reason", "r"), ("value", "amount_cents > 3")]), "is no single value");
     refused(&served, &pause(&[("reason", "r"), ("value", "amount_cents = 3")]), "the column of a pause");
     refused(&served, &pause(&[("reason", "r"), ("value", "api_token = 'tk-4711-1'")]), "are not shown");
-    refused(&served, &[("change", "limit"), ("queue", "mails"), ("reason", "r")], "expected `workers`");
+    refused(&served, &[("change", "limit"), ("queue", "mails"), ("reason", "r")], "Nothing would be limited");
     refused(&served, &[("change", "limit"), ("queue", "mails"), ("reason", "r"), ("at_most", "2")], "at_most");
     refused(&served, &[("change", "explode"), ("queue", "mails"), ("reason", "r")], "What is to be changed?");
     let unknown = change(&served, &[("change", "pause"), ("queue", "nothing"), ("reason", "r")]);

@@ -106,6 +106,34 @@ fn a_time_is_compared_as_people_can_write_it() {
 }
 
 #[test]
+fn a_row_offers_what_can_change_it_and_says_what_that_does() {
+    let served = Served::local();
+    served.insert_failed(1..=5, "declined");
+    served.execute(
+        "UPDATE payments SET status = 'NOT_ATTEMPTED', next_attempt_time = '2026-01-01 00:00:00.000' WHERE id = 2;
+         UPDATE payments SET status = 'ERROR' WHERE id = 3;
+         UPDATE payments SET status = 'SKIPPED' WHERE id = 4;
+         UPDATE payments SET status = 'WEIRD' WHERE id = 5",
+    );
+    for (key, offered) in [
+        (1, vec!["retry", "rerun", "skip", "delete"]),
+        (2, vec!["retry", "postpone", "stop", "skip", "delete"]),
+        (3, vec!["resume", "skip", "delete"]),
+        (4, vec!["delete"]),
+        (5, vec!["retry", "postpone", "stop", "resume", "rerun", "enqueue", "skip", "delete"]),
+    ] {
+        let page = served.get(&format!("/q/payments/row?key={key}"));
+        let links = page.text.split("change?operation=").skip(1).map(|rest| rest.split('&').next().unwrap());
+        assert_eq!(links.collect::<Vec<_>>(), offered, "{key}");
+    }
+    let row = served.get("/q/payments/row?key=3");
+    assert!(row.text.contains("Makes stopped rows due.") && !row.text.contains("Enqueues succeeded"), "{}", row.text);
+    assert!(served.get("/q/payments").text.contains("Enqueues succeeded and failed rows again"));
+    let nothing = served.get("/q/payments/change?operation=retry&where=id%20%3E%20100");
+    assert!(nothing.text.contains("no row was found that can be changed"), "{}", nothing.text);
+}
+
+#[test]
 fn pages_follow_each_other_by_key() {
     let served = Served::local();
     served.insert_failed(1..=120, "declined");
