@@ -17,11 +17,22 @@ use crate::entity::{Entity, LeaseMode, QueueTable};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ReadsRows};
-use crate::row::{CountRow, CountRowType, Options, Pending, PendingRow, PendingRowType};
-use crate::statement::{FAILED, OwnColumn, OwnLane, PENDING, count_by_value, count_pending, read_lane};
+use crate::row::{CountRow, CountRowType, Options, Pending, PendingRow, PendingRowType, Status};
+use crate::statement::{FAILED, OwnColumn, OwnLane, PENDING, StateCondition, count_by_value, count_pending, read_lane};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
+
+/// Returns what picks the rows whose failure still needs attention. A `SKIPPED` row had it: an operator or a handler decided to
+/// skip it. An index for reports finds the statuses that it names.
+pub(crate) fn troubled(options: &Options) -> [StateCondition; 2] {
+    use Status::{Error, Failed, InProgress, NotAttempted, Success};
+    let statuses = match options.report_index {
+        true => StateCondition::Reported(&[NotAttempted, InProgress, Success, Error, Failed]),
+        false => StateCondition::NotIn(&[Status::Skipped]),
+    };
+    [StateCondition::WithFailure, statuses]
+}
 
 /// The work that is left, and the rows that the queue gave up.
 ///

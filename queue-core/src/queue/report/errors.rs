@@ -1,5 +1,6 @@
 //! The failures of a queue: their texts, grouped by what they have in common.
 
+use super::counts::troubled;
 use super::table::{self, By, Heading, OddTimes, Tabular, number, pattern, text, write_table};
 use crate::backend::{DatabaseText, execute, load};
 use crate::entity::{Entity, QueueTable};
@@ -9,10 +10,9 @@ use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation::{self, Operation};
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
-use crate::row::{Options, Status};
 use crate::statement::{
-    And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, StateCondition, WithTexts,
-    change_all, error_examples, error_texts, texts_after,
+    And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, WithTexts, change_all,
+    error_examples, error_texts, texts_after,
 };
 use chrono::{DateTime, Utc};
 use diesel::Column;
@@ -40,17 +40,6 @@ const SHOWN_CHARACTERS: usize = 100;
 
 /// How many keys of a group are shown.
 const EXAMPLES: usize = 3;
-
-/// Returns what picks the rows whose failure still needs attention. A `SKIPPED` row had it: an operator or a handler decided to
-/// skip it. An index for reports finds the statuses that it names.
-pub(crate) fn troubled(options: &Options) -> [StateCondition; 2] {
-    use Status::{Error, Failed, InProgress, NotAttempted, Success};
-    let statuses = match options.report_index {
-        true => StateCondition::Reported(&[NotAttempted, InProgress, Success, Error, Failed]),
-        false => StateCondition::NotIn(&[Status::Skipped]),
-    };
-    [StateCondition::WithFailure, statuses]
-}
 
 /// The failures of a queue: the rows that have the text of a failure, grouped by what their texts have in common.
 ///

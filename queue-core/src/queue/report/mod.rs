@@ -9,7 +9,7 @@ mod table;
 mod trial;
 
 pub use self::counts::Backlog;
-pub(super) use self::errors::troubled;
+pub(super) use self::counts::troubled;
 pub use self::errors::{ErrorGroup, ErrorReport};
 pub use self::explain::Explains;
 pub use self::explanation::{ExplainedRows, Explanation, Explanations};
