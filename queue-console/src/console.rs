@@ -72,6 +72,7 @@ pub(crate) struct Parts<C: Database> {
     pub(crate) production: String,
     pub(crate) tables: Vec<Tables<C>>,
     pub(crate) address: Option<String>,
+    #[allow(dead_code, reason = "only the page reads it")]
     pub(crate) page: web::Page,
 }
 

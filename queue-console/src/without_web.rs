@@ -9,7 +9,7 @@ use crate::failure::{Answer, Failure};
 
 /// The settings of no page.
 #[derive(Default)]
-pub(crate) struct Page;
+pub(crate) struct Page {}
 
 pub(crate) fn run<C: Database>(_: &Arc<Parts<C>>, _: &Global, of: &Serve) -> Answer {
     Err(Failure::Usage(format!(
