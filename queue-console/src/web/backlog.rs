@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use queue_core::Lanes;
 use queueable::report::{Backlog, By, Part};
 
+use super::at::At;
 use super::guard::Visit;
 use super::layout::{Tab, notice, segment, show};
 use super::search::{Fields, query};
@@ -25,14 +26,9 @@ const VALUES: usize = 200;
 /// Shows the backlog.
 pub(super) async fn show_all<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let told = told(&site, &visit, &named, &fields).await;
     show(&site, &visit, ("Backlog", Some((&named, Some(Tab::Backlog)))), told).await
 }

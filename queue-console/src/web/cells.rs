@@ -3,8 +3,6 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{Markup, html};
 use queue_core::internals::by_name::TextColumn;
-use queueable::Paused;
-use queueable::report::Backlog;
 
 use super::layout::time;
 use crate::command::is_number;
@@ -41,19 +39,6 @@ pub(super) fn value(facts: &Facts, column: &TextColumn, value: Option<&str>) -> 
         Err("null") => html! { span.null { "null" } },
         Err(instead) => html! { span.secret { (instead) } },
     }
-}
-
-/// Takes the values out of pauses of a column whose values are not shown.
-pub(super) fn without_secrets(facts: &Facts, mut backlog: Backlog) -> Backlog {
-    backlog.paused = backlog.paused.into_iter().map(|paused| without_secret(facts, paused)).collect();
-    backlog
-}
-
-pub(super) fn without_secret(facts: &Facts, mut paused: Paused) -> Paused {
-    if facts.options.lanes.is_some_and(|lanes| facts.is_secret(lanes.column)) {
-        paused.value = paused.value.map(|_| "a value that is not shown".to_owned());
-    }
-    paused
 }
 
 /// A time as it is, in UTC.

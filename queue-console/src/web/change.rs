@@ -1,12 +1,13 @@
 //! Operations on rows: the rows are shown first, then a person says why, and then exactly those rows are changed.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chrono::SecondsFormat;
 use maud::{Markup, html};
 use queue_core::internals::by_name::{Operate, TextColumn};
 
+use super::at::At;
 use super::cells::{cell, heading, key_heading};
 use super::guard::{Sent, Visit, random};
 use super::layout::{segment, show};
@@ -56,14 +57,9 @@ pub(super) fn asked<C: Database>(
 /// Shows the rows on which an operation would work.
 pub(super) async fn preview<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let title = field(&fields, "operation").and_then(|name| says(name).ok()).unwrap_or("Operation");
     let told = previewed(&site, &visit, &named, &fields, None).await;
     show(&site, &visit, (title, Some((&named, None))), told).await
@@ -227,14 +223,9 @@ fn confirm(
 /// Begins an operation, if the rows are still those that were shown, and leads to the page of its progress.
 pub(super) async fn apply<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Sent(fields): Sent,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let begun = match order(&site, &visit, &named, &fields) {
         Ok(order) => begin(&site, order).await,
         Err(trouble) => Err(trouble),

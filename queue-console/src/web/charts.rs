@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use queueable::report::{By, Counted, Interval, Part, PeriodCounts, Statistics};
 
+use super::at::At;
 use super::guard::Visit;
 use super::layout::{Tab, notice, rows, segment, show};
 use super::search::{Fields, field};
@@ -44,14 +45,9 @@ const RANGES: [Range; 3] = [
 /// Shows the charts.
 pub(super) async fn show_all<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let told = told(&site, &visit, &named, &fields).await;
     show(&site, &visit, ("Charts", Some((&named, Some(Tab::Charts)))), told).await
 }

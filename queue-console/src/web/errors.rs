@@ -11,6 +11,7 @@ use maud::{Markup, html};
 use queue_core::internals::by_name::{Holds, PageOrder, TextColumn};
 use queueable::report::{ErrorGroup, ErrorReport};
 
+use super::at::At;
 use super::cells::{cell, heading, key_heading};
 use super::common::{Said, Trait, traits};
 use super::form::since_field;
@@ -42,14 +43,9 @@ type Report = ErrorReport<String>;
 /// Shows the groups of a queue's failures.
 pub(super) async fn show_groups<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let told = groups(&site, &visit, &named, &fields).await;
     show(&site, &visit, ("Errors", Some((&named, Some(Tab::Errors)))), told).await
 }
@@ -160,14 +156,10 @@ struct Known {
 /// Shows one group.
 pub(super) async fn show_group<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path((name, group)): Path<(String, String)>,
+    At { visit, named }: At,
+    Path((_, group)): Path<(String, String)>,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let told = self::group(&site, &visit, &named, &group, &fields).await;
     show(&site, &visit, ("Group of failures", Some((&named, Some(Tab::Errors)))), told).await
 }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse, Response};
 use queue_core::internals::by_name::{Holds, TextColumn};
 use serde_json::{Map, Value};
 
+use super::at::At;
 use super::export_csv::Sheet;
-use super::guard::Visit;
 use super::layout::show;
 use super::queue::MOST;
 use super::search::{Fields, Search};
@@ -47,35 +47,20 @@ pub(super) trait File: Sized + Send + 'static {
 }
 
 /// Sends the rows as CSV.
-pub(super) async fn csv<C: Database>(
-    site: State<Site<C>>,
-    visit: Visit,
-    name: Path<String>,
-    fields: Query<Fields>,
-) -> Response {
-    export::<C, Sheet>(site, visit, name, fields).await
+pub(super) async fn csv<C: Database>(site: State<Site<C>>, at: At, fields: Query<Fields>) -> Response {
+    export::<C, Sheet>(site, at, fields).await
 }
 
 /// Sends the rows as JSON.
-pub(super) async fn json<C: Database>(
-    site: State<Site<C>>,
-    visit: Visit,
-    name: Path<String>,
-    fields: Query<Fields>,
-) -> Response {
-    export::<C, List>(site, visit, name, fields).await
+pub(super) async fn json<C: Database>(site: State<Site<C>>, at: At, fields: Query<Fields>) -> Response {
+    export::<C, List>(site, at, fields).await
 }
 
 async fn export<C: Database, F: File>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     match file::<C, F>(&site, &named, &fields).await {
         Ok((file, more)) => {
             let name = file_name(&named.name, more, F::ENDING);

@@ -54,7 +54,10 @@ pub(super) fn glance<C: Database>(queue: &dyn Queue<C>, connection: &mut C) -> T
         backlog.oldest_due = oldest_due(queue, connection)?;
     }
     backlog.paused = match queueable::pauses(connection) {
-        Ok(pauses) => pauses.into_iter().filter(|paused| paused.queue == facts.queue).collect(),
+        Ok(pauses) => {
+            let pauses = pauses.into_iter().filter(|paused| paused.queue == facts.queue);
+            pauses.map(|paused| facts.shown_pause(paused)).collect()
+        }
         Err(Error::Control(_)) => Vec::new(),
         Err(error) => return Err(error.into()),
     };

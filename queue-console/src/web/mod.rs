@@ -2,6 +2,7 @@
 //!
 //! A request passes the guard, reads through the cache, and becomes HTML. What changes rows runs in a thread of its own.
 
+mod at;
 mod audit;
 mod backlog;
 mod cache;

@@ -10,7 +10,6 @@ use futures_util::future::join_all;
 use maud::{Markup, html};
 use queueable::report::{Ill, PeriodCounts, PollerProcess, Severity};
 
-use super::cells::without_secrets;
 use super::doctor::last;
 use super::glance::{Glance, counted, glance};
 use super::guard::Visit;
@@ -122,7 +121,6 @@ async fn seen<C: Database>(site: &Site<C>, named: &Named, pollers: Option<Arc<Ve
     let name = named.name.clone();
     let read = site.read_of(named, "known", kept(site), move |queue, connection| {
         let Glance { backlog, uncounted } = glance(queue, connection)?;
-        let backlog = without_secrets(queue.facts(), backlog);
         let hour = queue.recent(connection, HOUR)?.map(|recent| minutes(&recent.periods, Utc::now()));
         let newest = |counts: &Vec<(i64, i64)>| counts.iter().rev().take(NEWS).copied().collect::<Vec<_>>();
         let news = hour.as_ref().map(newest).unwrap_or_default();

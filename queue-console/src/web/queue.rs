@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use queue_core::internals::by_name::{Figure, TextColumn};
 
+use super::at::At;
 use super::cells::{cell, heading, key_heading};
 use super::form::form;
 use super::guard::Visit;
@@ -45,18 +46,13 @@ pub(super) struct Sums {
 /// Shows a search.
 pub(super) async fn show_rows<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     if let Some(group) = field(&fields, "group") {
         // The page of the group has its rows.
         let others: Fields = fields.iter().filter(|(name, _)| ["where", "since"].contains(&&**name)).cloned().collect();
-        return Redirect::to(&format!("{}/errors/{}?{}", segment(&name), segment(group), query(&others)))
+        return Redirect::to(&format!("{}/errors/{}?{}", segment(&named.name), segment(group), query(&others)))
             .into_response();
     }
     let told = told(&site, &visit, &named, &fields).await;
@@ -66,25 +62,23 @@ pub(super) async fn show_rows<C: Database>(
 /// Makes one address of the fields of the form.
 pub(super) async fn search<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = site.queue(&visit.visitor, &name);
-    let found = named.and_then(|named| {
-        let facts = site.of(&named).facts();
-        let mut search = with_form(facts, &fields)?;
-        // An address that names the usual columns would be long for nothing.
-        let usual = Search::default().listed(facts)?;
-        if usual.iter().map(|column| &column.name).eq(&search.columns) {
-            search.columns.clear();
-        }
-        Ok(format!("../{}?{}", segment(&named.name), query(&search.fields())))
-    });
-    match found {
+    match address(site.of(&named).facts(), &named, &fields) {
         Ok(address) => Redirect::to(&address).into_response(),
-        Err(trouble) => show(&site, &visit, ("Search", None), Err(trouble)).await,
+        Err(trouble) => show(&site, &visit, ("Search", Some((&named, Some(Tab::Rows)))), Err(trouble)).await,
     }
+}
+
+fn address(facts: &Facts, named: &Named, fields: &Fields) -> Told<String> {
+    let mut search = with_form(facts, fields)?;
+    // An address that names the usual columns would be long for nothing.
+    let usual = Search::default().listed(facts)?;
+    if usual.iter().map(|column| &column.name).eq(&search.columns) {
+        search.columns.clear();
+    }
+    Ok(format!("../{}?{}", segment(&named.name), query(&search.fields())))
 }
 
 async fn told<C: Database>(site: &Site<C>, visit: &Visit, named: &Named, fields: &Fields) -> Told<Markup> {

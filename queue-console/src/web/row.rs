@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use queueable::Explanation;
 use queueable::report::PollerProcess;
 
+use super::at::At;
 use super::cells::{exact, status, value};
 use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
@@ -40,14 +41,9 @@ struct Known {
 /// Shows a row.
 pub(super) async fn show_one<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let title = match key_in(&fields) {
         Some("") => "Row with an empty key".to_owned(),
         key => format!("Row {}", visible(key.unwrap_or("without a key"))),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use chrono::Utc;
 use maud::{Markup, html};
@@ -11,6 +11,7 @@ use queue_core::internals::by_name::{Holds, PageOrder, TextColumn};
 use queue_core::{Missed, Periodic};
 use queueable::Window;
 
+use super::at::At;
 use super::cells::{cell, heading, key_heading};
 use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
@@ -31,14 +32,9 @@ const ORDER: PageOrder = PageOrder::NextAttempt;
 /// Shows the window and the schedules.
 pub(super) async fn show_all<C: Database>(
     State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
+    At { visit, named }: At,
     Query(fields): Query<Fields>,
 ) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
     let told = told(&site, &visit, &named, &fields).await;
     show(&site, &visit, ("Schedules", Some((&named, Some(Tab::Schedules)))), told).await
 }

@@ -9,7 +9,6 @@ use queueable::Error;
 use queueable::control;
 
 use super::cache::Answers;
-use super::cells::without_secret;
 use super::doctor::Examined;
 use super::guard::Tokens;
 use super::pool::Connections;
@@ -72,12 +71,7 @@ impl<C: Database> Site<C> {
         fresh: Duration,
         ask: impl FnOnce(&Parts<C>, &mut C) -> Told<T> + Send + 'static,
     ) -> impl Future<Output = Told<Arc<T>>> + Send {
-        let site = self.clone();
-        async move {
-            let parts = site.parts.clone();
-            let read = site.connections.ask(move |connection| ask(&parts, connection));
-            site.answers.or_read(what, fresh, read).await
-        }
+        self.clone().read_by(what, fresh, false, ask)
     }
 
     /// Does the same with what may take its time.
@@ -87,12 +81,25 @@ impl<C: Database> Site<C> {
         fresh: Duration,
         ask: impl FnOnce(&Parts<C>, &mut C) -> Told<T> + Send + 'static,
     ) -> impl Future<Output = Told<Arc<T>>> + Send {
-        let site = self.clone();
-        async move {
-            let parts = site.parts.clone();
-            let read = site.connections.work(move |connection| ask(&parts, connection));
-            site.answers.or_read(what, fresh, read).await
-        }
+        self.clone().read_by(what, fresh, true, ask)
+    }
+
+    async fn read_by<T: Send + Sync + 'static>(
+        self,
+        what: String,
+        fresh: Duration,
+        is_long: bool,
+        ask: impl FnOnce(&Parts<C>, &mut C) -> Told<T> + Send + 'static,
+    ) -> Told<Arc<T>> {
+        let parts = self.parts.clone();
+        let ask = move |connection: &mut C| ask(&parts, connection);
+        let read = async {
+            match is_long {
+                true => self.connections.work(ask).await,
+                false => self.connections.ask(ask).await,
+            }
+        };
+        self.answers.or_read(what, fresh, read).await
     }
 
     /// Reads something of a queue.
@@ -147,7 +154,7 @@ impl<C: Database> Site<C> {
         let facts = self.of(named).facts();
         let pauses = read.await.map(|pauses| (*pauses).clone()).unwrap_or_default();
         let pauses = pauses.into_iter().filter(|paused| paused.queue == facts.queue);
-        pauses.map(|paused| without_secret(facts, paused).to_string()).collect()
+        pauses.map(|paused| facts.shown_pause(paused).to_string()).collect()
     }
 
     /// Forgets what was read, because somebody has changed something.

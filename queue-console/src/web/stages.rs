@@ -1,10 +1,11 @@
 //! The stages of a queue as a flow, with what waits in each.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use queueable::report::{Backlog, By};
 
+use super::at::At;
 use super::backlog::{figures, parts, whole};
 use super::guard::Visit;
 use super::layout::{Tab, rows, segment, show};
@@ -16,15 +17,7 @@ use crate::database::Database;
 use crate::shown::visible;
 
 /// Shows the stages.
-pub(super) async fn show_all<C: Database>(
-    State(site): State<Site<C>>,
-    visit: Visit,
-    Path(name): Path<String>,
-) -> Response {
-    let named = match site.queue(&visit.visitor, &name) {
-        Ok(named) => named,
-        Err(trouble) => return show(&site, &visit, ("Not found", None), Err(trouble)).await,
-    };
+pub(super) async fn show_all<C: Database>(State(site): State<Site<C>>, At { visit, named }: At) -> Response {
     let told = told(&site, &visit, &named).await;
     show(&site, &visit, ("Stages", Some((&named, Some(Tab::Stages)))), told).await
 }
