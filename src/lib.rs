@@ -92,7 +92,8 @@
 //! default. `async-postgres` and `async-mysql` switch on a database through diesel-async, without its client library, and async
 //! handlers. `tokio` adds `AsyncCalls`: calls of lease mode that wait on the application's tokio runtime. `time` reads queue columns
 //! as, and compares them with, the `OffsetDateTime` of the crate `time`; chrono's `DateTime` and `SystemTime` need no feature.
-//! `metrics` adds `Poller::metrics`, which counts through the facade of that name.
+//! `metrics` adds `Poller::metrics`, which counts through the facade of that name. `testing` adds a test kit, which is for the
+//! `[dev-dependencies]` of an application.
 
 pub use queue_core::{
     AttemptEvent, ClaimStyle, ConnectFailure, ConnectionSource, CrashAccounting, DryRun, Entity, Error, Event,
@@ -112,6 +113,9 @@ pub use queue_core::AsyncPgSession;
 pub use queue_core::{Async, AsyncHandler, DieselAsyncSession};
 #[cfg(feature = "tokio")]
 pub use queue_core::{AsyncCalls, AsyncLeaseHandler, CallFuture};
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 /// What operators ask of running queues: limits at run time; whose database this is; and who has changed what.
 ///

@@ -21,6 +21,11 @@ mod gauges;
 mod group;
 mod handler;
 mod ill;
+#[cfg(feature = "testing")]
+mod in_test;
+#[cfg(not(feature = "testing"))]
+#[path = "not_in_test.rs"]
+mod in_test;
 mod lease;
 mod log;
 mod minutes;
@@ -30,6 +35,8 @@ mod queueable;
 mod row;
 mod statement;
 mod sync;
+#[cfg(feature = "testing")]
+mod testing;
 
 pub use self::attempt::{ComparesSchema, Tally};
 pub use self::audit::{Audit, AuditPage, Audited, adopt_environment, audit};
@@ -112,6 +119,14 @@ pub mod internals {
         LaneValue, PendingRow, PendingRowType, RowKey, SumRow, SumRowType, TextForm,
     };
     pub use crate::sync::ErasedEntity;
+
+    /// For the tests of applications.
+    #[cfg(feature = "testing")]
+    pub mod testing {
+        pub use crate::testing::{
+            AtPoints, Closed, Turned, Workbench, at_points, freeze, present, travel, travel_back, travel_to,
+        };
+    }
 
     /// For programs that know an entity's columns only by their names, such as a console.
     pub mod by_name {

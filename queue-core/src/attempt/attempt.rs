@@ -196,7 +196,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     }
 }
 
-impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
+impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
     /// Handles, settles and commits. An error means that the transaction is gone.
     fn run(&mut self, message: Result<ToHandle<'_>, BoxedError>) -> Result<Settlement, Rest> {
         let decision = self.handle_and_decide(message)?;

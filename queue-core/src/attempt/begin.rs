@@ -23,7 +23,7 @@ use crate::sync::ErasedEntity;
 pub(crate) type AttemptBody<'a, C> = dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + 'a;
 
 /// A user's handler, which all workers run.
-pub(crate) type SharedBody<C> = Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send + Sync>;
+pub(crate) type SharedBody<'h, C> = Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send + Sync + 'h>;
 
 /// A message to handle, which the attempt owns or borrows.
 pub(crate) type ToHandle<'a> = Box<dyn Borrow<(ErasedEntity, QueueState)> + 'a>;
@@ -79,8 +79,8 @@ pub(crate) struct LockedRow<'a, K> {
 }
 
 /// A claimed message in its transaction.
-pub(crate) struct Attempt<'a, K: Key, C: QueueConnection> {
-    pub(crate) session: &'a mut Session<C>,
+pub(crate) struct Attempt<'a, 'c, K: Key, C: QueueConnection> {
+    pub(crate) session: &'a mut Session<'c, C>,
     pub(crate) plan: &'a Plan<'a, K, C>,
     pub(crate) row: LockedRow<'a, K>,
     pub(crate) session_is_sound: bool,

@@ -38,7 +38,7 @@ pub(crate) enum OneTrip {
     Update(String),
 }
 
-impl<K: Key, C: QueueConnection> Attempt<'_, K, C> {
+impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
     /// Returns how this message ends in one round trip, if it can: only its five columns are to be written, and its key
     /// has an unambiguous text if it needs one.
     pub(crate) fn one_trip(&mut self, decision: &Decision) -> Option<OneTrip> {

@@ -1,7 +1,7 @@
 //! One entity and its handler inside a poller, with the types erased: the calls that a worker, the scout and the
 //! heartbeat make.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
     }
 
     /// Attempts one message or a group. It goes on with the next message as long as the worker agrees.
-    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn;
+    fn turn(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn;
 
     /// Records that the handler of this row, which the runner has put into the slot, is past its timeout. It does so in
     /// place of the worker, because the handler does not return.
@@ -143,6 +143,9 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
     /// Sets how many rows are processed at the same time, and how long a row waits for its retry, in place of what the entity says.
     fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>);
 
+    /// Claims only the rows with these keys, once each: a `Vec` of them.
+    fn only(&self, keys: Box<dyn Any>);
+
     /// Claims no more rows in these stages and lanes, which are paused, and all others that are served. Returns whether any stage is
     /// left; if none is, nothing changes in the stages.
     fn leave_out(&self, stages: &[String], lanes: HashSet<String>) -> bool;
@@ -165,8 +168,8 @@ pub(crate) trait BackgroundCalls {
 }
 
 /// A worker in its turn.
-pub(crate) struct WorkerTurn<'a, C: QueueConnection> {
-    pub(crate) holder: &'a mut SessionHolder<C>,
+pub(crate) struct WorkerTurn<'a, 'c, C: QueueConnection> {
+    pub(crate) holder: &'a mut SessionHolder<'c, C>,
     pub(crate) slot: &'a Slot,
     pub(crate) calls: &'a dyn WorkerCalls,
     /// Whether the worker's next turn is most likely for the same runner as this one.
@@ -219,4 +222,4 @@ pub struct RunnerSettings {
 
 /// A runner to be added to a poller.
 #[doc(hidden)]
-pub struct BoxedRunner<C: QueueConnection>(pub(crate) Box<dyn Runner<C>>);
+pub struct BoxedRunner<'h, C: QueueConnection>(pub(crate) Box<dyn Runner<C> + 'h>);

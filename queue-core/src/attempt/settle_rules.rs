@@ -11,6 +11,7 @@ use super::ended::{AttemptError, NewState};
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::event::{AttemptEvent, EndEvent, Event, Events, Watch};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
+use crate::in_test::{NextTime, note_next};
 use crate::log::{RateLimitedLog, Redact};
 use crate::row::{Details, ErrorText, FailureTexts, Fence, Instant, Options, RowKey, Settlement, Stages, Status};
 use crate::statement::{Change, Next};
@@ -252,6 +253,12 @@ impl Teller {
             Some(Next::In(delay)) if settled == Settlement::Retried => Some(delay),
             _ => None,
         };
+        note_next(key.text(), || match change.next? {
+            Next::Never => None,
+            Next::In(delay) => Some(NextTime::In(delay)),
+            Next::At(time) | Next::Scheduled(time) => Some(NextTime::At(DateTime::from(time).into())),
+            Next::AheadOf(_) | Next::InStage(_) => Some(NextTime::In(Duration::ZERO)),
+        });
         match settled {
             Settlement::Failed if change.status == Some(Status::Failed) => {
                 tracing::warn!(entity = self.entity, ?key, tries, error = text, "a row has failed for good");

@@ -24,17 +24,17 @@ use crate::statement::QueueOn;
 use crate::sync::opened;
 
 /// A queue whose messages have a transaction each, and its handler.
-pub(crate) struct TransactionRunner<K: Key, C: QueueConnection> {
+pub(crate) struct TransactionRunner<'h, K: Key, C: QueueConnection> {
     pub(crate) served: ServedQueue<K, C>,
-    handler: SharedBody<C>,
+    handler: SharedBody<'h, C>,
     pub(crate) prefetched_keys: PrefetchedKeys<K>,
     pub(crate) prefetched_rows: PrefetchedRows<K>,
     /// Whether whole rows can be prefetched.
     prefetches_rows: bool,
 }
 
-impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
-    pub(crate) fn new<Q>(handler: Arc<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<Self, Error>
+impl<'h, K: Key, C: QueueConnection> TransactionRunner<'h, K, C> {
+    pub(crate) fn new<Q>(handler: Arc<dyn Handler<Q, C> + 'h>, settings: RunnerSettings) -> Result<Self, Error>
     where
         Q: Entity<Key = K> + QueueOn<C>,
     {
@@ -96,7 +96,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// that there is no session.
     fn attempt_one(
         &self,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         rows: &PickedRows<'_, K>,
         locked: &mut Option<ReadRow<K>>,
     ) -> Result<Attempted<K>, Error> {
@@ -122,7 +122,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     /// Does what is left after an attempt. `None`: the claim found none of the rows that were known to be due.
     fn after_attempt(
         &self,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         rows: &PickedRows<'_, K>,
         attempted: Attempted<K>,
     ) -> Option<Turn> {
@@ -164,7 +164,7 @@ impl<K: Key, C: QueueConnection> TransactionRunner<K, C> {
     }
 }
 
-impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
+impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<'_, K, C> {
     fn served(&self) -> &dyn AnyQueue<C> {
         &self.served
     }
@@ -173,7 +173,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<K, C> {
         self.served.check(connection)
     }
 
-    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
+    fn turn(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
         let mut locked = None;
         loop {
             let rows = match self.pick_rows(worker.holder, 1) {

@@ -148,19 +148,21 @@ pub enum Connections<C: R2D2Connection + 'static> {
 }
 
 /// A connection of a poller. Whoever uses it mutably is about to send a statement, see [`ServerWait`].
-pub(crate) struct Connection<C: QueueConnection> {
-    source: Sourced<C>,
+pub(crate) struct Connection<'c, C: QueueConnection> {
+    source: Sourced<'c, C>,
     wait: Arc<ServerWait>,
 }
 
-enum Sourced<C: QueueConnection> {
+enum Sourced<'c, C: QueueConnection> {
     Pooled(PooledConnection<ConnectionManager<C>>),
     Own(C),
+    /// That of a test.
+    Lent(&'c mut C),
 }
 
 impl<C: QueueConnection> Connections<C> {
     /// Opens a connection for the thread that waits here. `pool_timeout` limits how long a pool may take to give one.
-    pub(crate) fn open(&self, pool_timeout: Duration, wait: &Arc<ServerWait>) -> Result<Connection<C>, Error> {
+    pub(crate) fn open(&self, pool_timeout: Duration, wait: &Arc<ServerWait>) -> Result<Connection<'static, C>, Error> {
         let source = match self {
             Connections::Pool(pool) => {
                 wait.begin_connect(pool_timeout);
@@ -298,34 +300,46 @@ impl<C: QueueConnection> Clone for Connections<C> {
     }
 }
 
-impl<C: QueueConnection> Deref for Connection<C> {
+impl<C: QueueConnection> Deref for Connection<'_, C> {
     type Target = C;
 
     fn deref(&self) -> &C {
         match &self.source {
             Sourced::Pooled(connection) => connection,
             Sourced::Own(connection) => connection,
+            Sourced::Lent(connection) => connection,
         }
     }
 }
 
-impl<C: QueueConnection> DerefMut for Connection<C> {
+impl<C: QueueConnection> DerefMut for Connection<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
         self.wait.begin();
         self.source.connection()
     }
 }
 
-impl<C: QueueConnection> Sourced<C> {
+impl<C: QueueConnection> Sourced<'_, C> {
     fn connection(&mut self) -> &mut C {
         match self {
             Sourced::Pooled(connection) => connection,
             Sourced::Own(connection) => connection,
+            Sourced::Lent(connection) => connection,
         }
     }
 }
 
-impl<C: QueueConnection> Connection<C> {
+impl<'c, C: QueueConnection> Connection<'c, C> {
+    /// Uses the connection of a test.
+    pub(super) fn lent(connection: &'c mut C) -> Self {
+        Connection { source: Sourced::Lent(connection), wait: Arc::default() }
+    }
+
+    /// Tells whether it is a test's, and so is never closed.
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.source, Sourced::Lent(_))
+    }
+
     /// Lends it to a handler, whose statements are not the thread's own.
     pub(crate) fn lend(&mut self) -> &mut C {
         self.wait.end();
@@ -333,7 +347,7 @@ impl<C: QueueConnection> Connection<C> {
     }
 }
 
-impl<C: QueueConnection> Drop for Connection<C> {
+impl<C: QueueConnection> Drop for Connection<'_, C> {
     fn drop(&mut self) {
         let Sourced::Pooled(connection) = &mut self.source else { return };
         // r2d2 closes a connection that comes back with an open transaction. A session in doubt mostly has one already;

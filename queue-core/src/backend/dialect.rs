@@ -17,6 +17,10 @@ pub trait TimeSql {
     /// The SQL before and after a number of microseconds that adds it to [`STATEMENT_TIME`](Self::STATEMENT_TIME).
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) = Self::NOW_PLUS_MICROSECONDS;
 
+    /// The SQL before and after a time of the calendar in UTC, with six places after the second, that makes it a value of a time
+    /// column.
+    const TIME_LITERAL: (&'static str, &'static str);
+
     /// The SQL before and after a time column that gives the microseconds from now until then, as a 64 bit integer.
     const MICROSECONDS_UNTIL: (&'static str, &'static str);
 

@@ -1,13 +1,16 @@
 //! The database's current time, as an expression.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use chrono::DateTime;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 use diesel::{AppearsOnTable, Expression, SelectableExpression};
 
 use super::connection::QueueBackend;
+use crate::in_test::{MovedClock, moved_clock};
 use crate::row::{TimestampUtc, microseconds};
 
 /// The database's current time, as an expression.
@@ -20,7 +23,10 @@ pub struct NowPlus(pub(crate) Duration);
 
 impl<DB: QueueBackend> QueryFragment<DB> for Now {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(DB::NOW);
+        if moved_clock().is_some() {
+            out.unsafe_to_cache_prepared();
+        }
+        out.push_sql(&now::<DB>());
         Ok(())
     }
 }
@@ -39,9 +45,44 @@ where
 /// Writes `now + delay`. The number is written out, not bound: it consists of digits, and a bound one would have to
 /// outlive the query. If the number differs each time, the statement must not be cached.
 pub(crate) fn push_now_plus<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, delay: Duration) {
-    out.push_sql(DB::NOW_PLUS_MICROSECONDS.0);
-    out.push_sql(&microseconds(delay).to_string());
-    out.push_sql(DB::NOW_PLUS_MICROSECONDS.1);
+    if moved_clock().is_some() {
+        out.unsafe_to_cache_prepared();
+    }
+    out.push_sql(&time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)));
+}
+
+/// Returns the SQL of the time when it is evaluated.
+pub(crate) fn now<DB: QueueBackend>() -> Cow<'static, str> {
+    match moved_clock() {
+        None => DB::NOW.into(),
+        Some(_) => time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, 0).into(),
+    }
+}
+
+/// Returns the SQL of the time when its statement began.
+pub(crate) fn statement_time<DB: QueueBackend>() -> Cow<'static, str> {
+    match moved_clock() {
+        None => DB::STATEMENT_TIME.into(),
+        Some(_) => statement_time_plus::<DB>(0).into(),
+    }
+}
+
+/// Returns the SQL of the time when its statement began plus so many microseconds.
+pub(crate) fn statement_time_plus<DB: QueueBackend>(microseconds: i64) -> String {
+    time_plus::<DB>(DB::STATEMENT_TIME_PLUS_MICROSECONDS, microseconds)
+}
+
+/// Returns the SQL of a time plus so many microseconds. In a test, it is the time of the test's clock.
+fn time_plus<DB: QueueBackend>((before, after): (&str, &str), microseconds: i64) -> String {
+    match moved_clock() {
+        None => format!("{before}{microseconds}{after}"),
+        Some(MovedClock::Later(by)) => format!("{before}{}{after}", microseconds.saturating_add(by)),
+        Some(MovedClock::At(at)) => {
+            let (before, after) = DB::TIME_LITERAL;
+            let time = DateTime::from_timestamp_micros(at.saturating_add(microseconds)).unwrap_or_default();
+            format!("{before}{}{after}", time.format("%Y-%m-%d %H:%M:%S%.6f"))
+        }
+    }
 }
 
 /// A due time whose statement wakes the pollers of this process. Diesel walks an expression each time it runs a statement

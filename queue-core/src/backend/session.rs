@@ -1,5 +1,6 @@
 //! A worker's private connection.
 
+use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::prepared::{Prepared, PreparedTexts};
 use super::setup::{SessionLimits, Subscriptions};
 use super::transactions::{AfterFinish, Unfinished};
 use crate::error::Error;
+use crate::in_test::outer_transactions;
 
 /// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A
 /// group holds many locks for long, so if it has to wait, its messages had better run one by one. MySQL rounds this up
@@ -22,8 +24,8 @@ const GROUP_LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A connection with the queue's own session settings. It is closed when it is dropped and never goes back to the pool:
 /// the application would inherit its settings, and after a panic its state is unknown.
-pub(crate) struct Session<C: QueueConnection> {
-    connection: Connection<C>,
+pub(crate) struct Session<'c, C: QueueConnection> {
+    connection: Connection<'c, C>,
     /// The number by which the server knows the session.
     pub(crate) id: Option<i64>,
     lock_timeout: Duration,
@@ -87,7 +89,7 @@ enum Begun {
     Group(Duration),
 }
 
-impl<C: QueueConnection> Session<C> {
+impl<'c, C: QueueConnection> Session<'c, C> {
     /// Opens a connection, prepares it and reads every setting back.
     pub(crate) fn open(
         connections: &Connections<C>,
@@ -104,7 +106,17 @@ impl<C: QueueConnection> Session<C> {
             own = connection.read_settings()?;
             connection.limit_idleness(&own, Some(limits.timeout))?;
         }
-        Ok(Session {
+        Ok(Session::of(connection, id, own, limits))
+    }
+
+    /// Makes a session of the connection of a test, whose settings stay as they are.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests of applications lend one"))]
+    pub(crate) fn of_test(connection: &'c mut C, limits: SessionLimits) -> Self {
+        Session::of(Connection::lent(connection), None, C::Settings::default(), limits)
+    }
+
+    fn of(connection: Connection<'c, C>, id: Option<i64>, own: C::Settings, limits: SessionLimits) -> Self {
+        Session {
             connection,
             id,
             lock_timeout: limits.lock_timeout,
@@ -115,7 +127,7 @@ impl<C: QueueConnection> Session<C> {
             prepared: Prepared::default(),
             timeout: limits.timeout,
             rests: false,
-        })
+        }
     }
 
     /// Notes whether the session's worker waits for work, in no transaction, for as long as there is none.
@@ -243,7 +255,7 @@ impl<C: QueueConnection> Session<C> {
 
     /// Tells whether the next message may run on the session.
     pub(crate) fn is_fit(&mut self) -> bool {
-        self.put_settings_back().is_ok() && !self.handler_settings.is_spoilt
+        self.put_settings_back().is_ok() && (!self.handler_settings.is_spoilt || self.connection.is_lent())
     }
 
     /// Returns how long a group's statements wait for a lock.
@@ -255,7 +267,10 @@ impl<C: QueueConnection> Session<C> {
     /// queue's statements.
     pub(crate) fn begin_message(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<()> {
         self.next.begins_next = true;
-        if !C::Backend::FINISHES_AT_ONCE || self.prepared.knows(queue.queue()) {
+        if outer_transactions() > 0 {
+            // What ends a message at once ends the transaction of the test too, so nothing is prepared for it.
+            self.roll_back_idle()?;
+        } else if !C::Backend::FINISHES_AT_ONCE || self.prepared.knows(queue.queue()) {
             if self.try_continue(Begun::Message)? {
                 return Ok(());
             }
@@ -285,6 +300,9 @@ impl<C: QueueConnection> Session<C> {
 
     /// Prepares the statements that write answers under leases, outside any transaction. `None`: it cannot.
     pub(crate) fn prepare_lease(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<Option<usize>> {
+        if outer_transactions() > 0 {
+            return Ok(None);
+        }
         self.prepared.prepare_lease(&mut *self.connection, &self.handler_settings.own, queue)
     }
 
@@ -333,7 +351,7 @@ impl<C: QueueConnection> Session<C> {
 
     /// Commits. If it costs nothing, the next transaction begins with the commit.
     pub(crate) fn commit(&mut self) -> QueryResult<()> {
-        if C::Backend::COMMITS_AND_BEGINS && self.is_in_our_transaction_alone() {
+        if C::Backend::COMMITS_AND_BEGINS && outer_transactions() == 0 && self.is_in_our_transaction_alone() {
             self.connection.commit_and_begin()?;
             self.next.has_begun = Some(Begun::Message);
             return Ok(());
@@ -347,13 +365,16 @@ impl<C: QueueConnection> Session<C> {
         if self.try_continue(Begun::Group(wait))? {
             return Ok(());
         }
+        if outer_transactions() > 0 {
+            return self.connection.begin();
+        }
         self.is_impatient = true;
         self.connection.begin_impatiently(wait)
     }
 
     /// Commits a group. If `goes_on` and it costs nothing, the next group's transaction begins with the commit.
     pub(crate) fn commit_group(&mut self, goes_on: bool) -> QueryResult<()> {
-        if !self.is_in_our_transaction_alone() {
+        if outer_transactions() > 0 || !self.is_in_our_transaction_alone() {
             // A handler has left its own transaction open, or has ended the group's. The commit reports which.
             return C::TransactionManager::commit_transaction(&mut *self.connection);
         }
@@ -376,18 +397,36 @@ impl<C: QueueConnection> Session<C> {
     /// Tells whether Diesel counts exactly one transaction: a handler may have left another one open in it.
     pub(crate) fn is_in_our_transaction_alone(&mut self) -> bool {
         let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
-        matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() == 1)
+        matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() == outer_transactions() + 1)
     }
 
     /// Tells whether Diesel knows that the transaction has ended: on PostgreSQL it sees this at once.
     pub(crate) fn is_in_no_transaction(&mut self) -> bool {
         let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
-        matches!(status.transaction_depth(), Ok(None))
+        matches!(status.transaction_depth(), Ok(depth) if depth.map_or(0, NonZero::get) == outer_transactions())
     }
 
     /// Tells whether a handler has ended the transaction with its savepoint, or has left it in error.
     pub(crate) fn has_lost_savepoint(&mut self) -> bool {
         self.is_in_no_transaction() || self.connection.check_savepoint().is_err()
+    }
+
+    /// Rolls back all that was begun in the transaction of the test whose connection this is. `false`: it is no test's.
+    pub(super) fn end_in_test(&mut self) -> bool {
+        if !self.connection.is_lent() {
+            return false;
+        }
+        self.next.has_begun = None;
+        loop {
+            let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
+            let depth = status.transaction_depth().ok().flatten().map_or(0, NonZero::get);
+            if depth <= outer_transactions() {
+                return true;
+            }
+            if C::TransactionManager::rollback_transaction(&mut *self.connection).is_err() {
+                return true;
+            }
+        }
     }
 
     /// Ends a transaction that has begun and in which no handler has run, and restores the session's lock wait.
@@ -402,7 +441,7 @@ impl<C: QueueConnection> Session<C> {
     }
 }
 
-impl<C: QueueConnection> Deref for Session<C> {
+impl<C: QueueConnection> Deref for Session<'_, C> {
     type Target = C;
 
     fn deref(&self) -> &C {
@@ -410,7 +449,7 @@ impl<C: QueueConnection> Deref for Session<C> {
     }
 }
 
-impl<C: QueueConnection> DerefMut for Session<C> {
+impl<C: QueueConnection> DerefMut for Session<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
         &mut self.connection
     }

@@ -12,11 +12,11 @@ use crate::event::ThreadConnection;
 use crate::row::failure_text;
 
 /// A worker's session, which is opened when it is needed and replaced when it is in doubt.
-pub(crate) struct SessionHolder<C: QueueConnection> {
+pub(crate) struct SessionHolder<'c, C: QueueConnection> {
     connections: Connections<C>,
     pool_timeout: Duration,
     limits: SessionLimits,
-    session: Option<Session<C>>,
+    session: Option<Session<'c, C>>,
     /// The file of the database in which the session was opened, counted from the first.
     file: u64,
     /// Tells whether the thread has a connection.
@@ -25,7 +25,7 @@ pub(crate) struct SessionHolder<C: QueueConnection> {
     wait: Arc<ServerWait>,
 }
 
-impl<C: QueueConnection> SessionHolder<C> {
+impl<'c, C: QueueConnection> SessionHolder<'c, C> {
     /// Makes a holder without a session yet. `pool_timeout` limits how long the pool may take to give a connection.
     pub(crate) fn new(
         connections: Connections<C>,
@@ -37,8 +37,22 @@ impl<C: QueueConnection> SessionHolder<C> {
         SessionHolder { connections, pool_timeout, limits, session: None, file: 0, connection, wait }
     }
 
+    /// Makes the holder of a test's session.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests of applications have one"))]
+    pub(crate) fn of_test(session: Session<'c, C>, limits: SessionLimits) -> Self {
+        SessionHolder {
+            connections: Connections::Source(Arc::new(|| Err::<C, _>("a test has one connection"))),
+            pool_timeout: Duration::ZERO,
+            limits,
+            session: Some(session),
+            file: 0,
+            connection: ThreadConnection::default(),
+            wait: Arc::default(),
+        }
+    }
+
     /// Returns the session, in no transaction and with its own lock wait. It opens one now if there is none.
-    pub(crate) fn session(&mut self) -> Result<&mut Session<C>, Error> {
+    pub(crate) fn session(&mut self) -> Result<&mut Session<'c, C>, Error> {
         self.roll_back_idle();
         self.session_as_it_is()
     }
@@ -63,7 +77,7 @@ impl<C: QueueConnection> SessionHolder<C> {
     }
 
     /// Returns the session, and opens one now if there is none. The transaction of the next message may have begun.
-    pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<C>, Error> {
+    pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<'c, C>, Error> {
         if self.session.as_mut().is_some_and(|session| !session.is_fit()) {
             self.close();
         }
@@ -93,12 +107,15 @@ impl<C: QueueConnection> SessionHolder<C> {
     }
 
     /// Returns the session, if there is one.
-    pub(crate) fn open_session(&mut self) -> Option<&mut Session<C>> {
+    pub(crate) fn open_session(&mut self) -> Option<&mut Session<'c, C>> {
         self.session.as_mut()
     }
 
-    /// Closes the session. The server rolls its transaction back, if there is one.
+    /// Closes the session. The server rolls its transaction back, if there is one. The connection of a test stays, and so does
+    /// what the test has done.
     pub(crate) fn close(&mut self) {
-        self.session = None;
+        if !self.session.as_mut().is_some_and(Session::end_in_test) {
+            self.session = None;
+        }
     }
 }

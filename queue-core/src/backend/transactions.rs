@@ -8,6 +8,7 @@ use diesel::result::{Error, QueryResult};
 
 use super::setup::SessionSettings;
 use crate::error::refused;
+use crate::in_test::outer_transactions;
 
 /// The text in the error by which the server refuses a handler's COMMIT of its group. It only decides which text the
 /// row gets.
@@ -181,6 +182,11 @@ pub trait OneRoundTrip<DB = <Self as Connection>::Backend>: SessionSettings<DB> 
     fn unfinished(error: Error, _not_one_row: &str) -> Unfinished {
         Unfinished::NotWritten(error)
     }
+}
+
+/// Begins a transaction inside that of a test of the application's. `None`: there is none.
+pub(super) fn begin_in_test<C: Connection>(connection: &mut C) -> Option<QueryResult<()>> {
+    (outer_transactions() > 0).then(|| C::TransactionManager::begin_transaction(connection))
 }
 
 /// Runs `change` in a transaction that `begin` opens, or in a savepoint if a transaction is open. The second argument

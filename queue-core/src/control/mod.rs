@@ -18,7 +18,7 @@ pub(crate) use self::environment::{adopt, check_environment};
 pub use self::limits::{Limited, Limits, limits};
 pub(crate) use self::limits::{end_limits, set_limits};
 pub use self::pause::{Pause, Paused, pauses};
-pub(crate) use self::pause::{PauseScope, StandingPause, pause, unpause};
+pub(crate) use self::pause::{PauseScope, StandingPause, lane_name, pause, unpause};
 pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved};
 pub use self::presence::pollers;
 pub(crate) use self::presence::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};

@@ -14,7 +14,7 @@ use super::table::{Nonsense, check_author, expect_control, given, name_of, rows,
 use crate::backend::{AsQueueConnection, QueueConnection, Statement, load_first};
 use crate::entity::{QueueSql, StageOf, StoredIn};
 use crate::error::Error;
-use crate::row::{ControlRow, Instant, MAX_DELAY, Stage, TimestampUtc, printable};
+use crate::row::{ControlRow, Instant, MAX_DELAY, Options, Stage, TimestampUtc, printable};
 use crate::statement::{PauseEnd, SetPause, end_pause, lane_value, present, read_lane};
 
 /// What stands before a stage in the scope of a pause.
@@ -296,6 +296,11 @@ impl PauseScope {
 /// Returns a value as a pause shows it.
 fn shown(value: &str) -> String {
     value.chars().filter(|char| !char.is_control()).take(SHOWN).collect()
+}
+
+/// Returns the name of a value of the column by which the rows of the entity take turns.
+pub(crate) fn lane_name<'l>(lane: &'l str, options: &Options) -> Option<&'l str> {
+    lane.strip_prefix(options.lanes?.column)?.strip_prefix(' ')
 }
 
 /// Writes a pause into the control table. `run` runs the statement.

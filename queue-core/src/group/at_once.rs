@@ -18,7 +18,7 @@ struct Offered<K> {
     reserved: Option<Result<Reservation, GroupEnd<K>>>,
 }
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
     /// undone.
     pub(super) fn handle_at_once(

@@ -84,7 +84,7 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
     Ok(rows)
 }
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Processes the claimed rows to the end of the transaction.
     fn work(mut self, rows: Vec<Claimed<K>>) -> WorkedGroup<K> {
         let (slot, claimed, kept_rows) = (self.plan.slot, rows.len(), &self.plan.served.due_rows.kept_rows);

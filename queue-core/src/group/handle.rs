@@ -14,7 +14,7 @@ use crate::sync::{ErasedEntity, fail_point};
 /// Why a group is undone whose handlers may have seen a setting that one of them has changed.
 const HAS_SET: &str = "a handler changed a setting of the session";
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Handles the messages with a savepoint for each, so that a failure is undone alone.
     pub(crate) fn handle_in_turn(&mut self, entities: Entities, rows: &[GroupRow<K>]) -> Handled<K> {
         if rows.len() > 1 {

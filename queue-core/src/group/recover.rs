@@ -16,7 +16,7 @@ use crate::event::Watch;
 use crate::row::{Fence, Options, RowKey, Settlement, Status};
 use crate::statement::{Change, ErasedQueue, Next};
 
-impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
+impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
     /// Does what is left after a group, and counts the results of its rows.
     pub(super) fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<K>, begun: usize) -> Turn {
         let mut tally = Tally::default();

@@ -16,22 +16,22 @@ use crate::row::failure_text;
 use crate::sync::Mutex;
 
 /// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
-pub(crate) struct GroupRunner<K: Key, C: QueueConnection> {
-    pub(super) runner: TransactionRunner<K, C>,
-    handler: Box<dyn GroupBody<C>>,
+pub(crate) struct GroupRunner<'h, K: Key, C: QueueConnection> {
+    pub(super) runner: TransactionRunner<'h, K, C>,
+    handler: Box<dyn GroupBody<C> + 'h>,
     size: Mutex<Size>,
     rereading: Rereading,
 }
 
-impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
-    pub(crate) fn new(runner: TransactionRunner<K, C>, handler: Box<dyn GroupBody<C>>) -> Self {
+impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
+    pub(crate) fn new(runner: TransactionRunner<'h, K, C>, handler: Box<dyn GroupBody<C> + 'h>) -> Self {
         let settings = &runner.served.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
         GroupRunner { size: Mutex::new(Size::new(1, most)), rereading: Rereading::new(), runner, handler }
     }
 
     /// Attempts one message as in transaction mode.
-    fn turn_alone(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
+    fn turn_alone(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
         let turn = self.runner.turn(worker);
         match turn {
             Turn::Idle => self.size.lock().note_idle(),
@@ -44,7 +44,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<K, C> {
     }
 
     /// Attempts a group of these rows. `None`: the claim found none of the rows that were known to be due.
-    fn attempt_several(&self, worker: &mut WorkerTurn<'_, C>, size: u32, rows: &PickedRows<'_, K>) -> Option<Turn> {
+    fn attempt_several(&self, worker: &mut WorkerTurn<'_, '_, C>, size: u32, rows: &PickedRows<'_, K>) -> Option<Turn> {
         let places = self.runner.served.due_rows.places.as_ref().map(Places::hold);
         let plan = self.runner.plan(worker.slot, false, rows, places.as_ref());
         let grouped = match worker.holder.session_as_it_is() {
@@ -111,7 +111,7 @@ fn learn<K>(next: &mut Size, grouped: &WorkedGroup<K>, size: u32) {
     }
 }
 
-impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
+impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<'_, K, C> {
     fn served(&self) -> &dyn AnyQueue<C> {
         self.runner.served()
     }
@@ -120,7 +120,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<K, C> {
         self.runner.check(connection)
     }
 
-    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
+    fn turn(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
         let size = self.size.lock().next(Instant::now());
         // A worker that is alone in the process is so for a suspect, and nobody else runs meanwhile.
         let slot = worker.slot;

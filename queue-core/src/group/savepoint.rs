@@ -11,7 +11,7 @@ use crate::handler::{Failure, Outcome};
 use crate::row::ErrorText;
 use crate::sync::fail_point;
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Releases the handler's savepoint, and sets it again if another message follows. If it is gone, the transaction
     /// is not ours.
     pub(crate) fn release(&mut self, row: &GroupRow<K>, outcome: Outcome, goes_on: bool) -> Handled<K> {

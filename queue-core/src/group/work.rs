@@ -24,8 +24,8 @@ use crate::sync::{ErasedEntity, opened, unboxed};
 const GROUPS: u32 = 100;
 
 /// A group in its transaction.
-pub(crate) struct OpenGroup<'a, K: Key, C: QueueConnection> {
-    pub(crate) session: &'a mut Session<C>,
+pub(crate) struct OpenGroup<'a, 'c, K: Key, C: QueueConnection> {
+    pub(crate) session: &'a mut Session<'c, C>,
     pub(crate) plan: &'a Plan<'a, K, C>,
     pub(crate) handler: &'a dyn GroupBody<C>,
     pub(crate) worker: &'a dyn WorkerCalls,
@@ -41,7 +41,7 @@ pub(crate) struct OpenGroup<'a, K: Key, C: QueueConnection> {
     pub(crate) remark: Option<String>,
 }
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
     /// to be handled.
     pub(super) fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
@@ -172,7 +172,7 @@ pub(crate) trait GroupBody<C>: Send + Sync {
     fn compare(&self, one: &ErasedEntity, other: &ErasedEntity) -> cmp::Ordering;
 }
 
-impl<Q: Entity + Send + 'static, C> GroupBody<C> for Arc<dyn Handler<Q, C>> {
+impl<Q: Entity + Send + 'static, C> GroupBody<C> for Arc<dyn Handler<Q, C> + '_> {
     fn handle(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
         (**self).handle(opened(entity), message)
     }

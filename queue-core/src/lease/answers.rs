@@ -94,7 +94,7 @@ impl<K> From<DieselError> for Uncommitted<K> {
     }
 }
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Applies the answers, one after the other. If the server lets a handler commit, each row is settled before the
     /// next handler runs, so that the state of a row that a handler commits fits its effects.
     pub(super) fn apply_each(

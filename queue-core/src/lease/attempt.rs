@@ -33,9 +33,9 @@ const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
 /// The message of a call, and its answer.
 type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a AttemptBody<'a, C>);
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Processes a leased message to its end.
-    pub(crate) fn work(&self, worker: &mut WorkerTurn<'_, C>, leased: LeasedMessage<K>) -> Turn {
+    pub(crate) fn work(&self, worker: &mut WorkerTurn<'_, '_, C>, leased: LeasedMessage<K>) -> Turn {
         let LeasedMessage { held, message } = leased;
         if held.clock.ended().is_some() {
             // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
@@ -49,9 +49,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Does the rest of an attempt, and tells how it has ended.
     pub(crate) fn to_its_end(
         &self,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         row: &WatchedRow<K>,
-        attempt: impl FnOnce(&mut WorkerTurn<'_, C>) -> Turn,
+        attempt: impl FnOnce(&mut WorkerTurn<'_, '_, C>) -> Turn,
     ) -> Turn {
         let _span = row.watch.enter_span();
         let turn = catch_unwind(AssertUnwindSafe(|| attempt(worker)));
@@ -116,7 +116,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
 
     fn call_and_settle(
         &self,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         held: &WatchedRow<K>,
         message: &(ErasedEntity, QueueState),
     ) -> Turn {
@@ -142,7 +142,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// Settles a row after the end of its call.
     pub(crate) fn settle_called(
         &self,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         held: &WatchedRow<K>,
         called: Result<AppliedTo<'_, C>, &Failure>,
     ) -> Turn {
@@ -172,7 +172,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Applies the answer and settles the row, again and again until it is written or the lease ends.
-    fn settle_answer(&self, worker: &mut WorkerTurn<'_, C>, held: &WatchedRow<K>, applied: AppliedTo<'_, C>) -> Turn {
+    fn settle_answer(
+        &self,
+        worker: &mut WorkerTurn<'_, '_, C>,
+        held: &WatchedRow<K>,
+        applied: AppliedTo<'_, C>,
+    ) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
             let places = self.limits().map(Places::hold);
@@ -195,7 +200,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     /// commits.
     fn apply(
         &self,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         held: &WatchedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
         (message, answer): AppliedTo<'_, C>,

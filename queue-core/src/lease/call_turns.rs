@@ -20,9 +20,9 @@ const UNTIL_POLLED: Duration = Duration::from_secs(60);
 /// until the last one is read.
 const MOST: u32 = 256;
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Takes a turn. Rows whose calls have ended go first, unless so many places are free that too few calls would run.
-    pub(crate) fn turn_beside(&self, calls: &Arc<Calls<K, C>>, worker: &mut WorkerTurn<'_, C>) -> Turn {
+    pub(crate) fn turn_beside(&self, calls: &Arc<Calls<K, C>>, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
         let goes_on = worker.calls.goes_on();
         let claims_fail = calls.claims_fail.load(Ordering::Relaxed);
         let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.calls.may_find_rows();
@@ -64,7 +64,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Claims as many rows as there are places, and begins their calls.
-    fn claim_and_begin(&self, calls: &Arc<Calls<K, C>>, worker: &mut WorkerTurn<'_, C>, mut places: Reserved) -> Turn {
+    fn claim_and_begin(
+        &self,
+        calls: &Arc<Calls<K, C>>,
+        worker: &mut WorkerTurn<'_, '_, C>,
+        mut places: Reserved,
+    ) -> Turn {
         let limit = u32::try_from(places.places).unwrap_or(u32::MAX);
         let mut ready = match self.next(worker.holder, limit) {
             Ok(ready) => Some(ready),
@@ -123,7 +128,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 
     /// Settles the row of a call that has ended beside the workers.
-    pub(crate) fn settle_ended(&self, worker: &mut WorkerTurn<'_, C>, ended: EndedCall<K, C>) -> Turn {
+    pub(crate) fn settle_ended(&self, worker: &mut WorkerTurn<'_, '_, C>, ended: EndedCall<K, C>) -> Turn {
         let EndedCall { row, end, .. } = &ended;
         self.to_its_end(worker, row, |worker| match end {
             CallEnd::Called(called) => match &**called {

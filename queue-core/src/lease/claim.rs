@@ -23,10 +23,10 @@ use crate::sync::fail_point;
 /// How often a claim begins anew because another claim has drawn the same token.
 const DRAWS: u32 = 5;
 
-type ClaimIn<K, C> =
-    fn(&LeaseRunner<K, C>, &mut C, &LeaseClaim<'_, K, C>, LocalTime) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>>;
+type ClaimIn<'h, K, C> =
+    fn(&LeaseRunner<'h, K, C>, &mut C, &LeaseClaim<'_, K, C>, LocalTime) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>>;
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
     /// Claims the rows that have been due longest.
     ///
     /// If the answer to COMMIT is lost, the rows wait for the end of their lease: such a row looks like one that
@@ -65,7 +65,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
         &self,
         session: &mut Session<C>,
         claim: &LeaseClaim<'_, K, C>,
-        way: ClaimIn<K, C>,
+        way: ClaimIn<'h, K, C>,
     ) -> QueryResult<Option<ClaimedBatch<K>>> {
         let sent = LocalTime::now();
         session.begin_claim()?;

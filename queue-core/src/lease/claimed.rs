@@ -56,7 +56,7 @@ impl<K> ClaimedBatch<K> {
     }
 }
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Returns the message of a row that was claimed in this state, or the row's new state if it is not to be attempted.
     pub(super) fn decide(
         &self,

@@ -24,7 +24,7 @@ use crate::sync::fail_point;
 /// flight when a poller shuts down, and it waits for a second at most.
 const TOGETHER: usize = 100;
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Extends the leases that were not confirmed lately.
     pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>) {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
@@ -140,7 +140,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 }
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Gives a row back. Returns whether the database has answered.
     pub(crate) fn give_back(&self, holder: &mut SessionHolder<C>, held: &Arc<LeasedRow<K>>) -> bool {
         // First: while the database does not answer, nobody extends its lease.

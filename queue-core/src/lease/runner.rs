@@ -28,9 +28,9 @@ pub(crate) struct LateRow<K> {
 }
 
 /// A queue whose messages are handled under leases, its handler, and the rows that it has leased.
-pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
+pub(crate) struct LeaseRunner<'h, K: Key, C: QueueConnection> {
     pub(super) served: ServedQueue<K, C>,
-    pub(crate) handler: Box<dyn AnyLeaseHandler<C>>,
+    pub(crate) handler: Box<dyn AnyLeaseHandler<C> + 'h>,
     /// The handler's calls, if they run beside the workers.
     pub(crate) calls: Option<Arc<Calls<K, C>>>,
     pub(crate) leased_rows: LeasedRows<K>,
@@ -40,8 +40,8 @@ pub(crate) struct LeaseRunner<K: Key, C: QueueConnection> {
     pub(crate) writer: Arc<Mutex<()>>,
 }
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
-    pub(crate) fn new<Q>(handler: Box<dyn AnyLeaseHandler<C>>, settings: RunnerSettings) -> Result<Self, Error>
+impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
+    pub(crate) fn new<Q>(handler: Box<dyn AnyLeaseHandler<C> + 'h>, settings: RunnerSettings) -> Result<Self, Error>
     where
         Q: Entity<Key = K> + QueueOn<C>,
     {
@@ -173,7 +173,7 @@ impl<Q, C, H> AnyLeaseHandler<C> for Calling<Q, H>
 where
     Q: 'static,
     C: 'static,
-    H: LeaseHandler<Q, C> + 'static,
+    H: LeaseHandler<Q, C>,
 {
     fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<AttemptBody<'a, C>>, Failure> {
         let answer = self.0.call(opened(entity), lease)?;

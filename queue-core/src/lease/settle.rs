@@ -31,7 +31,7 @@ pub(crate) enum Written {
     Refused(String),
 }
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Records a failure, again and again until it is written or the lease ends.
     pub(super) fn settle_failure(
         &self,

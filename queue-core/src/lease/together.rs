@@ -20,13 +20,13 @@ use crate::entity::Key;
 use crate::row::{Settlement, failure_text};
 use crate::sync::Mutex;
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that
     /// is impossible, they are to be applied alone.
     pub(crate) fn settle_together(
         &self,
         calls: &Calls<K, C>,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         first: EndedCall<K, C>,
         most: u32,
     ) -> Turn {
@@ -71,7 +71,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     fn conclude_together(
         &self,
         calls: &Calls<K, C>,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         end: Result<(), Uncommitted<K>>,
         mut applied: Vec<EndedCall<K, C>>,
         InHand { decided, current, .. }: InHand<K, C>,
@@ -149,7 +149,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     fn try_together(
         &self,
         calls: &Calls<K, C>,
-        worker: &mut WorkerTurn<'_, C>,
+        worker: &mut WorkerTurn<'_, '_, C>,
         hand: &mut InHand<K, C>,
         most: u32,
     ) -> Result<(), Uncommitted<K>> {

@@ -21,7 +21,7 @@ use crate::handler::LeaseLost;
 use crate::row::{ErrorText, Settlement};
 use crate::sync::fail_point;
 
-impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Gives back the rows that no worker has begun for this long.
     pub(crate) fn give_back_unstarted(&self, holder: &mut SessionHolder<C>, since: Duration) {
         // If the database refuses one now, the rest has to wait, because the leases of running calls cannot.
@@ -189,7 +189,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<K, C> {
     }
 }
 
-impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
+impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
     fn served(&self) -> &dyn AnyQueue<C> {
         &self.served
     }
@@ -203,7 +203,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<K, C> {
         self.calls.as_deref().map(|calls| calls as &dyn BackgroundCalls)
     }
 
-    fn turn(&self, worker: &mut WorkerTurn<'_, C>) -> Turn {
+    fn turn(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
         if let Some(calls) = &self.calls {
             return self.turn_beside(calls, worker);
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::shared::PollerShared;
 use super::wake::PollTimer;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
-use crate::control::{Asked, Limited, Nonsense, Paused, StandingPause, asked};
+use crate::control::{Asked, Limited, Nonsense, Paused, StandingPause, asked, lane_name};
 use crate::error::Error;
 use crate::row::{Options, failure_text, printable};
 
@@ -264,9 +264,4 @@ fn unknown_scope(paused: &Paused, options: &Options) -> Option<String> {
     lane_name(lane, options)
         .is_none()
         .then(|| format!("the rows of the entity do not take turns by the column of `{value}`"))
-}
-
-/// Returns the name of a value of the column by which the rows of the entity take turns.
-fn lane_name<'l>(lane: &'l str, options: &Options) -> Option<&'l str> {
-    lane.strip_prefix(options.lanes?.column)?.strip_prefix(' ')
 }

@@ -112,7 +112,7 @@ impl<C: QueueConnection> Reporter<C> {
 
 /// What the reporter works with, and when it is time for each report.
 struct Reports<C: QueueConnection> {
-    holder: SessionHolder<C>,
+    holder: SessionHolder<'static, C>,
     /// On SQLite, the file that holds the lock of each runner's queue.
     leads: Vec<Option<File>>,
     next_gauges: Instant,

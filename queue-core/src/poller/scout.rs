@@ -55,7 +55,7 @@ enum Seen {
 /// The scout before it starts.
 pub(crate) struct Scout<C: QueueConnection> {
     shared: Arc<PollerShared<C>>,
-    holder: SessionHolder<C>,
+    holder: SessionHolder<'static, C>,
     listener: Listener<C>,
     control: ControlWatch<C>,
     post: Arc<Post>,

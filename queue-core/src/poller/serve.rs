@@ -8,7 +8,7 @@ use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
 use crate::group::GroupRunner;
-use crate::handler::{Handler, LeaseHandler};
+use crate::handler::{Background, Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, Message};
 use crate::lease::{Calling, LeaseRunner};
 use crate::statement::QueueOn;
 
@@ -26,7 +26,14 @@ use crate::statement::QueueOn;
 )]
 pub trait HandlerFor<Q: Entity, C, M = <Q as Entity>::Mode>: Sized + Send {
     #[doc(hidden)]
-    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
+    fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
+    where
+        C: QueueConnection,
+        Self: 'h;
+
+    /// Serves the entity by a handler that a test keeps.
+    #[doc(hidden)]
+    fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error>
     where
         C: QueueConnection;
 }
@@ -47,18 +54,21 @@ pub trait HandlerFor<Q: Entity, C, M = <Q as Entity>::Mode>: Sized + Send {
 )]
 pub trait ConnectionFor<Q: Entity>: QueueConnection {
     #[doc(hidden)]
-    fn transaction_runner(
-        handler: Box<dyn Handler<Q, Self>>,
+    fn transaction_runner<'h>(
+        handler: Box<dyn Handler<Q, Self> + 'h>,
         settings: RunnerSettings,
-    ) -> Result<BoxedRunner<Self>, Error>;
+    ) -> Result<BoxedRunner<'h, Self>, Error>;
 
     #[doc(hidden)]
-    fn group_runner(handler: Box<dyn Handler<Q, Self>>, settings: RunnerSettings) -> Result<BoxedRunner<Self>, Error>;
+    fn group_runner<'h>(
+        handler: Box<dyn Handler<Q, Self> + 'h>,
+        settings: RunnerSettings,
+    ) -> Result<BoxedRunner<'h, Self>, Error>;
 
     #[doc(hidden)]
-    fn lease_runner<H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<Self>, Error>
+    fn lease_runner<'h, H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<'h, Self>, Error>
     where
-        H: LeaseHandler<Q, Self> + 'static;
+        H: LeaseHandler<Q, Self> + 'h;
 }
 
 #[diagnostic::do_not_recommend]
@@ -67,19 +77,25 @@ where
     Q: QueueOn<C> + Send,
     C: QueueConnection,
 {
-    fn transaction_runner(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn transaction_runner<'h>(
+        handler: Box<dyn Handler<Q, C> + 'h>,
+        settings: RunnerSettings,
+    ) -> Result<BoxedRunner<'h, C>, Error> {
         Ok(BoxedRunner(Box::new(TransactionRunner::new::<Q>(Arc::from(handler), settings)?)))
     }
 
-    fn group_runner(handler: Box<dyn Handler<Q, C>>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
-        let handler: Arc<dyn Handler<Q, C>> = Arc::from(handler);
+    fn group_runner<'h>(
+        handler: Box<dyn Handler<Q, C> + 'h>,
+        settings: RunnerSettings,
+    ) -> Result<BoxedRunner<'h, C>, Error> {
+        let handler: Arc<dyn Handler<Q, C> + 'h> = Arc::from(handler);
         let runner = TransactionRunner::new::<Q>(handler.clone(), settings)?;
         Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(handler)))))
     }
 
-    fn lease_runner<H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
+    fn lease_runner<'h, H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
     where
-        H: LeaseHandler<Q, C> + 'static,
+        H: LeaseHandler<Q, C> + 'h,
     {
         let handler = Box::new(Calling::<Q, _>::new(handler));
         Ok(BoxedRunner(Box::new(LeaseRunner::new::<Q>(handler, settings)?)))
@@ -90,7 +106,7 @@ where
 /// queue can use is one error, at the call that names it.
 pub(super) trait ServeLater<C>: Send {
     /// Builds the runner.
-    fn build(self: Box<Self>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
+    fn build(self: Box<Self>, settings: RunnerSettings) -> Result<BoxedRunner<'static, C>, Error>
     where
         C: QueueConnection;
 }
@@ -111,9 +127,9 @@ impl<Q, H> Served<Q, H> {
 impl<Q, C, H> ServeLater<C> for Served<Q, H>
 where
     Q: Entity,
-    H: HandlerFor<Q, C>,
+    H: HandlerFor<Q, C> + 'static,
 {
-    fn build(self: Box<Self>, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error>
+    fn build(self: Box<Self>, settings: RunnerSettings) -> Result<BoxedRunner<'static, C>, Error>
     where
         C: QueueConnection,
     {
@@ -129,10 +145,17 @@ impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
 where
     Q: Entity,
     C: ConnectionFor<Q>,
-    H: Handler<Q, C> + 'static,
+    H: Handler<Q, C>,
 {
-    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
+    where
+        Self: 'h,
+    {
         C::transaction_runner(Box::new(self), settings)
+    }
+
+    fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
+        C::transaction_runner(Box::new(Borrowed(self)), settings)
     }
 }
 
@@ -140,10 +163,17 @@ impl<Q, C, H> HandlerFor<Q, C, GroupMode> for H
 where
     Q: Entity,
     C: ConnectionFor<Q>,
-    H: Handler<Q, C> + 'static,
+    H: Handler<Q, C>,
 {
-    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
+    where
+        Self: 'h,
+    {
         C::group_runner(Box::new(self), settings)
+    }
+
+    fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
+        C::group_runner(Box::new(Borrowed(self)), settings)
     }
 }
 
@@ -151,9 +181,45 @@ impl<Q, C, H> HandlerFor<Q, C, LeaseMode> for H
 where
     Q: Entity,
     C: ConnectionFor<Q>,
-    H: LeaseHandler<Q, C> + 'static,
+    H: LeaseHandler<Q, C>,
 {
-    fn into_runner(self, settings: RunnerSettings) -> Result<BoxedRunner<C>, Error> {
+    fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
+    where
+        Self: 'h,
+    {
         C::lease_runner(self, settings)
+    }
+
+    fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
+        C::lease_runner(Borrowed(self), settings)
+    }
+}
+
+/// A handler that a test keeps.
+struct Borrowed<'h, H>(&'h H);
+
+impl<Q, C, H: Handler<Q, C>> Handler<Q, C> for Borrowed<'_, H> {
+    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
+        self.0.handle(entity, message)
+    }
+
+    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
+        self.0.handle_group(entities, group)
+    }
+}
+
+impl<Q, C, H: LeaseHandler<Q, C>> LeaseHandler<Q, C> for Borrowed<'_, H> {
+    type Answer = H::Answer;
+
+    fn call(&self, entity: &Q, lease: &Lease) -> Result<H::Answer, Failure> {
+        self.0.call(entity, lease)
+    }
+
+    fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
+        self.0.apply(entity, answer, message)
+    }
+
+    fn background(&self) -> Result<Option<Background<C>>, Error> {
+        self.0.background()
     }
 }

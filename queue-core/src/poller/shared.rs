@@ -278,7 +278,7 @@ pub(crate) struct PollerSessions<C: QueueConnection> {
 
 impl<C: QueueConnection> PollerSessions<C> {
     /// Opens a session at once.
-    pub(crate) fn open(&self) -> Result<Session<C>, Error> {
+    pub(crate) fn open(&self) -> Result<Session<'static, C>, Error> {
         Session::open(&self.connections, self.pool_timeout, self.limits, &Arc::default())
     }
 
@@ -288,24 +288,24 @@ impl<C: QueueConnection> PollerSessions<C> {
     }
 
     /// Returns the holder of a worker's session.
-    pub(crate) fn of_worker(&self, post: &Post) -> SessionHolder<C> {
+    pub(crate) fn of_worker(&self, post: &Post) -> SessionHolder<'static, C> {
         self.holder(post, self.pool_timeout, self.limits)
     }
 
     /// Returns the holder of the scout's session.
-    pub(crate) fn of_scout(&self, post: &Post) -> SessionHolder<C> {
+    pub(crate) fn of_scout(&self, post: &Post) -> SessionHolder<'static, C> {
         let limits = SessionLimits { attempts: false, ..self.limits };
         self.holder(post, self.pool_timeout, limits)
     }
 
     /// Returns the holder of the reporter's session, whose statements end before the database counts as silent.
-    pub(crate) fn of_reporter(&self, post: &Post) -> SessionHolder<C> {
+    pub(crate) fn of_reporter(&self, post: &Post) -> SessionHolder<'static, C> {
         let statement_timeout = self.limits.statement_timeout.min(post.patience() / 2);
         self.holder(post, self.pool_timeout, SessionLimits { attempts: false, statement_timeout, ..self.limits })
     }
 
     /// Returns the holder of the heartbeat's session, which has to answer within the heartbeat's pause.
-    pub(crate) fn of_heartbeat(&self, post: &Post, pause: Duration) -> SessionHolder<C> {
+    pub(crate) fn of_heartbeat(&self, post: &Post, pause: Duration) -> SessionHolder<'static, C> {
         // A lock that is held for long must not keep the other leases from being extended.
         let timeout = pause.max(Duration::from_secs(1));
         let limits = SessionLimits {
@@ -317,7 +317,7 @@ impl<C: QueueConnection> PollerSessions<C> {
         self.holder(post, self.pool_timeout.min(pause), limits)
     }
 
-    fn holder(&self, post: &Post, pool_timeout: Duration, limits: SessionLimits) -> SessionHolder<C> {
+    fn holder(&self, post: &Post, pool_timeout: Duration, limits: SessionLimits) -> SessionHolder<'static, C> {
         let (connection, wait) = (post.connection.clone(), post.wait.clone());
         SessionHolder::new(self.connections.clone(), pool_timeout, limits, connection, wait)
     }

@@ -12,12 +12,14 @@ use std::any::TypeId;
 use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::in_test::note_enqueued;
 use crate::sync::Mutex;
 
 static POLLERS: Mutex<Vec<Weak<WakeSignal>>> = Mutex::new(Vec::new());
 
 /// Announces that a row of this queue is about to be enqueued.
 pub(crate) fn announce<T: 'static>() {
+    note_enqueued::<T>();
     let mut pollers = POLLERS.lock();
     pollers.retain(|poller| match poller.upgrade() {
         Some(wake_signal) => {

@@ -129,4 +129,12 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let next = last.filter(|_| !is_last).map(|last| Cursor { order, last: Some(last) });
         Ok(Page { rows: rows.into_iter().map(|(_, row)| row.into()).collect(), next })
     }
+
+    /// Reads the keys, those first that are due first, for the tests of applications. A key that cannot be read is left out.
+    #[doc(hidden)]
+    pub fn keys<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Vec<Q::Key>, Error> {
+        let from = PageFrom { order: PageOrder::NextAttempt, backwards: false, timed: true, after: None };
+        let rows = connection.load_page(C::condition(self, &self.terms.states), from, i64::MAX as usize)?;
+        Ok(rows.into_iter().filter_map(|(key, ..)| key.0.ok()).map(|(key,)| key).collect())
+    }
 }

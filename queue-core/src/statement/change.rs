@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::writer::Writer;
-use crate::backend::{QueueBackend, push_now_plus};
+use crate::backend::{QueueBackend, now, push_now_plus};
 use crate::entity::QueueSql;
 use crate::log::Redact;
 use crate::row::{Details, ErrorText, Fence, Instant, Periodic, Status};
@@ -126,7 +126,7 @@ impl Change {
                 out.unsafe_to_cache_prepared();
                 push_now_plus(out, *delay);
             }
-            Next::InStage(_) | Next::AheadOf(_) => out.push_sql(DB::NOW),
+            Next::InStage(_) | Next::AheadOf(_) => out.push_sql(&now::<DB>()),
             Next::At(time) | Next::Scheduled(time) => DB::bind_time(out, time)?,
         }
         sql.push(if unless_stopped { " END" } else { "" })

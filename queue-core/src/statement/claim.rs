@@ -13,7 +13,7 @@ use super::lane::{push_claimed_lane, push_place};
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Scope, Walk, push_index_hint, until};
 use super::writer::{Writer, padded, statement};
-use crate::backend::{Place, QueueBackend, QueueConnection, Statement};
+use crate::backend::{Place, QueueBackend, QueueConnection, Statement, statement_time};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql, SelectedIn};
 use crate::row::{Instant, Lane, RowKey};
 
@@ -140,7 +140,7 @@ impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut sql = Writer::new(self.due.queue, out);
         self.push_columns(&mut sql)?;
-        self.due.push_rows(&mut sql, Walk::of(self.due.queue.options), DB::STATEMENT_TIME, &1)?;
+        self.due.push_rows(&mut sql, Walk::of(self.due.queue.options), &statement_time::<DB>(), &1)?;
         sql.push("{claim_lock}")
     }
 }
@@ -245,7 +245,7 @@ impl<DB: QueueBackend> ClaimSome<DB> {
 pub fn due_keys<DB: QueueBackend>(due: Claimable<DB>, limit: i64) -> impl Statement<DB> {
     statement(due.queue, (due, limit), |(due, limit), sql| {
         push_select_key(sql)?;
-        due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, limit)
+        due.push_rows(sql, Walk::OLDEST, &statement_time::<DB>(), limit)
     })
 }
 
@@ -255,7 +255,7 @@ pub fn claim_key<DB: QueueBackend>(claim: Claim<DB>, row: KeyedRow<DB>) -> impl 
         claim.push_columns(sql)?;
         sql.push_is_key(" FROM {table} WHERE ", &row.is_key)?;
         sql.push(" AND ")?;
-        claim.due.push_due(sql, DB::STATEMENT_TIME)?;
+        claim.due.push_due(sql, &statement_time::<DB>())?;
         sql.push("{claim_lock}")
     })
 }
@@ -271,7 +271,7 @@ pub fn claim_keys<DB: QueueBackend>(claim: Claim<DB>, keys: Vec<IsKey<DB>>, limi
         sql.push(" WHERE ")?;
         push_keys(sql, keys)?;
         sql.push(" AND ")?;
-        claim.due.push_due(sql, DB::STATEMENT_TIME)?;
+        claim.due.push_due(sql, &statement_time::<DB>())?;
         if let Some(limit) = limit {
             sql.push_limit(limit)?;
         }

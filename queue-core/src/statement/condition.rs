@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::writer::{Writer, padded, push_hint};
-use crate::backend::{QueueBackend, TableName, report_index_of, reported_of};
+use crate::backend::{QueueBackend, TableName, report_index_of, reported_of, statement_time_plus};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::Error;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
@@ -190,12 +190,6 @@ fn push_status_in<DB: QueueBackend>(
     sql.push(is)?;
     sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
     sql.push(")")
-}
-
-/// Returns the time of the statement plus so many microseconds.
-pub(crate) fn statement_time_plus<DB: QueueBackend>(microseconds: i64) -> String {
-    let (before, after) = DB::STATEMENT_TIME_PLUS_MICROSECONDS;
-    format!("{before}{microseconds}{after}")
 }
 
 /// ` FROM table WHERE (filter) AND state AND ..`: the table or archive, the user's filter, and the conditions on the

@@ -1,7 +1,7 @@
 //! The statements about the control table: pauses, limits, and the environment's name.
 
 use super::writer::{push_named, statement_on_no_queue};
-use crate::backend::{QueueBackend, Statement, push_now_plus};
+use crate::backend::{QueueBackend, Statement, now, push_now_plus, statement_time};
 use crate::row::Instant;
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
@@ -19,7 +19,7 @@ pub fn read_control<DB: QueueBackend>(queue: Option<&str>) -> impl Statement<DB>
         for time in ["{paused_at}", "{paused_until}"] {
             push_named(out, &format!("{before}CASE WHEN {time} IS NULL THEN 0 ELSE 1 END{after}, "))?;
         }
-        for time in ["{paused_at}", "{paused_until}", DB::STATEMENT_TIME] {
+        for time in ["{paused_at}", "{paused_until}", &*statement_time::<DB>()] {
             push_named(out, &DB::MICROSECONDS_SINCE_1970.join(time))?;
             out.push_sql(", ");
         }
@@ -62,7 +62,7 @@ impl<DB: QueueBackend> Statement<DB> for SetLimits<'_> {
         out.push_sql(") VALUES (");
         DB::bind_text(out, self.queue)?;
         out.push_sql(", '', ");
-        out.push_sql(DB::NOW);
+        out.push_sql(&now::<DB>());
         for text in [self.by, self.reason] {
             out.push_sql(", ");
             DB::bind_text(out, text)?;
@@ -159,7 +159,7 @@ impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
         out.push_sql(", ");
         DB::bind_text(out, self.scope)?;
         out.push_sql(", ");
-        out.push_sql(DB::NOW);
+        out.push_sql(&now::<DB>());
         out.push_sql(", ");
         match &self.end {
             PauseEnd::Never => out.push_sql("NULL"),

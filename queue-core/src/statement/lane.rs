@@ -7,12 +7,13 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 
-use super::condition::{StateCondition, push_exceptions, statement_time_plus};
+use super::condition::{StateCondition, push_exceptions};
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Scope, Walk, push_indexed};
 use super::writer::{Writer, statement};
 use crate::backend::{
     LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
+    statement_time, statement_time_plus,
 };
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::row::{BoundValue, Lane, LaneValue, Lanes, Options, RowKey, Status, ValueKind, microseconds};
@@ -25,7 +26,7 @@ pub fn due_lanes<DB: QueueBackend>(due: Claimable<DB>, limit: i64) -> impl State
     statement(due.queue, (due, limit), |(due, limit), sql| {
         let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
         push_value_text(sql, lanes)?;
-        due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, limit)
+        due.push_rows(sql, Walk::OLDEST, &statement_time::<DB>(), limit)
     })
 }
 
@@ -120,7 +121,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
     /// Writes the end of a search for the first lane after another one.
     fn push_first<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
         sql.push(" AND ")?;
-        self.due.push_due(sql, DB::STATEMENT_TIME)?;
+        self.due.push_due(sql, &statement_time::<DB>())?;
         sql.push(" ORDER BY ")?;
         push_column(sql, lanes)?;
         sql.push(" LIMIT 1")

@@ -20,7 +20,7 @@ use super::condition::StateCondition;
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Claimable, Scope, Walk, until};
 use super::writer::{Writer, statement, statement_on_no_queue};
-use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, load_first, push_now_plus};
+use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, load_first, now, push_now_plus};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::error::refused;
 use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
@@ -71,7 +71,7 @@ pub struct LeasedAtOnce<K> {
 pub fn present<DB: QueueBackend>() -> impl Statement<DB> {
     statement_on_no_queue((), |(), mut out| {
         out.push_sql("SELECT ");
-        out.push_sql(DB::NOW);
+        out.push_sql(&now::<DB>());
         Ok(())
     })
 }

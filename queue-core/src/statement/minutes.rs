@@ -3,9 +3,8 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::statement_time_plus;
 use super::writer::{push_named, statement_on_no_queue};
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{QueueBackend, Statement, statement_time_plus};
 use crate::event::Counts;
 use crate::row::Instant;
 

@@ -3,9 +3,8 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::condition::statement_time_plus;
 use super::writer::{push_named, statement_on_no_queue};
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{QueueBackend, Statement, statement_time, statement_time_plus};
 
 /// What a poller writes of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,7 +59,7 @@ impl PollerEntry {
             push_named(out, &statement_time_plus::<DB>(-self.age))?;
         }
         before(out, "seen_at")?;
-        push_named(out, DB::STATEMENT_TIME)
+        push_named(out, &statement_time::<DB>())
     }
 }
 
@@ -94,7 +93,7 @@ pub fn read_pollers<DB: QueueBackend>() -> impl Statement<DB> {
         let (before, after) = DB::AS_INTEGER;
         push_named(out, "SELECT {id}, {host}, {pid}, {version}, {application}, {state}, ")?;
         push_named(out, &format!("{before}{{workers}}{after}, {{queues}}, {{running}}"))?;
-        for time in ["{started_at}", "{seen_at}", DB::STATEMENT_TIME] {
+        for time in ["{started_at}", "{seen_at}", &*statement_time::<DB>()] {
             out.push_sql(", ");
             push_named(out, &DB::MICROSECONDS_SINCE_1970.join(time))?;
         }

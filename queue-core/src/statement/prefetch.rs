@@ -12,7 +12,7 @@ use super::finish::{ends_at_once, finish, lock_leased, text_of};
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::Walk;
 use super::writer::statement;
-use crate::backend::{LockSql, PreparedTexts, QueueBackend, QueueConnection, RoundTrips, Statement};
+use crate::backend::{LockSql, PreparedTexts, QueueBackend, QueueConnection, RoundTrips, Statement, statement_time};
 use crate::entity::{Key, QueueSql};
 use crate::error::refused;
 use crate::handler::PanicSafeDrop;
@@ -23,7 +23,7 @@ pub fn prefetch_rows<DB: QueueBackend>(claim: Claim<DB>, limit: i64) -> impl Sta
     statement(claim.due.queue, (claim, limit), |(claim, limit), sql| {
         claim.push_columns(sql)?;
         sql.push_with(", CAST({.} AS text) || ' ' || CAST({.} AS text)", &version_of::<DB>()?)?;
-        claim.due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, limit)
+        claim.due.push_rows(sql, Walk::OLDEST, &statement_time::<DB>(), limit)
     })
 }
 

@@ -8,11 +8,12 @@ use diesel::sql_types::{BigInt, Text};
 
 use super::ahead::{push_due_head, time_until};
 use super::claim::due_keys;
-use super::condition::statement_time_plus;
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Walk, push_stage_in};
 use super::writer::statement;
-use crate::backend::{QueueBackend, QueueConnection, Statement, Target, load, load_first};
+use crate::backend::{
+    QueueBackend, QueueConnection, Statement, Target, load, load_first, statement_time, statement_time_plus,
+};
 use crate::entity::{Key, QueueSql};
 use crate::error::refused;
 use crate::row::{HORIZON, Instant, microseconds};
@@ -42,7 +43,14 @@ pub fn oldest_due<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
         sql.push(" - ")?;
         sql.push_microseconds("{.next_attempt_time}")?;
         sql.push(", 0)")?;
-        due.push_rows(sql, Walk::OLDEST, DB::STATEMENT_TIME, &1)
+        due.push_rows(sql, Walk::OLDEST, &statement_time::<DB>(), &1)
+    })
+}
+
+/// Reads the time of the row that is due next, of those that are not due yet.
+pub(crate) fn next_time<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl Statement<DB> {
+    statement(queue, (), |(), sql| {
+        sql.push("SELECT MIN({next_attempt_time}) FROM {table} WHERE {.next_attempt_time} > {statement_time}")
     })
 }
 

@@ -14,7 +14,7 @@ use super::lane::push_lane_text;
 use super::queue::{ErasedQueue, KeyTextRow};
 use super::walk::{Claimable, Scope, Walk};
 use super::writer::statement;
-use crate::backend::{QueueBackend, QueueConnection, Statement, TextSql, column_names, execute};
+use crate::backend::{QueueBackend, QueueConnection, Statement, TextSql, column_names, execute, statement_time};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::error::refused;
 use crate::row::{Fence, Instant, RowKey, Status, TextForm, bytes_of};
@@ -82,7 +82,7 @@ pub fn key_texts<DB: QueueBackend>(due: Claimable<DB>, leased: Option<Instant>, 
         match leased {
             None if !sql.queue.options.exclusive => {
                 let walk = Walk::of(sql.queue.options);
-                return due.push_rows(sql, walk, DB::STATEMENT_TIME, limit);
+                return due.push_rows(sql, walk, &statement_time::<DB>(), limit);
             }
             // The head of an exclusive queue need not be due.
             None => {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
-use super::condition::{push_claimable, push_exceptions, statement_time_plus};
+use super::condition::{push_claimable, push_exceptions};
 use super::writer::{Writer, padded, push_hint};
 use crate::backend::{
     QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of, stage_index_of,
+    statement_time, statement_time_plus,
 };
 use crate::entity::{ClaimCondition, IsKey, QueueSql};
 use crate::row::{Instant, Options, Order, RowKey, Stages, microseconds};
@@ -192,7 +193,7 @@ pub(crate) fn push_stage_in<'b, DB: QueueBackend>(
 
 /// Returns the time up to which rows are due: now, or so long ago.
 pub(crate) fn until<DB: QueueBackend>(age: Option<Duration>) -> Cow<'static, str> {
-    age.map_or(DB::STATEMENT_TIME.into(), |age| statement_time_plus::<DB>(-microseconds(age)).into())
+    age.map_or_else(statement_time::<DB>, |age| statement_time_plus::<DB>(-microseconds(age)).into())
 }
 
 /// The order in which due rows are found.

@@ -8,9 +8,10 @@ use std::ptr;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
-use crate::backend::{QueueBackend, Statement, TableName};
+use crate::backend::{QueueBackend, Statement, TableName, now, statement_time};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
+use crate::in_test::moved_clock;
 use crate::row::{ColumnNames, Options};
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
@@ -38,7 +39,8 @@ struct Written<DB: QueueBackend, T> {
 }
 
 impl<DB: QueueBackend, T> Statement<DB> for Written<DB, T> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        keep_out_of_caches(&mut out);
         (self.write)(&self.parts, out)
     }
 }
@@ -61,7 +63,8 @@ pub(crate) struct Writer<'a, 'b, DB: QueueBackend> {
 }
 
 impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
-    pub(crate) fn new(queue: &'static QueueSql<DB>, out: AstPass<'a, 'b, DB>) -> Self {
+    pub(crate) fn new(queue: &'static QueueSql<DB>, mut out: AstPass<'a, 'b, DB>) -> Self {
+        keep_out_of_caches(&mut out);
         Writer { queue, out }
     }
 
@@ -69,6 +72,9 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     /// of a text.
     pub(crate) fn push(&mut self, text: &'static str) -> QueryResult<()> {
         let queue = self.queue;
+        if moved_clock().is_some() {
+            return self.push_with(text, &[]);
+        }
         MADE.with_borrow_mut(|made| {
             let place = (text.as_ptr().addr(), text.len(), ptr::from_ref(queue).addr());
             if let Some(sql) = made.get(&place) {
@@ -95,8 +101,8 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
             match name {
                 "table" => queue.table.walk_ast(self.out.reborrow())?,
                 "key" => queue.key_columns.walk_ast(self.out.reborrow())?,
-                "now" => self.out.push_sql(DB::NOW),
-                "statement_time" => self.out.push_sql(DB::STATEMENT_TIME),
+                "now" => self.out.push_sql(&now::<DB>()),
+                "statement_time" => self.out.push_sql(&statement_time::<DB>()),
                 "claim_lock" => self.out.push_sql(DB::CLAIM_LOCK),
                 "removal_lock" => self.out.push_sql(DB::REMOVAL_LOCK),
                 "row_lock" => self.out.push_sql(DB::ROW_LOCK),
@@ -180,7 +186,14 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     /// Writes `SELECT`, and the time left until this column's time.
     pub(crate) fn push_microseconds_until(&mut self, time: &'static str) -> QueryResult<()> {
         self.push("SELECT ")?;
-        self.push_within(DB::MICROSECONDS_UNTIL, time)
+        if moved_clock().is_none() {
+            return self.push_within(DB::MICROSECONDS_UNTIL, time);
+        }
+        self.push("COALESCE(")?;
+        self.push_microseconds(time)?;
+        self.push(" - ")?;
+        self.push_microseconds(&statement_time::<DB>())?;
+        self.push(", 0)")
     }
 
     /// Writes ` LIMIT rows`. The number is bound, except for one row. One row is the most frequent case, and written out
@@ -279,6 +292,7 @@ pub(crate) fn padded<T: Clone>(mut items: Vec<T>) -> Vec<T> {
 
 /// Writes a text in which each name in braces stands for itself.
 pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: &str) -> QueryResult<()> {
+    keep_out_of_caches(out);
     let mut rest = text;
     while let Some((before, name, after)) = split_at_name(rest) {
         out.push_sql(before);
@@ -287,6 +301,13 @@ pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: 
     }
     out.push_sql(rest);
     Ok(())
+}
+
+/// Has the statement prepared each time if a test has moved the clock, whose time stands in the text.
+fn keep_out_of_caches<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
+    if moved_clock().is_some() {
+        out.unsafe_to_cache_prepared();
+    }
 }
 
 /// Writes a hint that names an index, if the database needs one.

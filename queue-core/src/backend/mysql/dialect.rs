@@ -29,6 +29,7 @@ impl TimeSql for Mysql {
     // The time when the statement began. The settling statement begins when the attempt ends.
     const NOW: &'static str = "UTC_TIMESTAMP(6)";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) = ("(UTC_TIMESTAMP(6) + INTERVAL ", " MICROSECOND)");
+    const TIME_LITERAL: (&'static str, &'static str) = ("TIMESTAMP'", "'");
     // A zero date is due at once: only its own row fails, while a null would stop the probe for every row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =
         ("COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ", "), 0)");

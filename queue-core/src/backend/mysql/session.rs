@@ -17,7 +17,9 @@ use crate::backend::connection::{ErrorClass, ErrorClasses, message_of};
 use crate::backend::schema::{Target, fingerprint, literal};
 use crate::backend::setup::{Exclusion, LeadersDuty, SessionLimits, SessionSettings, SessionSetup};
 use crate::backend::statement::{One, execute};
-use crate::backend::transactions::{AfterFinish, OneRoundTrip, Transactions, Unfinished, in_own_transaction};
+use crate::backend::transactions::{
+    AfterFinish, OneRoundTrip, Transactions, Unfinished, begin_in_test, in_own_transaction,
+};
 use crate::error::refused;
 
 use diesel::prelude::*;
@@ -125,7 +127,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
 impl<C: MysqlSession> Transactions<Mysql> for C {
     fn begin(&mut self) -> QueryResult<()> {
         // READ COMMITTED is the session's level, which was set and read back when the session was prepared.
-        self.begin_with("START TRANSACTION READ WRITE")
+        begin_in_test(self).unwrap_or_else(|| self.begin_with("START TRANSACTION READ WRITE"))
     }
 
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {

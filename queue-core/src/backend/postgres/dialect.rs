@@ -35,6 +35,7 @@ impl TimeSql for Pg {
         ("(pg_catalog.clock_timestamp() + (", " OPERATOR(pg_catalog.*) interval '1 microsecond'))");
     const STATEMENT_TIME_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("(pg_catalog.statement_timestamp() + (", " OPERATOR(pg_catalog.*) interval '1 microsecond'))");
+    const TIME_LITERAL: (&'static str, &'static str) = ("(timestamptz '", "+00')");
     // GREATEST, because nothing can be subtracted from `-infinity`.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) = (
         "CAST(EXTRACT(EPOCH FROM GREATEST(",

@@ -15,7 +15,7 @@ use super::trigger::quoted;
 use crate::backend::schema::{Target, fingerprint};
 use crate::backend::setup::{Exclusion, LeadersDuty, Place, SessionLimits, SessionSetup};
 use crate::backend::statement::One;
-use crate::backend::transactions::{COMMIT_REFUSED, Transactions, in_own_transaction};
+use crate::backend::transactions::{COMMIT_REFUSED, Transactions, begin_in_test, in_own_transaction};
 use crate::error::refused;
 
 use diesel::prelude::*;
@@ -115,7 +115,7 @@ impl<C: PgSession> SessionSetup<Pg> for C {
 
 impl<C: PgSession> Transactions<Pg> for C {
     fn begin(&mut self) -> QueryResult<()> {
-        self.begin_with(BEGIN)
+        begin_in_test(self).unwrap_or_else(|| self.begin_with(BEGIN))
     }
 
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()> {

@@ -24,6 +24,7 @@ impl TimeSql for Sqlite {
     const NOW: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
     const NOW_PLUS_MICROSECONDS: (&'static str, &'static str) =
         ("strftime('%Y-%m-%d %H:%M:%f', 'now', (", " / 1000000.0) || ' seconds')");
+    const TIME_LITERAL: (&'static str, &'static str) = ("strftime('%Y-%m-%d %H:%M:%f', '", "')");
     // A text that is not a time is due at once: only its own row fails, while a null would stop the probe for every
     // row.
     const MICROSECONDS_UNTIL: (&'static str, &'static str) =

@@ -14,7 +14,7 @@ use crate::backend::connection::{ErrorClass, ErrorClasses, QueueConnection, mess
 use crate::backend::schema::{Target, fingerprint};
 use crate::backend::setup::{Exclusion, LeadersDuty, SessionLimits, SessionSetup};
 use crate::backend::statement::execute;
-use crate::backend::transactions::{OneRoundTrip, Transactions, in_own_transaction};
+use crate::backend::transactions::{OneRoundTrip, Transactions, begin_in_test, in_own_transaction};
 use crate::error::refused;
 
 use diesel::prelude::*;
@@ -68,7 +68,7 @@ impl Transactions for SqliteConnection {
     fn begin(&mut self) -> QueryResult<()> {
         // A deferred transaction that becomes a writer fails at once if another connection wrote meanwhile, whatever
         // the busy timeout.
-        AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE")
+        begin_in_test(self).unwrap_or_else(|| AnsiTransactionManager::begin_transaction_sql(self, "BEGIN IMMEDIATE"))
     }
 
     fn begin_impatiently(&mut self, _wait: Duration) -> QueryResult<()> {

@@ -1,0 +1,35 @@
+//! No test changes anything: the feature `testing` is off.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// There is none.
+#[derive(Clone, Copy)]
+pub(crate) enum MovedClock {
+    #[expect(dead_code, reason = "with the feature it is")]
+    Later(i64),
+    #[expect(dead_code, reason = "with the feature it is")]
+    At(i64),
+}
+
+pub(crate) const fn moved_clock() -> Option<MovedClock> {
+    None
+}
+
+pub(crate) const fn outer_transactions() -> u32 {
+    0
+}
+
+pub(crate) const fn pass(_point: &'static str) {}
+
+pub(crate) const fn note_enqueued<T: 'static>() {}
+
+/// There is none.
+pub(crate) enum NextTime {
+    #[expect(dead_code, reason = "with the feature it is")]
+    In(Duration),
+    #[expect(dead_code, reason = "with the feature it is")]
+    At(SystemTime),
+}
+
+pub(crate) fn note_next(_key: &Arc<str>, _next: impl FnOnce() -> Option<NextTime>) {}

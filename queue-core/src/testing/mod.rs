@@ -1,0 +1,12 @@
+//! What the application's tests stand on: the worker's own code on a test's connection, and a clock that a test moves.
+//!
+//! [`Workbench`] takes a worker's turns, inside the transaction of the test if there is one. `clock.rs` moves the clock of the
+//! library's statements. Which points an attempt passes, and what happens there, is for [`at_points`] to say.
+
+mod clock;
+mod points;
+mod workbench;
+
+pub use self::clock::{freeze, present, travel, travel_back, travel_to};
+pub use self::points::{AtPoints, at_points};
+pub use self::workbench::{Closed, Turned, Workbench};

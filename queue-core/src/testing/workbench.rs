@@ -1,0 +1,306 @@
+//! Takes the turns of a worker on a test's connection.
+
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::{Duration, Instant as LocalTime};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::connection::TransactionManager;
+use diesel::sql_types::Nullable;
+
+use super::clock::present;
+use crate::attempt::{BoxedRunner, Slot, Turn, WorkerCalls, WorkerTurn};
+use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits, load_first};
+use crate::control::{Paused, asked_of, lane_name};
+use crate::entity::{Entity, Window};
+use crate::error::Error;
+use crate::event::{Event, Events, Listeners, Measure};
+use crate::in_test::{NextTime, set_outer_transactions, take_enqueued, take_next};
+use crate::poller::{HandlerFor, PollerSettings};
+use crate::row::{Instant, RowKey, TimestampUtc};
+use crate::statement::next_time;
+
+/// The savepoint that shows whether a handler has ended the transaction of the test.
+const TEST: &str = "queueable_test";
+
+/// How long calls beside the worker may take to give a sign of life.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A worker's session, handlers and slot, on the connection of a test.
+pub struct Workbench<'t, C: QueueConnection> {
+    holder: SessionHolder<'t, C>,
+    settings: PollerSettings,
+    events: Events,
+    served: Vec<Served<'t, C>>,
+    slot: Slot,
+    outer: u32,
+}
+
+struct Served<'t, C: QueueConnection> {
+    runner: BoxedRunner<'t, C>,
+    /// Why no row of it is claimed, if none is.
+    closed: Option<Closed>,
+}
+
+/// Why no row of an entity is claimed.
+#[derive(Debug, Clone)]
+pub enum Closed {
+    /// The whole queue is paused.
+    Paused(Paused),
+    /// Its window opens then, or hardly ever.
+    Window(Option<DateTime<Utc>>),
+}
+
+/// What a turn came to.
+#[derive(Debug, Default)]
+pub struct Turned {
+    /// Whether no row could be claimed.
+    pub is_idle: bool,
+    /// What happened to the rows that were claimed.
+    pub events: Vec<Event>,
+    /// The keys of the rows that are due again, each with its time.
+    pub next: Vec<(Arc<str>, DateTime<Utc>)>,
+    /// The queues of which a row was enqueued meanwhile: each with the entity's name if it is served here, and the name of its
+    /// type.
+    pub enqueued: Vec<(Option<&'static str>, &'static str)>,
+    /// Whether the database, or the table, kept the worker from working.
+    pub is_trouble: bool,
+}
+
+thread_local! {
+    static HEARD: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps an event for the test.
+fn hear(measure: &Measure<'_>) {
+    if let Measure::Event(event) = measure {
+        HEARD.with_borrow_mut(|heard| heard.push((*event).clone()));
+    }
+}
+
+impl<'t, C: QueueConnection> Workbench<'t, C> {
+    /// Takes the connection of a test, whose transaction, if one is open, stays open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`], also if the transaction is in an error already.
+    pub fn new(connection: &'t mut C) -> Result<Self, Error> {
+        let status = C::TransactionManager::transaction_manager_status_mut(connection);
+        let outer = status.transaction_depth()?.map_or(0, NonZero::get);
+        let settings = PollerSettings::default();
+        let mut listeners = Listeners::default();
+        listeners.meter = Some(hear);
+        let (events, _) = listeners.start(None)?;
+        let timeout = C::Backend::DEFAULT_TIMEOUT;
+        let lock_timeout = settings.lock_timeout;
+        let limits = SessionLimits { lock_timeout, timeout, statement_timeout: timeout, attempts: true };
+        let holder = SessionHolder::of_test(Session::of_test(connection, limits), limits);
+        Ok(Workbench { holder, settings, events, served: Vec::new(), slot: Slot::default(), outer })
+    }
+
+    /// Serves an entity. Returns its number.
+    pub fn serve<Q: Entity>(&mut self, handler: &'t impl HandlerFor<Q, C>) -> Result<usize, Error> {
+        let settings = self.settings.for_runner(self.events.clone(), Arc::default());
+        self.served.push(Served { runner: handler.borrowed_runner(settings)?, closed: None });
+        Ok(self.served.len() - 1)
+    }
+
+    /// Returns how many entities are served.
+    pub fn served(&self) -> usize {
+        self.served.len()
+    }
+
+    /// Claims only the rows with these keys, in their order, once each.
+    pub fn only<Q: Entity>(&mut self, number: usize, keys: impl IntoIterator<Item = Q::Key>) {
+        let keys: Vec<_> = keys.into_iter().map(RowKey::of).collect();
+        self.served[number].runner.0.served().only(Box::new(keys));
+    }
+
+    /// Returns the connection.
+    pub fn connection(&mut self) -> Result<&mut C, Error> {
+        Ok(&mut **self.holder.session()?)
+    }
+
+    /// Reads what keeps the entities from being worked: pauses, limits and windows. Returns what keeps each of them as a whole.
+    pub fn look(&mut self) -> Result<Vec<Option<Closed>>, Error> {
+        let session = self.holder.session()?;
+        for Served { runner, closed } in &mut self.served {
+            let served = runner.0.served();
+            let info = served.info();
+            let (pauses, limits) = asked_of(&mut **session, &info.key_prefix)?;
+            let options = &info.target.options;
+            let stages: Vec<_> = pauses.iter().filter_map(|pause| pause.stage.clone()).collect();
+            let lanes = pauses.iter().filter_map(|pause| lane_name(pause.lane.as_ref()?, options));
+            let is_left = served.leave_out(&stages, lanes.map(str::to_owned).collect::<HashSet<_>>());
+            let whole = pauses.into_iter().find(|pause| !is_left || (pause.stage.is_none() && pause.lane.is_none()));
+            served.set_limits(
+                limits.as_ref().and_then(|limits| limits.at_most),
+                limits.as_ref().and_then(|limits| limits.retry_delay),
+            );
+            *closed = match (whole, options.window.map(str::parse::<Window>)) {
+                (Some(pause), _) => Some(Closed::Paused(pause)),
+                (None, Some(Ok(window))) => {
+                    let now = present(&mut **session)?;
+                    (!window.is_open(now)).then(|| Closed::Window(window.next_opening(now)))
+                }
+                (None, _) => None,
+            };
+        }
+        Ok(self.served.iter().map(|served| served.closed.clone()).collect())
+    }
+
+    /// Takes a worker's turn for an entity: it claims a row, or a group of rows, and works it to its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsafe`] if the table is not what the entity needs, [`Error::Setting`] if a handler has ended the transaction of
+    /// the test, [`Error::Database`] and [`Error::Connect`] if the database keeps the worker from working.
+    pub fn turn(&mut self, number: usize) -> Result<Turned, Error> {
+        if self.served[number].closed.is_some() {
+            return Ok(Turned { is_idle: true, ..Turned::default() });
+        }
+        if self.outer > 0 {
+            self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
+        }
+        (HEARD.take(), take_enqueued(), take_next());
+        let turn = self.take_turn(number);
+        let events = HEARD.take();
+        if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
+            return Err(Error::Setting {
+                setting: "the transaction of the test",
+                found: format!("ended by {}", self.blamed(&events)),
+                expected: "a handler that leaves the test's transaction open: no COMMIT, no ROLLBACK, and on MySQL and MariaDB no \
+                           statement that commits, as DDL does; test such a handler on a database of its own, by `run_until_idle`",
+            });
+        }
+        let is_trouble = matches!(turn, Turn::Trouble);
+        if is_trouble {
+            self.explain_trouble(number)?;
+        }
+        let next = take_next();
+        let next = if next.is_empty() { Vec::new() } else { self.times(next)? };
+        let enqueued = take_enqueued().into_iter().map(|(queue, name)| (self.name_of(queue), name)).collect();
+        Ok(Turned { is_idle: matches!(turn, Turn::Idle), events, next, enqueued, is_trouble })
+    }
+
+    /// Returns times by the clock of the test.
+    fn times(&mut self, next: Vec<(Arc<str>, NextTime)>) -> Result<Vec<(Arc<str>, DateTime<Utc>)>, Error> {
+        let now = present(self.connection()?)?;
+        let time = |next| match next {
+            NextTime::In(delay) => TimeDelta::from_std(delay).ok().and_then(|delay| now.checked_add_signed(delay)),
+            NextTime::At(time) => Some(time.into()),
+        };
+        Ok(next.into_iter().filter_map(|(key, next)| Some((key, time(next)?))).collect())
+    }
+
+    fn take_turn(&mut self, number: usize) -> Turn {
+        let runner = &*self.served[number].runner.0;
+        self.slot.note_turn_for(number);
+        let _nested = Nested::enter(self.outer);
+        let mut worker = WorkerTurn { holder: &mut self.holder, slot: &self.slot, calls: &OneTurn, stays: false };
+        let begun = LocalTime::now();
+        loop {
+            let turn = runner.turn(&mut worker);
+            match runner.calls() {
+                // A call runs beside the worker; the turn ends with its answer.
+                Some(calls) if matches!(turn, Turn::Idle) && calls.counts().unsettled() > 0 => {
+                    if begun.elapsed() > PATIENCE || !calls.respond_within(PATIENCE) {
+                        return Turn::Trouble;
+                    }
+                    std::thread::yield_now();
+                }
+                _ => return turn,
+            }
+        }
+    }
+
+    /// Returns when the next row that waits for its time is due, of all entities that are served.
+    pub fn next_time(&mut self) -> Result<Option<DateTime<Utc>>, Error> {
+        let session = self.holder.session()?;
+        let mut soonest: Option<DateTime<Utc>> = None;
+        for Served { runner, .. } in &self.served {
+            let statement = next_time(runner.0.served().sql());
+            let next = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(&mut **session, &statement)?;
+            let next = next.flatten().map(DateTime::from);
+            soonest = soonest.into_iter().chain(next).min();
+        }
+        Ok(soonest)
+    }
+
+    /// Returns the name of an entity that is served.
+    pub fn entity(&self, number: usize) -> &'static str {
+        self.served[number].runner.0.info().entity
+    }
+
+    fn name_of(&self, queue: TypeId) -> Option<&'static str> {
+        let infos = self.served.iter().map(|served| served.runner.0.info());
+        infos.filter(|info| info.queue == queue).map(|info| info.entity).next()
+    }
+
+    /// Names the attempt whose handler has just run.
+    fn blamed(&self, events: &[Event]) -> String {
+        let attempt = events.iter().rev().find_map(Event::attempt);
+        attempt.map_or("a handler".to_owned(), |attempt| format!("the handler of {} {}", attempt.entity, attempt.key))
+    }
+
+    /// Returns what is wrong with the table, if that is why nothing could be done.
+    fn explain_trouble(&mut self, number: usize) -> Result<(), Error> {
+        let runner = &*self.served[number].runner.0;
+        let session = self.holder.session()?;
+        let findings = runner.check(&mut **session)?;
+        if !findings.is_empty() {
+            return Err(Error::Unsafe(findings));
+        }
+        match runner.served().stalled() {
+            Some(why) => Err(Error::Setting {
+                setting: "the queue",
+                found: format!("standing still: {why}"),
+                expected: "a table as the entity's migration makes it",
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Has the library's transactions begin inside that of the test, until it is dropped.
+struct Nested(u32);
+
+impl Nested {
+    fn enter(outer: u32) -> Self {
+        Nested(set_outer_transactions(outer))
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        set_outer_transactions(self.0);
+    }
+}
+
+/// A turn of one message, or of one group.
+struct OneTurn;
+
+impl WorkerCalls for OneTurn {
+    fn note_claim(&self) {}
+
+    fn may_find_rows(&self) -> bool {
+        true
+    }
+
+    fn note_freed_others(&self) {}
+
+    fn goes_on(&self) -> bool {
+        true
+    }
+
+    fn stop(&self, why: &str) {
+        tracing::warn!("{why}");
+    }
+
+    fn try_take_next(&self, _ended: Turn) -> bool {
+        false
+    }
+}

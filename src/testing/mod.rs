@@ -1,0 +1,7 @@
+#![doc = include_str!("../../docs/testing.md")]
+
+mod clock;
+mod drain;
+
+pub use self::clock::{days, freeze, hours, minutes, now, seconds, travel, travel_back, travel_to};
+pub use self::drain::{Attempt, AttemptEnd, Drain, Drained, Kept, TestQueue, on};

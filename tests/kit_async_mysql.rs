@@ -1,0 +1,6 @@
+//! The test kit on MySQL and MariaDB through diesel-async.
+
+#[allow(unused, reason = "the `db` modules offer the same, also where a root needs less")]
+#[path = "db/async_mysql.rs"]
+mod db;
+mod kit;

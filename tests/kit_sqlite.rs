@@ -1,0 +1,6 @@
+//! The test kit on SQLite.
+
+#[allow(unused, reason = "the `db` modules offer the same, also where a root needs less")]
+#[path = "db/sqlite.rs"]
+mod db;
+mod kit;
