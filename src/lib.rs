@@ -82,6 +82,7 @@
 //! | know whether a poller is well | [`PollerHandle::health`], [`Health`] |
 //! | know what makes a queue slow or unsafe, and what mends it | [`Queueable::examine`], [`report::examine`] |
 //! | know why a row does not run | [`Queueable::explain`], [`Explanation`] |
+//! | test handlers in a transaction that is rolled back, with a clock that moves | `testing` |
 //! | read a row's queue state | [`QueueState`], [`Status`] |
 //! | know why a poller does not start | [`Error`], [`Finding`] |
 //! | name an answer, a column or a bound in a signature | [`report`], [`columns`], [`bounds`] |
@@ -99,8 +100,8 @@ pub use queue_core::{
     AttemptEvent, ClaimStyle, ConnectFailure, ConnectionSource, CrashAccounting, DryRun, Entity, Error, Event,
     Explanation, Failure, Finding, Group, Handler, HandlerResult, Health, InvalidSchedule, InvalidWindow, Lease,
     LeaseHandler, LeaseLost, Message, Migrations, Outcome, Pause, Paused, Poller, PollerHandle, PollerSettings,
-    PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Stage, Status, Tally,
-    UnknownStatus, When, Window, assert_schema, pauses, pollers, set_trace_context,
+    PoolErrorLog, QueueRows, QueueState, Queueable, Redact, Retry, RetryPolicy, Schedule, Stage, Status, Tally, When,
+    Window, assert_schema, pauses, pollers, set_trace_context,
 };
 pub use queue_derive::{Queueable, Stage};
 
@@ -142,7 +143,8 @@ pub mod columns {
     pub use queue_core::{
         BeginTime, ChangeCount, CreatedTime, Cron, Due, EndTime, Instant, LastAttemptErrorMessage, LastAttemptTime,
         MAX_DELAY, NextAttemptTime, Now, NowPlus, Occasion, Period, Priority, QueueColumn, QueueStateColumns,
-        ScheduledTime, StageText, StatusText, TimeZone, TimestampUtc, TraceParent, TryCount, UpdatedTime,
+        ScheduledTime, StageText, StatusText, TimeZone, TimestampUtc, TraceParent, TryCount, UnknownStatus,
+        UpdatedTime,
     };
     #[doc(hidden)]
     pub use queue_core::{ColumnKind, TimeOperand};

@@ -21,11 +21,6 @@ mod gauges;
 mod group;
 mod handler;
 mod ill;
-#[cfg(feature = "testing")]
-mod in_test;
-#[cfg(not(feature = "testing"))]
-#[path = "not_in_test.rs"]
-mod in_test;
 mod lease;
 mod log;
 mod minutes;
@@ -164,10 +159,11 @@ pub mod internals {
             due_among_first, due_keys, due_lanes, end_limits, end_pause, enqueue_if_newer, error_examples, error_texts,
             finish, finish_block, first_pending, head, insert_audit, insert_poller, inspect, inspect_pending,
             is_archived, is_same, key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows,
-            lock_expired, lock_keys, lock_leased, lock_version, longest_text, next_lanes, next_rows, oldest_due,
-            pass_on, poison_among_last, prefetch_rows, present, probe_due, read_audit, read_control, read_details,
-            read_keys, read_page, read_pollers, remove_all, remove_poller, retake, sample, set_aside, set_environment,
-            set_priority, sum_by_value, taken, texts_after, unknown_stages, update_audit, update_poller,
+            lock_expired, lock_keys, lock_leased, lock_version, longest_text, next_lanes, next_rows, next_time,
+            oldest_due, pass_on, poison_among_last, prefetch_rows, present, probe_due, read_audit, read_control,
+            read_details, read_keys, read_page, read_pollers, remove_all, remove_poller, retake, sample, set_aside,
+            set_environment, set_priority, sum_by_value, taken, texts_after, unknown_stages, update_audit,
+            update_poller,
         };
     }
 }

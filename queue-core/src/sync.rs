@@ -1,10 +1,16 @@
-//! Small tools that every room uses: a lock of panicked holders, marks of threads, a guard, entities in boxes, and
-//! fail points.
+//! Small tools that every room uses: a lock of panicked holders, marks of threads, a guard, entities in boxes, fail points,
+//! and what a test has changed on its thread.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Arc, MutexGuard, PoisonError};
+
+#[cfg(feature = "testing")]
+pub(crate) mod in_test;
+#[cfg(not(feature = "testing"))]
+#[path = "sync/not_in_test.rs"]
+pub(crate) mod in_test;
 
 /// A mutex whose lock is taken even if its holder has panicked: every section under it leaves the state whole.
 #[derive(Debug, Default)]
@@ -182,7 +188,7 @@ pub(crate) use self::fail_points::fail_point;
 mod fail_points {
     /// Passes a fail point: does nothing, unless a test has configured it.
     pub(crate) fn fail_point(name: &'static str) {
-        crate::in_test::pass(name);
+        crate::sync::in_test::pass(name);
         ::fail::fail_point!(name);
     }
 }
@@ -191,6 +197,6 @@ mod fail_points {
 mod fail_points {
     /// Without the feature, the crate `fail` is not needed.
     pub(crate) fn fail_point(name: &'static str) {
-        crate::in_test::pass(name);
+        crate::sync::in_test::pass(name);
     }
 }

@@ -123,3 +123,18 @@ fn a_panic_and_a_swallowed_error_of_the_database_leave_the_transaction_usable() 
     assert_eq!(drained.of(swallows).next().unwrap().end, end, "{drained}");
     assert!(shop.enqueue(1, 3) > swallows);
 }
+
+#[test]
+fn a_thousand_rows_are_worked_in_one_transaction() {
+    let mut shop = Shop::open();
+    let rows: Vec<_> = (0..1_000)
+        .map(|amount| ((payments::company_id.eq(1_i64), payments::amount_cents.eq(amount)), Payment::due_now()))
+        .collect();
+    for rows in rows.chunks(100) {
+        diesel::insert_into(payments::table).values(rows.to_vec()).execute(&mut shop.connection).unwrap();
+    }
+    let begun = std::time::Instant::now();
+    let drained = Payment::drain(&mut shop.connection, &charge).unwrap();
+    eprintln!("TIME {:?}", begun.elapsed());
+    assert_eq!((drained.succeeded(), shop.booked().len()), (1_000, 1_000));
+}

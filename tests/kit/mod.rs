@@ -3,4 +3,5 @@
 
 mod clock;
 mod drain;
+mod kinds;
 pub(crate) mod shop;

@@ -47,7 +47,7 @@ const FLOORS: [&[&str]; 13] = [
     &["attempt", "audit"],
     &["doctor", "gauges", "group", "lease", "minutes"],
     &["poller"],
-    &["queue"],
+    &["queue", "testing"],
     &["queueable"],
 ];
 

@@ -22,7 +22,7 @@ const WITHOUT_EXAMPLE: &[&str] = &[
     "AsyncHandler", "AttemptEvent", "By", "ClaimStyle", "ConnectFailure", "ConnectionSource", "DieselAsyncSession",
     "DryRun", "EnqueueExisting", "EntityHealth", "ErrorGroup", "ErrorReport", "EveryRow", "Finding",
     "InvalidSchedule", "InvalidWindow", "LeaseLost", "NoFilter", "Part", "Preview", "PreviewedRow",
-    "Progress", "Redact", "Redriven", "Shutdown", "Tally", "TriggerMigration", "UnknownStatus", "modes",
+    "Progress", "Redact", "Redriven", "Shutdown", "Tally", "TriggerMigration", "modes",
 ];
 
 /// A name that users can write.

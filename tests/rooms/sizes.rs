@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 255;
+const FILES: usize = 261;
 
 /// How many lines of code the core may have.
-const LINES: usize = 38_370;
+const LINES: usize = 39_050;
 
 /// How many lines of code a file of the core may have.
 const LINES_OF_A_FILE: usize = 320;

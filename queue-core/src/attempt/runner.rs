@@ -1,7 +1,7 @@
 //! One entity and its handler inside a poller, with the types erased: the calls that a worker, the scout and the
 //! heartbeat make.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -142,9 +142,6 @@ pub(crate) trait AnyQueue<C: QueueConnection> {
 
     /// Sets how many rows are processed at the same time, and how long a row waits for its retry, in place of what the entity says.
     fn set_limits(&self, at_most: Option<u32>, retry_delay: Option<Duration>);
-
-    /// Claims only the rows with these keys, once each: a `Vec` of them.
-    fn only(&self, keys: Box<dyn Any>);
 
     /// Claims no more rows in these stages and lanes, which are paused, and all others that are served. Returns whether any stage is
     /// left; if none is, nothing changes in the stages.

@@ -1,7 +1,7 @@
 //! A queue in a poller: its rules, its due rows and its log, which a runner has whatever the entity's mode. And transactions
 //! of the library's own, in which no handler runs.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -279,12 +279,6 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
         *self.rules.retry_delay.lock() = retry_delay;
         if let Some(places) = &self.due_rows.places {
             places.set_limit(at_most);
-        }
-    }
-
-    fn only(&self, keys: Box<dyn Any>) {
-        if let Ok(keys) = keys.downcast::<Vec<RowKey<K>>>() {
-            self.due_rows.only(*keys);
         }
     }
 

@@ -11,11 +11,11 @@ use super::ended::{AttemptError, NewState};
 use crate::entity::{NoSchedule, Recurrence, Retry, RetryPolicy, Settings, jittered};
 use crate::event::{AttemptEvent, EndEvent, Event, Events, Watch};
 use crate::handler::{Failure, HandlerResult, Outcome, RetryChoice, When};
-use crate::in_test::{NextTime, note_next};
 use crate::log::{RateLimitedLog, Redact};
 use crate::row::{Details, ErrorText, FailureTexts, Fence, Instant, Options, RowKey, Settlement, Stages, Status};
 use crate::statement::{Change, Next};
 use crate::sync::Mutex;
+use crate::sync::in_test::{NextTime, note_next};
 
 /// The rules by which an entity's rows are settled.
 pub(crate) struct SettleRules {

@@ -10,8 +10,8 @@ use diesel::sql_types::Nullable;
 use diesel::{AppearsOnTable, Expression, SelectableExpression};
 
 use super::connection::QueueBackend;
-use crate::in_test::{MovedClock, moved_clock};
 use crate::row::{TimestampUtc, microseconds};
+use crate::sync::in_test::{MovedClock, moved_clock};
 
 /// The database's current time, as an expression.
 #[derive(Debug, Clone, Copy, QueryId)]

@@ -1,6 +1,5 @@
 //! A worker's private connection.
 
-use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use super::prepared::{Prepared, PreparedTexts};
 use super::setup::{SessionLimits, Subscriptions};
 use super::transactions::{AfterFinish, Unfinished};
 use crate::error::Error;
-use crate::in_test::outer_transactions;
+use crate::sync::in_test::outer_transactions;
 
 /// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A
 /// group holds many locks for long, so if it has to wait, its messages had better run one by one. MySQL rounds this up
@@ -267,10 +266,8 @@ impl<'c, C: QueueConnection> Session<'c, C> {
     /// queue's statements.
     pub(crate) fn begin_message(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<()> {
         self.next.begins_next = true;
-        if outer_transactions() > 0 {
-            // What ends a message at once ends the transaction of the test too, so nothing is prepared for it.
-            self.roll_back_idle()?;
-        } else if !C::Backend::FINISHES_AT_ONCE || self.prepared.knows(queue.queue()) {
+        // What ends a message at once would end the transaction of a test too, so nothing is prepared for it there.
+        if !C::Backend::FINISHES_AT_ONCE || outer_transactions() > 0 || self.prepared.knows(queue.queue()) {
             if self.try_continue(Begun::Message)? {
                 return Ok(());
             }
@@ -396,14 +393,12 @@ impl<'c, C: QueueConnection> Session<'c, C> {
 
     /// Tells whether Diesel counts exactly one transaction: a handler may have left another one open in it.
     pub(crate) fn is_in_our_transaction_alone(&mut self) -> bool {
-        let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
-        matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() == outer_transactions() + 1)
+        self.depth() == Some(outer_transactions() + 1)
     }
 
     /// Tells whether Diesel knows that the transaction has ended: on PostgreSQL it sees this at once.
     pub(crate) fn is_in_no_transaction(&mut self) -> bool {
-        let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
-        matches!(status.transaction_depth(), Ok(depth) if depth.map_or(0, NonZero::get) == outer_transactions())
+        self.depth() == Some(outer_transactions())
     }
 
     /// Tells whether a handler has ended the transaction with its savepoint, or has left it in error.
@@ -413,20 +408,19 @@ impl<'c, C: QueueConnection> Session<'c, C> {
 
     /// Rolls back all that was begun in the transaction of the test whose connection this is. `false`: it is no test's.
     pub(super) fn end_in_test(&mut self) -> bool {
-        if !self.connection.is_lent() {
-            return false;
-        }
         self.next.has_begun = None;
-        loop {
-            let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
-            let depth = status.transaction_depth().ok().flatten().map_or(0, NonZero::get);
-            if depth <= outer_transactions() {
-                return true;
-            }
-            if C::TransactionManager::rollback_transaction(&mut *self.connection).is_err() {
-                return true;
-            }
-        }
+        let is_lent = self.connection.is_lent();
+        while is_lent
+            && self.depth().is_some_and(|depth| depth > outer_transactions())
+            && C::TransactionManager::rollback_transaction(&mut *self.connection).is_ok()
+        {}
+        is_lent
+    }
+
+    /// Returns how many transactions Diesel counts, one in the other. `None`: it counts them no more, after an error.
+    fn depth(&mut self) -> Option<u32> {
+        let status = C::TransactionManager::transaction_manager_status_mut(&mut *self.connection);
+        status.transaction_depth().ok().map(|depth| depth.map_or(0, u32::from))
     }
 
     /// Ends a transaction that has begun and in which no handler has run, and restores the session's lock wait.

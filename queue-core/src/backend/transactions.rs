@@ -8,7 +8,7 @@ use diesel::result::{Error, QueryResult};
 
 use super::setup::SessionSettings;
 use crate::error::refused;
-use crate::in_test::outer_transactions;
+use crate::sync::in_test::outer_transactions;
 
 /// The text in the error by which the server refuses a handler's COMMIT of its group. It only decides which text the
 /// row gets.

@@ -13,9 +13,10 @@ use crate::error::Error;
 use crate::row::{Instant, Lane, RowKey};
 use crate::statement::{ErasedQueue, Scope};
 use crate::sync::Mutex;
+use crate::sync::in_test::take_wanted;
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as LocalTime};
@@ -34,8 +35,6 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     overview: Overview,
     sorted_keys: SortedKeys<K>,
     pub(crate) stages: ServedStages,
-    /// The rows that a test wants to be claimed, if not all.
-    wanted: Mutex<Option<VecDeque<RowKey<K>>>>,
 }
 
 /// Which of the due rows a claim is for.
@@ -76,13 +75,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             overview: Overview::default(),
             sorted_keys: SortedKeys::default(),
             stages: ServedStages::of(stages),
-            wanted: Mutex::default(),
         })
-    }
-
-    /// Picks only these rows, once each.
-    pub(crate) fn only(&self, keys: Vec<RowKey<K>>) {
-        *self.wanted.lock() = Some(keys.into());
     }
 
     /// Returns the stages in which this poller claims rows now, if not in all.
@@ -105,8 +98,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             let claim_floor = self.low_water.claim_floor().from(floor);
             PickedRows { except, only, are_sorted: false, seen, claim_floor, is_new }
         };
-        if let Some(wanted) = &mut *self.wanted.lock() {
-            let keys: Vec<_> = wanted.drain(..wanted.len().min(limit as usize)).collect();
+        if let Some(keys) = take_wanted::<RowKey<K>>(self.queue.id(), limit as usize) {
             return Ok((!keys.is_empty()).then(|| picked(Some(keys), self.row_backoff.passed_over(), None, false)));
         }
         loop {

@@ -12,8 +12,8 @@ use std::any::TypeId;
 use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::in_test::note_enqueued;
 use crate::sync::Mutex;
+use crate::sync::in_test::note_enqueued;
 
 static POLLERS: Mutex<Vec<Weak<WakeSignal>>> = Mutex::new(Vec::new());
 

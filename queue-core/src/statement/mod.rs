@@ -54,8 +54,7 @@ pub use self::operation::{
 };
 pub use self::pollers::{PollerEntry, insert_poller, read_pollers, remove_poller, update_poller};
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
-pub(crate) use self::probe::next_time;
-pub use self::probe::{due_among_first, oldest_due, probe_due, unknown_stages};
+pub use self::probe::{due_among_first, next_time, oldest_due, probe_due, unknown_stages};
 pub use self::queue::{
     ClaimedRow, ClaimedRowType, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, KeyRow, KeyTextRow,
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,

@@ -48,7 +48,7 @@ pub fn oldest_due<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
 }
 
 /// Reads the time of the row that is due next, of those that are not due yet.
-pub(crate) fn next_time<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl Statement<DB> {
+pub fn next_time<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl Statement<DB> {
     statement(queue, (), |(), sql| {
         sql.push("SELECT MIN({next_attempt_time}) FROM {table} WHERE {.next_attempt_time} > {statement_time}")
     })

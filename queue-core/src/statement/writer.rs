@@ -11,8 +11,8 @@ use diesel::result::QueryResult;
 use crate::backend::{QueueBackend, Statement, TableName, now, statement_time};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
-use crate::in_test::moved_clock;
 use crate::row::{ColumnNames, Options};
+use crate::sync::in_test::moved_clock;
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
 /// parts, because Diesel runs it after it was written.

@@ -9,9 +9,9 @@ use diesel::sql_types::Nullable;
 
 use crate::backend::{QueueConnection, load_first};
 use crate::error::refused;
-use crate::in_test::{MovedClock, TestClock, clock, follow, moved_clock};
 use crate::row::{Instant, TimestampUtc};
 use crate::statement;
+use crate::sync::in_test::{MovedClock, TestClock, clock, follow, moved_clock};
 
 /// Has the connection keep the clock, so that the clock ends with it.
 struct KeepsClock(TestClock);

@@ -1,6 +1,6 @@
 //! The points that an attempt passes, and what a test has happen there.
 
-use crate::in_test::{AtPoint, set_at_point};
+use crate::sync::in_test::{AtPoint, set_at_point};
 
 /// Has this happen at each point that an attempt on this thread passes, until the returned value is dropped.
 pub fn at_points(happens: impl FnMut(&'static str) + 'static) -> AtPoints {

@@ -1,10 +1,11 @@
 //! Takes the turns of a worker on a test's connection.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant as LocalTime};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -12,16 +13,16 @@ use diesel::connection::TransactionManager;
 use diesel::sql_types::Nullable;
 
 use super::clock::present;
-use crate::attempt::{BoxedRunner, Slot, Turn, WorkerCalls, WorkerTurn};
+use crate::attempt::{BoxedRunner, Runner, Slot, Turn, WorkerCalls, WorkerTurn};
 use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits, load_first};
 use crate::control::{Paused, asked_of, lane_name};
 use crate::entity::{Entity, Window};
 use crate::error::Error;
 use crate::event::{Event, Events, Listeners, Measure};
-use crate::in_test::{NextTime, set_outer_transactions, take_enqueued, take_next};
 use crate::poller::{HandlerFor, PollerSettings};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
+use crate::sync::in_test::{NextTime, set_outer_transactions, set_wanted, take_enqueued, take_next};
 
 /// The savepoint that shows whether a handler has ended the transaction of the test.
 const TEST: &str = "queueable_test";
@@ -37,7 +38,11 @@ pub struct Workbench<'t, C: QueueConnection> {
     served: Vec<Served<'t, C>>,
     slot: Slot,
     outer: u32,
+    wanted: Option<Wanted>,
 }
+
+/// The queue of which only some rows are claimed, and their keys.
+type Wanted = (TypeId, Box<dyn Any>);
 
 struct Served<'t, C: QueueConnection> {
     runner: BoxedRunner<'t, C>,
@@ -54,6 +59,9 @@ pub enum Closed {
     Window(Option<DateTime<Utc>>),
 }
 
+/// Rows' keys, each with a time.
+pub(crate) type Times = Vec<(Arc<str>, DateTime<Utc>)>;
+
 /// What a turn came to.
 #[derive(Debug, Default)]
 pub struct Turned {
@@ -62,7 +70,7 @@ pub struct Turned {
     /// What happened to the rows that were claimed.
     pub events: Vec<Event>,
     /// The keys of the rows that are due again, each with its time.
-    pub next: Vec<(Arc<str>, DateTime<Utc>)>,
+    pub next: Times,
     /// The queues of which a row was enqueued meanwhile: each with the entity's name if it is served here, and the name of its
     /// type.
     pub enqueued: Vec<(Option<&'static str>, &'static str)>,
@@ -98,7 +106,7 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         let lock_timeout = settings.lock_timeout;
         let limits = SessionLimits { lock_timeout, timeout, statement_timeout: timeout, attempts: true };
         let holder = SessionHolder::of_test(Session::of_test(connection, limits), limits);
-        Ok(Workbench { holder, settings, events, served: Vec::new(), slot: Slot::default(), outer })
+        Ok(Workbench { holder, settings, events, served: Vec::new(), slot: Slot::default(), outer, wanted: None })
     }
 
     /// Serves an entity. Returns its number.
@@ -115,8 +123,8 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
 
     /// Claims only the rows with these keys, in their order, once each.
     pub fn only<Q: Entity>(&mut self, number: usize, keys: impl IntoIterator<Item = Q::Key>) {
-        let keys: Vec<_> = keys.into_iter().map(RowKey::of).collect();
-        self.served[number].runner.0.served().only(Box::new(keys));
+        let keys: VecDeque<_> = keys.into_iter().map(RowKey::of).collect();
+        self.wanted = Some((self.served[number].runner.0.info().queue, Box::new(keys)));
     }
 
     /// Returns the connection.
@@ -165,8 +173,11 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if self.outer > 0 {
             self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
         }
-        (HEARD.take(), take_enqueued(), take_next());
-        let turn = self.take_turn(number);
+        drop((HEARD.take(), take_enqueued(), take_next()));
+        let turn = {
+            let _nested = Nested::enter(self.outer, &mut self.wanted);
+            take_turn(&mut self.holder, &self.slot, number, &*self.served[number].runner.0)
+        };
         let events = HEARD.take();
         if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
             return Err(Error::Setting {
@@ -187,34 +198,13 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
     }
 
     /// Returns times by the clock of the test.
-    fn times(&mut self, next: Vec<(Arc<str>, NextTime)>) -> Result<Vec<(Arc<str>, DateTime<Utc>)>, Error> {
+    fn times(&mut self, next: Vec<(Arc<str>, NextTime)>) -> Result<Times, Error> {
         let now = present(self.connection()?)?;
         let time = |next| match next {
             NextTime::In(delay) => TimeDelta::from_std(delay).ok().and_then(|delay| now.checked_add_signed(delay)),
             NextTime::At(time) => Some(time.into()),
         };
         Ok(next.into_iter().filter_map(|(key, next)| Some((key, time(next)?))).collect())
-    }
-
-    fn take_turn(&mut self, number: usize) -> Turn {
-        let runner = &*self.served[number].runner.0;
-        self.slot.note_turn_for(number);
-        let _nested = Nested::enter(self.outer);
-        let mut worker = WorkerTurn { holder: &mut self.holder, slot: &self.slot, calls: &OneTurn, stays: false };
-        let begun = LocalTime::now();
-        loop {
-            let turn = runner.turn(&mut worker);
-            match runner.calls() {
-                // A call runs beside the worker; the turn ends with its answer.
-                Some(calls) if matches!(turn, Turn::Idle) && calls.counts().unsettled() > 0 => {
-                    if begun.elapsed() > PATIENCE || !calls.respond_within(PATIENCE) {
-                        return Turn::Trouble;
-                    }
-                    std::thread::yield_now();
-                }
-                _ => return turn,
-            }
-        }
     }
 
     /// Returns when the next row that waits for its time is due, of all entities that are served.
@@ -265,18 +255,47 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
     }
 }
 
-/// Has the library's transactions begin inside that of the test, until it is dropped.
-struct Nested(u32);
-
-impl Nested {
-    fn enter(outer: u32) -> Self {
-        Nested(set_outer_transactions(outer))
+/// Takes a turn. If it begins a call beside the worker, it ends with the answer.
+fn take_turn<C: QueueConnection>(
+    holder: &mut SessionHolder<'_, C>,
+    slot: &Slot,
+    number: usize,
+    runner: &dyn Runner<C>,
+) -> Turn {
+    slot.note_turn_for(number);
+    let mut worker = WorkerTurn { holder, slot, calls: &OneTurn, stays: false };
+    let begun = LocalTime::now();
+    loop {
+        let turn = runner.turn(&mut worker);
+        match runner.calls() {
+            Some(calls) if turn == Turn::Idle && calls.counts().unsettled() > 0 => {
+                if begun.elapsed() > PATIENCE || !calls.respond_within(PATIENCE) {
+                    return Turn::Trouble;
+                }
+                thread::yield_now();
+            }
+            _ => return turn,
+        }
     }
 }
 
-impl Drop for Nested {
+/// Has the library's transactions begin inside that of the test, and only the wanted rows be claimed, until it is dropped.
+struct Nested<'w> {
+    outer: u32,
+    wanted: &'w mut Option<Wanted>,
+}
+
+impl<'w> Nested<'w> {
+    fn enter(outer: u32, wanted: &'w mut Option<Wanted>) -> Self {
+        set_wanted(wanted.take());
+        Nested { outer: set_outer_transactions(outer), wanted }
+    }
+}
+
+impl Drop for Nested<'_> {
     fn drop(&mut self) {
-        set_outer_transactions(self.0);
+        set_outer_transactions(self.outer);
+        *self.wanted = set_wanted(None);
     }
 }
 

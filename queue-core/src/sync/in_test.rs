@@ -1,8 +1,9 @@
 //! What a test of the application's has changed on this thread: the clock, the transaction around each attempt, and what is
 //! to happen at the points that an attempt passes. [`testing`](crate::testing) sets it.
 
-use std::any::{TypeId, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -26,6 +27,7 @@ thread_local! {
     static CLOCK: RefCell<Weak<Mutex<Option<MovedClock>>>> = RefCell::default();
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
+    static WANTED: RefCell<Option<(TypeId, Box<dyn Any>)>> = const { RefCell::new(None) };
     static NEXT: RefCell<Vec<(Arc<str>, NextTime)>> = const { RefCell::new(Vec::new()) };
     static ENQUEUED: RefCell<Vec<(TypeId, &'static str)>> = const { RefCell::new(Vec::new()) };
 }
@@ -87,6 +89,20 @@ impl Drop for Restored<'_> {
 /// Sets what happens at points, and returns what did.
 pub(crate) fn set_at_point(at_point: Option<AtPoint>) -> Option<AtPoint> {
     AT_POINT.replace(at_point)
+}
+
+/// Sets which rows of a queue are claimed, once each: a `VecDeque` of their keys. `None`: all rows. Returns what was set.
+pub(crate) fn set_wanted(wanted: Option<(TypeId, Box<dyn Any>)>) -> Option<(TypeId, Box<dyn Any>)> {
+    WANTED.replace(wanted)
+}
+
+/// Takes the keys of at most so many rows of a queue that are to be claimed. `None`: all rows may be.
+pub(crate) fn take_wanted<K: 'static>(queue: TypeId, most: usize) -> Option<Vec<K>> {
+    WANTED.with_borrow_mut(|wanted| {
+        let (_, keys) = wanted.as_mut().filter(|(of, _)| *of == queue)?;
+        let keys = keys.downcast_mut::<VecDeque<K>>()?;
+        Some(keys.drain(..keys.len().min(most)).collect())
+    })
 }
 
 /// When the row of an attempt is due next.
