@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use diesel::r2d2::HandleError;
 
 use crate::sync::Mutex;
+use crate::sync::in_test::note_warning;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -43,6 +44,7 @@ impl RateLimitedLog {
 
     /// Logs a warning, unless the same cause was logged within its period, a second by default.
     pub(crate) fn warn(&self, entity: &str, cause: &str) {
+        note_warning(|| self.redacted(cause));
         if let Some(suppressed) = self.admit(cause, Instant::now()) {
             tracing::warn!(entity, suppressed, "{}", self.redacted(cause));
         }

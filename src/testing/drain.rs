@@ -141,13 +141,8 @@ impl<Q: Queueable + 'static> TestQueue for Q {}
 /// assert_eq!(drained.to_string(), "Payment 1: try 1 succeeded, enqueued Email\nEmail 1: try 1 succeeded\n");
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-///
-/// # Panics
-///
-/// If the connection is in an error that only a rollback ends.
 pub fn on<C: AsQueueConnection>(connection: &mut C) -> Drain<'_, C::Connection> {
-    let bench = Workbench::new(connection.as_queue_connection()).expect("a connection that can be used");
-    Drain { bench, most: ATTEMPTS, until: None }
+    Drain { bench: Workbench::new(connection.as_queue_connection()), most: ATTEMPTS, until: None }
 }
 
 /// What is to be worked, made by [`on`].
@@ -267,8 +262,7 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
     fn turn(&mut self, number: usize, drained: &mut Drained) -> Result<bool, Error> {
         let turned = self.bench.turn(number)?;
         if turned.is_trouble {
-            let found =
-                format!("{}: the worker could not work; its warnings are in the log", self.bench.entity(number));
+            let found = format!("keeping a worker from {}: {}", self.bench.entity(number), turned.warnings.join("; "));
             return Err(Error::Setting { setting: "the database", found, expected: "a queue that a worker can serve" });
         }
         let is_idle = turned.is_idle;

@@ -133,8 +133,65 @@ fn a_thousand_rows_are_worked_in_one_transaction() {
     for rows in rows.chunks(100) {
         diesel::insert_into(payments::table).values(rows.to_vec()).execute(&mut shop.connection).unwrap();
     }
-    let begun = std::time::Instant::now();
     let drained = Payment::drain(&mut shop.connection, &charge).unwrap();
-    eprintln!("TIME {:?}", begun.elapsed());
     assert_eq!((drained.succeeded(), shop.booked().len()), (1_000, 1_000));
+}
+
+#[test]
+fn without_a_transaction_attempts_are_committed_and_the_clock_goes_on() {
+    let database = super::shop::migrated();
+    let mut connection = database.connect();
+    let payment = (payments::company_id.eq(1_i64), payments::amount_cents.eq(-1_i64));
+    diesel::insert_into(payments::table).values((payment, Payment::due_now())).execute(&mut connection).unwrap();
+    testing::travel(&mut connection, testing::days(1));
+    let drained = Payment::drain_until_idle(&mut connection, &charge).unwrap();
+    assert_eq!((drained.retried(), drained.failed()), (2, 1), "{drained}");
+    let failed = Payment::queue().failed().count(&mut database.connect()).unwrap();
+    assert_eq!(failed, 1, "another connection sees it");
+    assert!(testing::now(&mut connection).unwrap() - testing::now(&mut connection).unwrap() < testing::seconds(1));
+    testing::travel_back();
+}
+
+#[test]
+fn entities_are_worked_together() {
+    let mut shop = Shop::open();
+    shop.enqueue(1, 100);
+    let send = |_: &Email, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let charges = |payment: &Payment, message: &mut Message<'_, Conn>| {
+        let email = (emails::payment_id.eq(payment.id), Email::due_now());
+        diesel::insert_into(emails::table).values(email).execute(message.connection())?;
+        Ok(Outcome::Done)
+    };
+    let drain = testing::on(&mut shop.connection).serve::<Payment>(&charges).unwrap().serve::<Email>(&send).unwrap();
+    let drained = drain.drain().unwrap();
+    let told: Vec<_> = drained.attempts.iter().map(|attempt| (attempt.entity, attempt.enqueued.concat())).collect();
+    assert_eq!(told, [("Payment", "Email".to_owned()), ("Email", String::new())], "{drained}");
+    let email = emails::table.select(Email::as_select()).get_result(&mut shop.connection).unwrap();
+    assert_eq!(drained.of(email.id).last().map(|attempt| attempt.entity), Some("Email"));
+}
+
+#[test]
+fn a_drain_inside_a_handler_is_refused_in_words() {
+    let mut shop = Shop::open();
+    shop.enqueue(1, 200);
+    let send = |_: &Email, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let nested = |_: &Payment, message: &mut Message<'_, Conn>| {
+        Email::drain(message.connection(), &send)?;
+        Ok(Outcome::Done)
+    };
+    let drained = Payment::drain(&mut shop.connection, &nested).unwrap();
+    let error = drained.attempts[0].error.as_deref().unwrap_or_default();
+    assert!(error.starts_with("a drain is begun for Email inside a handler"), "{error}");
+}
+
+#[test]
+fn a_table_without_the_queues_columns_is_an_error_with_the_sql_that_mends_it() {
+    let mut shop = Shop::open();
+    let database = crate::db::Database::new();
+    let mut connection = database.connect();
+    connection.batch_execute("CREATE TABLE payments (id INT, company_id INT, amount_cents INT)").unwrap();
+    let error = Payment::drain(&mut connection, &charge).unwrap_err();
+    assert!(matches!(error, Error::Unsafe(_)), "{error}");
+    assert!(error.to_string().contains("next_attempt_time"), "{error}");
+    assert_eq!(Payment::drain(&mut shop.connection, &charge).unwrap().attempts, []);
 }

@@ -68,7 +68,7 @@ pub(crate) struct Document {
 
 static SHOP: LazyLock<Database> = LazyLock::new(migrated);
 
-fn migrated() -> Database {
+pub(super) fn migrated() -> Database {
     let database = Database::new();
     let mut connection = database.connect();
     connection

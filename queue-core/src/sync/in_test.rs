@@ -17,33 +17,40 @@ pub(crate) enum MovedClock {
     At(i64),
 }
 
-/// The clock of a connection's test, which its connection owns: it ends with the transaction, or with the connection.
-pub(crate) type TestClock = Arc<Mutex<Option<MovedClock>>>;
+/// The clock of a connection's test, which its connection owns.
+#[derive(Debug, Default)]
+pub(crate) struct TestClock {
+    pub(crate) moved: Option<MovedClock>,
+    /// Whether it was moved in a transaction, with which it ends. Else it ends with the connection.
+    pub(crate) ends_with_transaction: bool,
+}
+
+/// A clock as its connection, and the threads that follow it, share it.
+pub(crate) type SharedClock = Arc<Mutex<TestClock>>;
 
 /// What happens at a point that an attempt passes.
 pub(crate) type AtPoint = Box<dyn FnMut(&'static str)>;
 
 thread_local! {
-    static CLOCK: RefCell<Weak<Mutex<Option<MovedClock>>>> = RefCell::default();
+    static CLOCK: RefCell<Weak<Mutex<TestClock>>> = RefCell::default();
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
     static WANTED: RefCell<Option<(TypeId, Box<dyn Any>)>> = const { RefCell::new(None) };
-    static NEXT: RefCell<Vec<(Arc<str>, NextTime)>> = const { RefCell::new(Vec::new()) };
-    static ENQUEUED: RefCell<Vec<(TypeId, &'static str)>> = const { RefCell::new(Vec::new()) };
+    static NOTED: RefCell<Option<Noted>> = const { RefCell::new(None) };
 }
 
 /// Returns how the clock of this thread's statements differs from the database's.
 pub(crate) fn moved_clock() -> Option<MovedClock> {
-    *clock()?.lock().unwrap_or_else(PoisonError::into_inner)
+    clock()?.lock().unwrap_or_else(PoisonError::into_inner).moved
 }
 
 /// Returns the clock that this thread's statements follow, if its test has one.
-pub(crate) fn clock() -> Option<TestClock> {
+pub(crate) fn clock() -> Option<SharedClock> {
     CLOCK.with_borrow(Weak::upgrade)
 }
 
 /// Makes it the clock that this thread's statements follow, for as long as somebody has it.
-pub(crate) fn follow(clock: &TestClock) {
+pub(crate) fn follow(clock: &SharedClock) {
     CLOCK.set(Arc::downgrade(clock));
 }
 
@@ -112,29 +119,47 @@ pub(crate) enum NextTime {
     At(SystemTime),
 }
 
-/// Notes when the row with this key is due next, if it is.
-pub(crate) fn note_next(key: &Arc<str>, next: impl FnOnce() -> Option<NextTime>) {
-    if let Some(next) = next() {
-        NEXT.with_borrow_mut(|noted| noted.push((key.clone(), next)));
-    }
+/// What is noted in a turn that a test takes.
+#[derive(Default)]
+pub(crate) struct Noted {
+    /// The keys of the rows that are due again, each with its time.
+    pub(crate) next: Vec<(Arc<str>, NextTime)>,
+    /// The queues of whose due times a statement was made, each with the name of its type.
+    pub(crate) enqueued: Vec<(TypeId, &'static str)>,
+    /// What the worker has logged as warnings.
+    pub(crate) warnings: Vec<String>,
 }
 
-/// Returns the keys and the times since the last call.
-pub(crate) fn take_next() -> Vec<(Arc<str>, NextTime)> {
-    NEXT.take()
+/// Sets where notes are taken. `None`: nowhere. Returns what was set.
+pub(crate) fn set_noted(noted: Option<Noted>) -> Option<Noted> {
+    NOTED.replace(noted)
+}
+
+/// Tells whether a test takes a turn on this thread.
+pub(crate) fn is_noting() -> bool {
+    NOTED.with_borrow(Option::is_some)
+}
+
+fn note(note: impl FnOnce(&mut Noted)) {
+    NOTED.with_borrow_mut(|noted| noted.as_mut().map(note));
+}
+
+/// Notes when the row with this key is due next, if it is.
+pub(crate) fn note_next(key: &Arc<str>, next: impl FnOnce() -> Option<NextTime>) {
+    note(|noted| noted.next.extend(next().map(|next| (key.clone(), next))));
 }
 
 /// Notes that a statement with a due time of this queue is made.
 pub(crate) fn note_enqueued<T: 'static>() {
     let queue = (TypeId::of::<T>(), type_name::<T>());
-    ENQUEUED.with_borrow_mut(|queues| {
-        if !queues.contains(&queue) {
-            queues.push(queue);
+    note(|noted| {
+        if !noted.enqueued.contains(&queue) {
+            noted.enqueued.push(queue);
         }
     });
 }
 
-/// Returns the queues since the last call, each with the name of its type.
-pub(crate) fn take_enqueued() -> Vec<(TypeId, &'static str)> {
-    ENQUEUED.take()
+/// Notes what a worker logs as a warning.
+pub(crate) fn note_warning(warning: impl FnOnce() -> String) {
+    note(|noted| noted.warnings.push(warning()));
 }

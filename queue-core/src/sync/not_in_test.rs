@@ -38,3 +38,5 @@ pub(crate) fn note_next(_key: &Arc<str>, _next: impl FnOnce() -> Option<NextTime
 pub(crate) const fn take_wanted<K>(_queue: TypeId, _most: usize) -> Option<Vec<K>> {
     None
 }
+
+pub(crate) fn note_warning(_warning: impl FnOnce() -> String) {}

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use diesel::connection::{Instrumentation, InstrumentationEvent};
+use diesel::connection::{Instrumentation, InstrumentationEvent, TransactionManager};
 use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 
@@ -11,10 +11,10 @@ use crate::backend::{QueueConnection, load_first};
 use crate::error::refused;
 use crate::row::{Instant, TimestampUtc};
 use crate::statement;
-use crate::sync::in_test::{MovedClock, TestClock, clock, follow, moved_clock};
+use crate::sync::in_test::{MovedClock, SharedClock, TestClock, clock, follow, moved_clock};
 
 /// Has the connection keep the clock, so that the clock ends with it.
-struct KeepsClock(TestClock);
+struct KeepsClock(SharedClock);
 
 impl Instrumentation for KeepsClock {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
@@ -23,26 +23,25 @@ impl Instrumentation for KeepsClock {
             | InstrumentationEvent::CommitTransaction { depth, .. }
                 if depth.get() == 1 =>
             {
-                set(&self.0, None);
+                let mut clock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                clock.moved = clock.moved.filter(|_| !clock.ends_with_transaction);
             }
             _ => {}
         }
     }
 }
 
-fn set(clock: &TestClock, moved: Option<MovedClock>) {
-    *clock.lock().unwrap_or_else(PoisonError::into_inner) = moved;
-}
-
 /// Sets how the clock differs from the database's. A connection that has none yet gets one.
 fn set_on<C: QueueConnection>(connection: &mut C, moved: MovedClock) {
     let clock = clock().unwrap_or_else(|| {
-        let clock = TestClock::default();
+        let clock = SharedClock::default();
         connection.set_instrumentation(KeepsClock(Arc::clone(&clock)));
         follow(&clock);
         clock
     });
-    set(&clock, Some(moved));
+    let status = C::TransactionManager::transaction_manager_status_mut(connection);
+    let ends_with_transaction = matches!(status.transaction_depth(), Ok(Some(_)));
+    *clock.lock().unwrap_or_else(PoisonError::into_inner) = TestClock { moved: Some(moved), ends_with_transaction };
 }
 
 /// Reads the time of the test's clock.
@@ -83,6 +82,6 @@ pub fn freeze<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
 /// Has the clock agree with the database's again.
 pub fn travel_back() {
     if let Some(clock) = clock() {
-        set(&clock, None);
+        clock.lock().unwrap_or_else(PoisonError::into_inner).moved = None;
     }
 }

@@ -22,7 +22,7 @@ use crate::event::{Event, Events, Listeners, Measure};
 use crate::poller::{HandlerFor, PollerSettings};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
-use crate::sync::in_test::{NextTime, set_outer_transactions, set_wanted, take_enqueued, take_next};
+use crate::sync::in_test::{NextTime, Noted, is_noting, set_noted, set_outer_transactions, set_wanted};
 
 /// The savepoint that shows whether a handler has ended the transaction of the test.
 const TEST: &str = "queueable_test";
@@ -76,6 +76,8 @@ pub struct Turned {
     pub enqueued: Vec<(Option<&'static str>, &'static str)>,
     /// Whether the database, or the table, kept the worker from working.
     pub is_trouble: bool,
+    /// What the worker has logged as warnings.
+    pub warnings: Vec<String>,
 }
 
 thread_local! {
@@ -91,22 +93,19 @@ fn hear(measure: &Measure<'_>) {
 
 impl<'t, C: QueueConnection> Workbench<'t, C> {
     /// Takes the connection of a test, whose transaction, if one is open, stays open.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Database`], also if the transaction is in an error already.
-    pub fn new(connection: &'t mut C) -> Result<Self, Error> {
+    pub fn new(connection: &'t mut C) -> Self {
         let status = C::TransactionManager::transaction_manager_status_mut(connection);
-        let outer = status.transaction_depth()?.map_or(0, NonZero::get);
+        // A connection that counts its transactions no more shows that to the first turn.
+        let outer = status.transaction_depth().ok().flatten().map_or(0, NonZero::get);
         let settings = PollerSettings::default();
         let mut listeners = Listeners::default();
         listeners.meter = Some(hear);
-        let (events, _) = listeners.start(None)?;
+        let (events, _) = listeners.start(None).expect("a meter has no thread");
         let timeout = C::Backend::DEFAULT_TIMEOUT;
         let lock_timeout = settings.lock_timeout;
         let limits = SessionLimits { lock_timeout, timeout, statement_timeout: timeout, attempts: true };
         let holder = SessionHolder::of_test(Session::of_test(connection, limits), limits);
-        Ok(Workbench { holder, settings, events, served: Vec::new(), slot: Slot::default(), outer, wanted: None })
+        Workbench { holder, settings, events, served: Vec::new(), slot: Slot::default(), outer, wanted: None }
     }
 
     /// Serves an entity. Returns its number.
@@ -170,14 +169,24 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if self.served[number].closed.is_some() {
             return Ok(Turned { is_idle: true, ..Turned::default() });
         }
+        if is_noting() {
+            // MySQL forgets a savepoint at the next one of the same name.
+            return Err(Error::Setting {
+                setting: "a drain",
+                found: format!("begun for {} inside a handler that another one runs", self.entity(number)),
+                expected: "one that serves both entities: what a handler enqueues is worked after it",
+            });
+        }
         if self.outer > 0 {
             self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
         }
-        drop((HEARD.take(), take_enqueued(), take_next()));
+        HEARD.take();
+        set_noted(Some(Noted::default()));
         let turn = {
             let _nested = Nested::enter(self.outer, &mut self.wanted);
             take_turn(&mut self.holder, &self.slot, number, &*self.served[number].runner.0)
         };
+        let Noted { next, enqueued, warnings } = set_noted(None).unwrap_or_default();
         let events = HEARD.take();
         if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
             return Err(Error::Setting {
@@ -191,10 +200,9 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if is_trouble {
             self.explain_trouble(number)?;
         }
-        let next = take_next();
         let next = if next.is_empty() { Vec::new() } else { self.times(next)? };
-        let enqueued = take_enqueued().into_iter().map(|(queue, name)| (self.name_of(queue), name)).collect();
-        Ok(Turned { is_idle: matches!(turn, Turn::Idle), events, next, enqueued, is_trouble })
+        let enqueued = enqueued.into_iter().map(|(queue, name)| (self.name_of(queue), name)).collect();
+        Ok(Turned { is_idle: matches!(turn, Turn::Idle), events, next, enqueued, is_trouble, warnings })
     }
 
     /// Returns times by the clock of the test.
