@@ -173,9 +173,25 @@ fn what_is_written_in_an_assertion_may_use_the_connection() {
 }
 
 #[test]
+fn a_connection_of_a_pool_will_do() {
+    let own = (NAME == "sqlite").then(migrated);
+    let pool = own.as_ref().unwrap_or_else(|| &OFFICE).pool(1);
+    let mut connection = pool.get().unwrap();
+    connection.begin_test_transaction().unwrap();
+    diesel::insert_into(notes::table).values((notes::id.eq(8), Note::due_now())).execute(&mut connection).unwrap();
+    assert_enqueued!(&mut connection, Note, notes::id.eq(Some(8)), within = "0s");
+    assert_next!(connection, Note, Some(8), within = "0s");
+    assert_settled!(connection, Note, Some(8), NotAttempted);
+    assert_nothing_due!(&mut connection, Invoice);
+    let due = message(|| assert_nothing_due!(connection, Note));
+    assert!(due.contains("\n  Note 8: NOT_ATTEMPTED, "), "{due}");
+}
+
+#[test]
 fn a_row_that_nothing_enqueues_is_shown_beside_the_rows_that_come_next() {
     let mut office = Office::open();
     office.plain_invoice((3345, 1), 500);
+    office.plain_invoice((3345, 2), 500);
     for number in 1..=5 {
         office.invoice((7, number), 100, 10 * number as u64);
     }
@@ -185,12 +201,12 @@ fn a_row_that_nothing_enqueues_is_shown_beside_the_rows_that_come_next() {
     expected a pending row of Invoice with ("invoices"."company_id" = 3345)
     found none, at 2030-01-02 03:00:00.000 UTC by the clock of the test
     these match and are not pending:
+      Invoice 3345,2: NOT_ATTEMPTED, no next attempt, company_id = 3345; explain: not queued
       Invoice 3345,1: NOT_ATTEMPTED, no next attempt, company_id = 3345; explain: not queued
     these are pending and come next:
       Invoice 7,1: NOT_ATTEMPTED, scheduled for 2030-01-02 03:10:00.000 UTC, in 10m, company_id = 7
       Invoice 7,2: NOT_ATTEMPTED, scheduled for 2030-01-02 03:20:00.000 UTC, in 20m, company_id = 7
       Invoice 7,3: NOT_ATTEMPTED, scheduled for 2030-01-02 03:30:00.000 UTC, in 30m, company_id = 7
-      Invoice 7,4: NOT_ATTEMPTED, scheduled for 2030-01-02 03:40:00.000 UTC, in 40m, company_id = 7
     "#);
 }
 
@@ -265,11 +281,11 @@ fn too_few_and_too_many_rows_are_shown() {
     this one:
       Invoice 3345,7: NOT_ATTEMPTED, scheduled for 2030-01-02 04:10:00.000 UTC, in 1h 10m, number = 7
     "#);
-    diesel::update(invoices::table.filter(invoices::number.gt(1)))
+    diesel::delete(invoices::table.filter(invoices::number.ne(7))).execute(connection).unwrap();
+    diesel::update(invoices::table)
         .set(invoice_queue::next_attempt_time.eq(None::<DateTime<Utc>>))
         .execute(connection)
         .unwrap();
-    diesel::delete(invoices::table.filter(invoices::number.ne(7))).execute(connection).unwrap();
     let none = message(|| assert_enqueued!(connection, Invoice));
     insta::assert_snapshot!(none, @r#"
     expected a pending row of Invoice
@@ -290,8 +306,9 @@ fn a_settled_row_is_compared_by_its_status_and_its_failure() {
     // The first two are in the archives.
     assert_settled!(connection, Invoice, (3345, 1), Success);
     assert_settled!(connection, Invoice, (3345, 2), Status::Failed, "declined");
-    let text = "closed".to_owned();
-    assert_settled!(connection, Invoice, (3345, 3), queueable::Status::Error, text);
+    let (status, text) = (Status::Error, "closed".to_owned());
+    assert_settled!(connection, Invoice, (3345, 3), status, text);
+    assert_settled!(connection, Invoice, (3345, 3), queueable::Status::Error,);
     let other_text = message(|| assert_settled!(connection, Invoice, (3345, 3), Error, "card declined"));
     insta::assert_snapshot!(other_text, @r#"
     expected Invoice (3345, 3) to be ERROR with a failure that contains "card declined"

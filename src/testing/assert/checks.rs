@@ -4,13 +4,13 @@ use queue_core::internals::statement::StateCondition;
 
 use super::asked::Asked;
 use super::rows::{Inspects, Row, Which, unread};
-use super::shown::Message;
+use super::shown::{Message, SHOWN};
 use crate::__derive::{OnFinish, QueueTable};
 use crate::bounds::ReadsRows;
 use crate::testing::now;
 use crate::{QueueRows, Queueable, Status};
 
-/// How many rows are read at most.
+/// As many rows as there are.
 const ALL: usize = i64::MAX as usize;
 
 /// Panics with the message of an assertion that fails.
@@ -59,7 +59,7 @@ where
         others.sort_by_key(|row| row.next.map(|next| due.distance(next)));
         message.rows("these match all but the time, the nearest first", others)?;
     } else if is_missing {
-        let ended = message.connection().read(rows, Which::NotPending, ALL)?;
+        let ended = message.connection().read(rows, Which::NotPending, SHOWN)?;
         message.rows("these match and are not pending", ended)?;
         message.first_rows("these are pending and come next", Which::Pending)?;
     }

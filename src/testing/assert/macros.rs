@@ -10,7 +10,7 @@
 /// | `times = 2` | so many rows, no more and no less. Without it, one row or more |
 /// | `at = time` | rows that are due then: a `DateTime` of any time zone, or a `SystemTime` |
 /// | `in = "10s"` | rows that are due so long after the present |
-/// | `in = "10s".."20s"` | rows that are due between these two; `"10s"..` and `.."20s"` have one end |
+/// | `in = "10s".."20s"` | rows that are due between these two, which count too; `"10s"..` and `.."20s"` have one end |
 /// | `within = "1m"` | alone: rows that are due by then, or already. Beside `at` or `in`: by how much the time may differ |
 ///
 /// The present is that of the [test's clock](crate::testing::now). A length of time is a text such as `"10s"` or `"1h 30m"`, a
@@ -222,6 +222,9 @@ macro_rules! __assert_settled {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __assert_next {
+    ($connection:expr, $entity:ty, $key:expr $(,)?) => {
+        ::core::compile_error!("say when the row is due: `at = ..`, `in = ..` or `within = ..`")
+    };
     ($connection:expr, $entity:ty, $key:expr, $($options:tt)+) => {
         match (&$key, $crate::__asked!(next, $crate::testing::__assert::Asked::new(), $($options)+)) {
             (key, asked) => $crate::testing::__assert::passes($crate::testing::__assert::next::<$entity, _>(

@@ -7,7 +7,9 @@ use queue_core::internals::by_name::{Picked, TextColumn, TextRow, key_names};
 use queue_core::internals::statement::{Archive, Condition, PageFrom, PageOrder, SampleRow, StateCondition};
 
 use crate::__derive::{OnFinish, QueueTable};
-use crate::bounds::{AllFilters, AsQueueConnection, ComparesSchema, Explains, LoadsRows, QueueOn};
+use crate::bounds::{
+    AllFilters, AsQueueConnection, ComparesSchema, Explains, LoadsRows, QueueBackend, QueueOn, StoredIn,
+};
 use crate::{Entity, Error, Explanation, Queueable};
 
 /// How many characters of a column's text a message shows.
@@ -42,7 +44,7 @@ impl<K> Row<K> {
 pub enum Which {
     /// Those that wait for their next attempt, the soonest first.
     Pending,
-    /// The others, by their keys.
+    /// The others, those with the highest keys first.
     NotPending,
     /// All, those with the highest keys first.
     Last,
@@ -68,11 +70,7 @@ pub trait Inspects<Q: Queueable>: AsQueueConnection + Sized {
     fn read_row(&mut self, key: &Q::Key) -> Result<Vec<Row<Q::Key>>, String>;
     fn explain_row(&mut self, key: &Q::Key) -> Result<Explanation, String>;
     /// Reads the texts of the key's columns, and of others.
-    fn texts(
-        &mut self,
-        key: Q::Key,
-        columns: &[TextColumn],
-    ) -> Result<Option<(Vec<Option<String>>, Vec<Option<String>>)>, String>;
+    fn texts(&mut self, key: Q::Key, columns: &[TextColumn]) -> Result<Option<TextRow<Q::Key>>, String>;
     /// Returns the columns that the `table!` declares.
     fn columns() -> Result<Vec<TextColumn>, String>;
 }
@@ -93,12 +91,12 @@ where
         which: Which,
         most: usize,
     ) -> Result<Vec<Row<Q::Key>>, String> {
-        let (order, timed) = match which {
-            Which::Pending => (PageOrder::NextAttempt, true),
-            Which::NotPending => (PageOrder::NextAttempt, false),
-            Which::Last => (PageOrder::KeyDescending, false),
+        let (order, backwards, timed) = match which {
+            Which::Pending => (PageOrder::NextAttempt, false, true),
+            Which::NotPending => (PageOrder::NextAttempt, true, false),
+            Which::Last => (PageOrder::KeyDescending, false, false),
         };
-        let from = PageFrom { order, backwards: false, timed, after: None };
+        let from = PageFrom { order, backwards, timed, after: None };
         let rows = self.load_page(rows, from, most).map_err(unread)?;
         Ok(rows.into_iter().map(Row::of::<Q>).collect())
     }
@@ -119,11 +117,7 @@ where
         Q::explain(self, key).map_err(unread)
     }
 
-    fn texts(
-        &mut self,
-        key: Q::Key,
-        columns: &[TextColumn],
-    ) -> Result<Option<(Vec<Option<String>>, Vec<Option<String>>)>, String> {
+    fn texts(&mut self, key: Q::Key, columns: &[TextColumn]) -> Result<Option<TextRow<Q::Key>>, String> {
         let all = Self::columns()?;
         let column = |name: String| {
             let declared = all.iter().find(|column| column.name == name).cloned();
@@ -131,7 +125,7 @@ where
         };
         let keys: Vec<_> = key_names::<Q, BackendOf<C>>().map_err(unread)?.into_iter().map(column).collect();
         let texts = Q::queue().texts_of(self, &Picked::of(key), (&keys, columns), CHARACTERS, 1).map_err(unread)?;
-        Ok(texts.into_iter().next().map(|TextRow { parts, values, .. }| (parts, values)))
+        Ok(texts.into_iter().next())
     }
 
     fn columns() -> Result<Vec<TextColumn>, String> {
@@ -146,12 +140,7 @@ pub(super) fn unread(error: impl Into<Error>) -> String {
 }
 
 /// Returns the archives of an entity.
-fn archives_of<Q: Entity, DB: diesel::backend::Backend>() -> Result<Vec<Archive>, Error>
-where
-    <Q::Queue as QueueTable>::Table: diesel::query_builder::QueryFragment<DB>,
-    DB: Default,
-    DB::QueryBuilder: Default,
-{
+fn archives_of<Q: StoredIn<DB>, DB: QueueBackend>() -> Result<Vec<Archive>, Error> {
     let options = &<Q::Queue as QueueTable>::OPTIONS;
     let name = |on_finish| match on_finish {
         OnFinish::Archive(name) => Some(name),

@@ -87,9 +87,9 @@ impl<'c, Q: Queueable, C: Inspects<Q>> Message<'c, Q, C> {
         let texts = self.connection.texts(key, &self.named)?;
         let shown = |text: Option<String>| text.map_or("null".to_owned(), |text| printable(&text, false));
         // An archived row has no texts.
-        let (key, values) = texts.map_or((debug, Vec::new()), |(parts, values)| {
-            let parts: Vec<_> = parts.into_iter().map(shown).collect();
-            (parts.join(","), values)
+        let (key, values) = texts.map_or((debug, Vec::new()), |row| {
+            let parts: Vec<_> = row.parts.into_iter().map(shown).collect();
+            (parts.join(","), row.values)
         });
         let mut line = format!("{} {key}: {status}", Q::ENTITY);
         if tries > 0 {
