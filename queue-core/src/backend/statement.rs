@@ -130,7 +130,7 @@ pub struct Captured<T>(pub(crate) Result<T, Box<dyn std::error::Error + Send + S
 
 impl<T> Captured<T> {
     /// Returns the decoded value.
-    pub(crate) fn ok(self) -> Option<T> {
+    pub fn ok(self) -> Option<T> {
         self.0.ok()
     }
 

@@ -86,6 +86,12 @@ pub struct Picked<K> {
 }
 
 impl<K> Picked<K> {
+    /// Picks the row with this key, in the table.
+    pub fn of(key: K) -> Self {
+        let parts = vec![PickedPart { keys: vec![key], texts: None }];
+        Picked { figures: Vec::new(), parts, archive: None, group: None }
+    }
+
     /// Returns how many they are.
     pub fn count(&self) -> usize {
         self.parts.iter().map(|part| part.keys.len()).sum()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use diesel::query_builder::{QueryBuilder, QueryFragment, debug_query};
 
-use super::condition::IfAny;
+use super::condition::{Condition, IfAny};
 use crate::backend::QueueBackend;
 use crate::row::{bounded, printable};
 
@@ -19,6 +19,13 @@ pub(crate) fn filter_text<DB: QueueBackend>(
     let text = filter.map_or_else(|| "all rows".to_owned(), sql_text);
     let others: String = others.map(|condition| format!("; {condition}")).collect();
     [text, others].map(|text| bounded(&printable(&text, false), LONGEST_FILTER)).concat()
+}
+
+impl<DB: QueueBackend> Condition<'_, DB> {
+    /// Writes the filter as a person reads it, if there is one.
+    pub fn filter_text(&self) -> Option<String> {
+        self.filter.map(|filter| filter_text(Some(filter), std::iter::empty()))
+    }
 }
 
 /// Writes SQL with its values in their places; if their places are not certain, with the values behind it.

@@ -22,10 +22,7 @@ pub struct TableName {
 
 impl TableName {
     /// Reads the name from a table's SQL. Diesel quotes every part, so the parts can be separated.
-    pub(crate) fn of<DB: Backend<QueryBuilder: Default>>(
-        table: &dyn QueryFragment<DB>,
-        backend: &DB,
-    ) -> QueryResult<Self> {
+    pub fn of<DB: Backend<QueryBuilder: Default>>(table: &dyn QueryFragment<DB>, backend: &DB) -> QueryResult<Self> {
         Ok(TableName::parse(sql_of(table, backend)?))
     }
 
