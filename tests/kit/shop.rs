@@ -93,10 +93,13 @@ pub(crate) struct Shop {
 
 impl Shop {
     pub(crate) fn open() -> Self {
-        let own = (NAME == "sqlite").then(migrated);
-        let mut connection = own.as_ref().unwrap_or_else(|| &SHOP).connect();
-        connection.begin_test_transaction().expect("no transaction is open");
-        Shop { connection, _own: own }
+        if NAME == "sqlite" { Shop::alone() } else { Shop { connection: in_test(&SHOP), _own: None } }
+    }
+
+    /// The same on a database that no other test has, for what a test commits.
+    pub(crate) fn alone() -> Self {
+        let own = migrated();
+        Shop { connection: in_test(&own), _own: Some(own) }
     }
 
     /// Enqueues a payment of a company. Returns its id.
@@ -117,6 +120,13 @@ impl Shop {
     pub(crate) fn booked(&mut self) -> Vec<i64> {
         ledger::table.order(ledger::id).select(ledger::payment_id).load(&mut self.connection).expect("the ledger")
     }
+}
+
+/// Opens a connection, and a transaction that is never committed.
+fn in_test(database: &Database) -> Conn {
+    let mut connection = database.connect();
+    connection.begin_test_transaction().expect("no transaction is open");
+    connection
 }
 
 /// Books a payment, and fails if its amount is negative.
