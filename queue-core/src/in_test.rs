@@ -7,6 +7,8 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use diesel::result::Error as DieselError;
+
 /// By how much the clock of a test differs from the database's, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MovedClock {
@@ -26,6 +28,8 @@ thread_local! {
     static CLOCK: RefCell<Weak<Mutex<Option<MovedClock>>>> = RefCell::default();
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
+    static COMMIT: RefCell<Option<FailedCommit>> = const { RefCell::new(None) };
+    static IS_LATE: Cell<bool> = const { Cell::new(false) };
     static NEXT: RefCell<Vec<(Arc<str>, NextTime)>> = const { RefCell::new(Vec::new()) };
     static ENQUEUED: RefCell<Vec<(TypeId, &'static str)>> = const { RefCell::new(Vec::new()) };
 }
@@ -87,6 +91,39 @@ impl Drop for Restored<'_> {
 /// Sets what happens at points, and returns what did.
 pub(crate) fn set_at_point(at_point: Option<AtPoint>) -> Option<AtPoint> {
     AT_POINT.replace(at_point)
+}
+
+/// How a commit fails.
+#[derive(Debug)]
+pub(crate) struct FailedCommit {
+    pub(crate) error: DieselError,
+    /// Whether the transaction is committed all the same, and only the answer is lost.
+    pub(crate) is_committed: bool,
+}
+
+/// Sets how the next commit of an attempt fails, or that it does not.
+pub(crate) fn set_failed_commit(failed: Option<FailedCommit>) {
+    COMMIT.set(failed);
+}
+
+/// Tells whether the next commit of an attempt fails.
+pub(crate) fn fails_to_commit() -> bool {
+    COMMIT.with_borrow(Option::is_some)
+}
+
+/// Returns how this commit fails, if it does. The next one does not.
+pub(crate) fn take_failed_commit() -> Option<FailedCommit> {
+    COMMIT.take()
+}
+
+/// Sets whether the handler that runs is past its timeout, whatever the time.
+pub(crate) fn set_late(is_late: bool) {
+    IS_LATE.set(is_late);
+}
+
+/// Tells, once, whether the handler is past its timeout.
+pub(crate) fn take_late() -> bool {
+    IS_LATE.take()
 }
 
 /// When the row of an attempt is due next.

@@ -1,6 +1,9 @@
 //! The test kit: tests as users write them, and tests of what the kit promises. Each runs in a transaction that is rolled back,
 //! all on one database where the server can do that.
 
+mod attempt;
 mod clock;
 mod drain;
+mod failures;
+mod rehearse;
 pub(crate) mod shop;

@@ -12,6 +12,7 @@ mod async_handler;
 mod group;
 #[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod handler;
+mod kept;
 mod lease;
 #[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod panic_safe;
@@ -26,5 +27,8 @@ pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 
 pub(crate) use self::group::{BeforeUse, GroupedMessage};
 pub(crate) use self::handler::{Panicked, RetryChoice};
+pub(crate) use self::kept::Kept;
+#[cfg(feature = "testing")]
+pub use self::kept::{AroundHandlers, CallOfHandler, HandlerPart, around_handlers};
 pub(crate) use self::lease::{AbortCall, Answered, Background, BeginCall, Called, LeaseClock, OwnedMessage};
 pub(crate) use self::panic_safe::{PanicSafeDrop, StopSignal, drop_safely};

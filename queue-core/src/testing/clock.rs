@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use diesel::connection::{Instrumentation, InstrumentationEvent};
+use diesel::connection::{Instrumentation, InstrumentationEvent, get_default_instrumentation};
 use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 
@@ -18,15 +18,54 @@ struct KeepsClock(TestClock);
 
 impl Instrumentation for KeepsClock {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        match event {
-            InstrumentationEvent::RollbackTransaction { depth, .. }
-            | InstrumentationEvent::CommitTransaction { depth, .. }
-                if depth.get() == 1 =>
-            {
-                set(&self.0, None);
-            }
-            _ => {}
+        clock_ends(&self.0, &event);
+    }
+}
+
+/// Ends the clock if the outermost transaction ends.
+fn clock_ends(clock: &TestClock, event: &InstrumentationEvent<'_>) {
+    match event {
+        InstrumentationEvent::RollbackTransaction { depth, .. }
+        | InstrumentationEvent::CommitTransaction { depth, .. }
+            if depth.get() == 1 =>
+        {
+            set(clock, None);
         }
+        _ => {}
+    }
+}
+
+/// Passes on what happens on a connection, also to the clock of its test, and to what listened by default.
+struct Listens {
+    clock: Option<KeepsClock>,
+    heard: Box<dyn FnMut(&InstrumentationEvent<'_>) + Send>,
+    default: Option<Box<dyn Instrumentation>>,
+}
+
+impl Instrumentation for Listens {
+    fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
+        (self.heard)(&event);
+        if let Some(KeepsClock(clock)) = &self.clock {
+            clock_ends(clock, &event);
+        }
+        if let Some(default) = &mut self.default {
+            default.on_connection_event(event);
+        }
+    }
+}
+
+/// Listens to what happens on a connection, in the place of the instrumentation that it has.
+pub fn listen<C: QueueConnection>(connection: &mut C, heard: impl FnMut(&InstrumentationEvent<'_>) + Send + 'static) {
+    let clock = connection.instrumentation().downcast_ref().map(|KeepsClock(clock)| KeepsClock(clock.clone()));
+    connection.set_instrumentation(Listens { clock, heard: Box::new(heard), default: get_default_instrumentation() });
+}
+
+/// Ends that: the connection keeps the clock of its test again, if it did, or has the default instrumentation.
+pub fn end_listening<C: QueueConnection>(connection: &mut C) {
+    let Some(listens) = connection.instrumentation().downcast_mut::<Listens>() else { return };
+    match listens.clock.take() {
+        Some(clock) => connection.set_instrumentation(clock),
+        None => connection.set_instrumentation(get_default_instrumentation()),
     }
 }
 

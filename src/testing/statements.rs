@@ -1,0 +1,148 @@
+//! The statements that a handler runs in a test.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use diesel::connection::InstrumentationEvent;
+use queue_core::internals::testing::{AroundHandlers, HandlerPart, around_handlers, end_listening, listen};
+
+use crate::bounds::QueueConnection;
+
+/// A statement that a handler has run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RanStatement {
+    /// Its text as Diesel shows it, with the bound values at its end.
+    pub sql: String,
+    /// The database's error, if it was refused.
+    pub error: Option<String>,
+}
+
+impl RanStatement {
+    /// Tells whether the statement changes something: rows, or the schema. It goes by the first words of the text, so that
+    /// a `SELECT` of a function that writes counts as a statement that reads.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::testing::TestQueue;
+    /// # use queueable::{HandlerResult, Message, Migrations, Outcome, Queueable};
+    /// # diesel::table! { payments (id) { id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// # connection.begin_test_transaction()?;
+    /// # diesel::insert_into(payments::table).values((payments::id.eq(1), Payment::due_now())).execute(&mut connection)?;
+    /// fn look(_: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+    ///     payments::table.count().get_result::<i64>(message.connection())?;
+    ///     Ok(Outcome::Done)
+    /// }
+    ///
+    /// let attempted = Payment::attempt_with_sql(&mut connection, &look, &1)?;
+    /// assert!(!attempted.statements.iter().any(|statement| statement.is_write()));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn is_write(&self) -> bool {
+        written(&self.sql).is_some()
+    }
+
+    /// Returns the name of the table that the statement writes in, as the statement has it, without quotes. `None`: the
+    /// statement only reads, or its text shows no table.
+    pub fn written_table(&self) -> Option<String> {
+        written(&self.sql).flatten()
+    }
+}
+
+impl fmt::Display for RanStatement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sql)?;
+        self.error.as_ref().map_or(Ok(()), |error| write!(f, " -- error: {error}"))
+    }
+}
+
+/// Returns the table in which a statement writes, as far as its text shows it. The outer `None`: it writes nothing.
+fn written(sql: &str) -> Option<Option<String>> {
+    let mut words = sql.split(|c: char| c.is_whitespace() || c == '(' || c == ';').filter(|word| !word.is_empty());
+    let first = words.next()?.to_ascii_uppercase();
+    if first == "WITH" {
+        // The statement that writes may stand in the clause, or after it.
+        let writes = |word: &&str| ["INSERT", "UPDATE", "DELETE", "MERGE"].iter().any(|w| word.eq_ignore_ascii_case(w));
+        let verb = words.by_ref().find(writes)?;
+        return Some(table_after(verb, words));
+    }
+    match &*first {
+        "INSERT" | "REPLACE" | "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" | "COPY" => Some(table_after(&first, words)),
+        "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "CALL" | "DO" | "LOAD" => Some(None),
+        _ => None,
+    }
+}
+
+/// Returns the first word that is a name.
+fn table_after<'w>(verb: &str, mut words: impl Iterator<Item = &'w str>) -> Option<String> {
+    const NOISE: [&str; 15] = [
+        "INTO",
+        "FROM",
+        "ONLY",
+        "TABLE",
+        "IGNORE",
+        "LOW_PRIORITY",
+        "HIGH_PRIORITY",
+        "DELAYED",
+        "QUICK",
+        "OR",
+        "REPLACE",
+        "ROLLBACK",
+        "ABORT",
+        "FAIL",
+        "CONCURRENTLY",
+    ];
+    // In `SELECT .. FOR UPDATE`, nothing follows that is a table.
+    let name = words.find(|word| !NOISE.iter().any(|noise| word.eq_ignore_ascii_case(noise)))?;
+    let is_lock = verb.eq_ignore_ascii_case("UPDATE") && ["SKIP", "NOWAIT", "OF", "--"].contains(&name);
+    (!is_lock).then(|| name.replace(['"', '`', '[', ']'], ""))
+}
+
+/// The statements of the handlers of a connection, from now on.
+pub(super) struct Recorder {
+    heard: Arc<Mutex<Heard>>,
+    _around: AroundHandlers,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// Whether a handler runs.
+    listens: bool,
+    statements: Vec<RanStatement>,
+}
+
+impl Recorder {
+    /// Listens on a connection, in the place of the instrumentation that it has.
+    pub(super) fn begin<C: QueueConnection>(connection: &mut C) -> Self {
+        let heard = Arc::<Mutex<Heard>>::default();
+        let of_handlers = heard.clone();
+        let around = around_handlers(move |call| {
+            if let HandlerPart::InTransaction = call.part {
+                of_handlers.lock().unwrap_or_else(PoisonError::into_inner).listens = !call.has_ended;
+            }
+            None
+        });
+        let of_connection = heard.clone();
+        listen(connection, move |event| {
+            let InstrumentationEvent::FinishQuery { query, error, .. } = event else { return };
+            let mut heard = of_connection.lock().unwrap_or_else(PoisonError::into_inner);
+            if heard.listens {
+                let error = error.map(ToString::to_string);
+                heard.statements.push(RanStatement { sql: query.to_string(), error });
+            }
+        });
+        Recorder { heard, _around: around }
+    }
+
+    /// Ends it, and returns the statements.
+    pub(super) fn end<C: QueueConnection>(self, connection: &mut C) -> Vec<RanStatement> {
+        end_listening(connection);
+        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).statements)
+    }
+}
