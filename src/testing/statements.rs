@@ -104,6 +104,25 @@ fn table_after<'w>(verb: &str, mut words: impl Iterator<Item = &'w str>) -> Opti
     (!is_lock).then(|| name.replace(['"', '`', '[', ']'], ""))
 }
 
+impl Heard {
+    fn hear(&mut self, event: &InstrumentationEvent<'_>) {
+        match event {
+            InstrumentationEvent::StartQuery { query, .. } if self.listens => {
+                self.statements.push(RanStatement { sql: query.to_string(), error: None });
+            }
+            // On connections of diesel-async its text lacks the values.
+            InstrumentationEvent::FinishQuery { query, error: Some(error), .. } if self.listens => {
+                let text = query.to_string();
+                let failed = self.statements.iter_mut().rfind(|ran| ran.error.is_none() && ran.sql.starts_with(&text));
+                if let Some(failed) = failed {
+                    failed.error = Some(error.to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// The statements of the handlers of a connection, from now on.
 pub(super) struct Recorder {
     heard: Arc<Mutex<Heard>>,
@@ -130,12 +149,7 @@ impl Recorder {
         });
         let of_connection = heard.clone();
         listen(connection, move |event| {
-            let InstrumentationEvent::FinishQuery { query, error, .. } = event else { return };
-            let mut heard = of_connection.lock().unwrap_or_else(PoisonError::into_inner);
-            if heard.listens {
-                let error = error.map(ToString::to_string);
-                heard.statements.push(RanStatement { sql: query.to_string(), error });
-            }
+            of_connection.lock().unwrap_or_else(PoisonError::into_inner).hear(event);
         });
         Recorder { heard, _around: around }
     }

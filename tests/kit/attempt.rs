@@ -105,6 +105,7 @@ fn groups_and_leases_are_attempted_by_hand_too() {
     let send = |_: &Email, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     let attempted = Email::attempt(&mut shop.connection, &send, &emails[0]).unwrap();
     assert_eq!((attempted.attempt.end, attempted.before.0.payment_id), (AttemptEnd::Succeeded, 7));
+    assert_eq!((attempted.before.0.id, attempted.was_made_due), (emails[0], true));
     let render = (
         |document: &Document, _: &Lease| Ok(document.title.to_uppercase()),
         |document: &Document, answer: &String, message: &mut Message<'_, Conn>| {

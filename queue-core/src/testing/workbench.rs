@@ -265,6 +265,13 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
     }
 }
 
+impl<C: QueueConnection> Drop for Workbench<'_, C> {
+    /// Ends the transaction that may have begun with the end of the last message: the connection is the test's again.
+    fn drop(&mut self) {
+        self.holder.roll_back_idle();
+    }
+}
+
 /// Has the library's transactions begin inside that of the test, until it is dropped.
 struct Nested(u32);
 
