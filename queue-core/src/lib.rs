@@ -123,7 +123,7 @@ pub mod internals {
     /// For the tests of applications.
     #[cfg(feature = "testing")]
     pub mod testing {
-        pub use crate::handler::{AroundHandlers, CallOfHandler, HandlerPart, around_handlers};
+        pub use crate::handler::{AroundHandlers, CallOfHandler, around_handlers};
         pub use crate::testing::{
             AtPoints, ByHand, Closed, Turned, Workbench, at_points, end_lease, end_listening, fail_commit,
             fail_no_more, freeze, listen, present, time_out, travel, travel_back, travel_to,

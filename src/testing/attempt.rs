@@ -122,11 +122,11 @@ where
 }
 
 /// Says why a row cannot be attempted.
-pub(super) fn kept<Q: Queueable>(key: &Q::Key, why: &Explanation) -> Error {
+fn kept<Q: Queueable>(key: &Q::Key, why: &Explanation) -> Error {
     if let Explanation::NoSuchRow = why {
         return Error::Setting {
             setting: "the row of an attempt",
-            found: format!("none: there is no {} with the key {key:?}", Q::ENTITY),
+            found: format!("missing: there is no {} with the key {key:?}", Q::ENTITY),
             expected: "the key of a row that is in the table; insert it on this connection first",
         };
     }

@@ -124,7 +124,7 @@ pub trait TestQueue: Queueable + 'static {
     ///
     /// [`Error::Setting`], with the words of [`explain`](crate::Queueable::explain), if there is no such row, or if something else
     /// than its time keeps it: it is finished or stopped, a worker holds it, its condition is not true, its queue is paused, another
-    /// row's turn comes first. Also if the handler ends the transaction of the test. [`Error::Unsafe`], [`Error::Database`].
+    /// row's turn comes first. A row that was made due before stays due then. Also if the handler ends the transaction of the test. [`Error::Unsafe`], [`Error::Database`].
     ///
     /// ```
     /// use queueable::testing::{AttemptEnd, TestQueue, hours};

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use queue_core::internals::testing::{
-    AroundHandlers, CallOfHandler, HandlerPart, around_handlers, end_lease, fail_commit, fail_no_more, time_out,
+    AroundHandlers, CallOfHandler, around_handlers, end_lease, fail_commit, fail_no_more, time_out,
 };
 
-use crate::{Failure, LeaseLost, Queueable};
+use crate::{Failure, Lease, LeaseLost, Queueable};
 
 /// What goes wrong in an attempt, asked for by [`fail_next`].
 ///
@@ -67,12 +67,12 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Tells whether this part of a handler is where it happens.
-    fn is_of(self, part: HandlerPart<'_>) -> bool {
+    /// Tells whether it happens to such a call: in a transaction, or under a lease.
+    fn is_of(self, lease: Option<&Lease>) -> bool {
         match self {
-            Fault::LostLease => matches!(part, HandlerPart::UnderLease(_)),
+            Fault::LostLease => lease.is_some(),
             Fault::Conflict | Fault::LostConnection | Fault::CommitRefused | Fault::CommitLost | Fault::AnswerLost => {
-                matches!(part, HandlerPart::InTransaction)
+                lease.is_none()
             }
             _ => true,
         }
@@ -95,21 +95,19 @@ impl Fault {
         })
     }
 
-    fn happen(self, part: HandlerPart<'_>) -> Option<Failure> {
-        match (self, part) {
+    /// Has it happen. Returns the handler's answer, if it is one.
+    fn happen(self, lease: Option<&Lease>) -> Option<Failure> {
+        let lost = || refusal(DatabaseErrorKind::ClosedConnection, "a lost connection");
+        match (self, lease) {
             (Fault::Panic(text), _) => panic!("{text}"),
-            (Fault::Timeout, HandlerPart::InTransaction) => time_out(),
-            (Fault::Timeout, HandlerPart::UnderLease(lease)) => end_lease(lease, LeaseLost::TimedOut),
-            (Fault::LostLease, HandlerPart::UnderLease(lease)) => end_lease(lease, LeaseLost::Overtaken),
+            (Fault::Timeout, None) => time_out(),
+            (Fault::Timeout, Some(lease)) => end_lease(lease, LeaseLost::TimedOut),
+            (Fault::LostLease, Some(lease)) => end_lease(lease, LeaseLost::Overtaken),
             (Fault::CommitRefused, _) => {
                 fail_commit(refusal(DatabaseErrorKind::CheckViolation, "a refused commit"), false)
             }
-            (Fault::CommitLost, _) => {
-                fail_commit(refusal(DatabaseErrorKind::ClosedConnection, "a lost connection"), false)
-            }
-            (Fault::AnswerLost, _) => {
-                fail_commit(refusal(DatabaseErrorKind::ClosedConnection, "a lost connection"), true)
-            }
+            (Fault::CommitLost, _) => fail_commit(lost(), false),
+            (Fault::AnswerLost, _) => fail_commit(lost(), true),
             _ => return self.answer(),
         }
         None
@@ -195,11 +193,11 @@ impl Asked {
             return None;
         }
         self.wanted += 1;
-        if !self.fault.is_of(call.part) || self.times.is_some_and(|times| self.hits >= times) {
+        if !self.fault.is_of(call.lease) || self.times.is_some_and(|times| self.hits >= times) {
             return None;
         }
         self.hits += 1;
-        self.fault.happen(call.part)
+        self.fault.happen(call.lease)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::attempt::{RolledBack, attempt_row, kept};
+use super::attempt::{RolledBack, attempt_row};
 use super::drain::Attempt;
 use super::statements::{RanStatement, Recorder};
 use crate::bounds::{AsQueueConnection, Explains, HandlerFor};
-use crate::{Error, Queueable};
+use crate::{Error, Explanation, Queueable};
 
 /// Tries handlers on due rows and takes all of it back, made by [`TestQueue::rehearse`](super::TestQueue::rehearse).
 #[must_use = "no handler is tried before `with` is called"]
@@ -79,7 +79,10 @@ where
     ended?;
     let kept = match &attempt {
         Some(_) => None,
-        None => Some(kept::<Q>(key, &Q::explain(connection, key)?).to_string()),
+        None => Some(match Q::explain(connection, key)? {
+            Explanation::Due => "another session has locked it".to_owned(),
+            why => why.to_string(),
+        }),
     };
     let writes = statements.into_iter().filter(RanStatement::is_write).collect();
     Ok(RehearsedRun { handler: String::new(), attempt, kept, writes })

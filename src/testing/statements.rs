@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use diesel::connection::InstrumentationEvent;
-use queue_core::internals::testing::{AroundHandlers, HandlerPart, around_handlers, end_listening, listen};
+use queue_core::internals::testing::{AroundHandlers, around_handlers, end_listening, listen};
 
 use crate::bounds::QueueConnection;
 
@@ -64,24 +64,30 @@ impl fmt::Display for RanStatement {
 
 /// Returns the table in which a statement writes, as far as its text shows it. The outer `None`: it writes nothing.
 fn written(sql: &str) -> Option<Option<String>> {
-    let mut words = sql.split(|c: char| c.is_whitespace() || c == '(' || c == ';').filter(|word| !word.is_empty());
-    let first = words.next()?.to_ascii_uppercase();
-    if first == "WITH" {
-        // The statement that writes may stand in the clause, or after it.
-        let writes = |word: &&str| ["INSERT", "UPDATE", "DELETE", "MERGE"].iter().any(|w| word.eq_ignore_ascii_case(w));
-        let verb = words.by_ref().find(writes)?;
-        return Some(table_after(verb, words));
-    }
-    match &*first {
-        "INSERT" | "REPLACE" | "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" | "COPY" => Some(table_after(&first, words)),
+    const VERBS: [&str; 4] = ["INSERT", "UPDATE", "DELETE", "MERGE"];
+
+    let is_end = |c: char| c.is_whitespace() || c == '(' || c == ';';
+    let mut words = sql.split(is_end).filter(|word| !word.is_empty());
+    match &*words.next()?.to_ascii_uppercase() {
+        "INSERT" | "REPLACE" | "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" | "COPY" => Some(first_name(words)),
         "CREATE" | "ALTER" | "DROP" | "GRANT" | "REVOKE" | "CALL" | "DO" | "LOAD" => Some(None),
+        // The statement that writes may stand in the clause, or after it. `FOR UPDATE` locks.
+        "WITH" => {
+            let mut is_lock = false;
+            words.find(|word| {
+                let is_verb = !is_lock && VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb));
+                is_lock = word.eq_ignore_ascii_case("FOR");
+                is_verb
+            })?;
+            Some(first_name(words))
+        }
         _ => None,
     }
 }
 
-/// Returns the first word that is a name.
-fn table_after<'w>(verb: &str, mut words: impl Iterator<Item = &'w str>) -> Option<String> {
-    const NOISE: [&str; 15] = [
+/// Returns the first word that is a name, without quotes.
+fn first_name<'w>(mut words: impl Iterator<Item = &'w str>) -> Option<String> {
+    const NOISE: [&str; 14] = [
         "INTO",
         "FROM",
         "ONLY",
@@ -96,12 +102,9 @@ fn table_after<'w>(verb: &str, mut words: impl Iterator<Item = &'w str>) -> Opti
         "ROLLBACK",
         "ABORT",
         "FAIL",
-        "CONCURRENTLY",
     ];
-    // In `SELECT .. FOR UPDATE`, nothing follows that is a table.
     let name = words.find(|word| !NOISE.iter().any(|noise| word.eq_ignore_ascii_case(noise)))?;
-    let is_lock = verb.eq_ignore_ascii_case("UPDATE") && ["SKIP", "NOWAIT", "OF", "--"].contains(&name);
-    (!is_lock).then(|| name.replace(['"', '`', '[', ']'], ""))
+    Some(name.replace(['"', '`', '[', ']'], ""))
 }
 
 impl Heard {
@@ -142,7 +145,7 @@ impl Recorder {
         let heard = Arc::<Mutex<Heard>>::default();
         let of_handlers = heard.clone();
         let around = around_handlers(move |call| {
-            if let HandlerPart::InTransaction = call.part {
+            if call.lease.is_none() {
                 of_handlers.lock().unwrap_or_else(PoisonError::into_inner).listens = !call.has_ended;
             }
             None
@@ -158,5 +161,31 @@ impl Recorder {
     pub(super) fn end<C: QueueConnection>(self, connection: &mut C) -> Vec<RanStatement> {
         end_listening(connection);
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).statements)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_statement_shows_where_it_writes() {
+        let table = |name: &str| Some(Some(name.to_owned()));
+        for (sql, expected) in [
+            ("INSERT INTO `ledger` (`payment_id`) VALUES (?) -- binds: [7]", table("ledger")),
+            ("INSERT OR REPLACE INTO ledger(id) VALUES (1)", table("ledger")),
+            ("insert ignore into ledger values (1)", table("ledger")),
+            ("UPDATE \"books\".\"ledger\" SET x = 1", table("books.ledger")),
+            ("DELETE FROM ledger;", table("ledger")),
+            ("WITH old AS (DELETE FROM ledger RETURNING id) SELECT * FROM old", table("ledger")),
+            ("WITH a AS (SELECT 1 FOR UPDATE) INSERT INTO ledger SELECT 1", table("ledger")),
+            ("CREATE TABLE x (id INT)", Some(None)),
+            ("SELECT id FROM ledger FOR UPDATE SKIP LOCKED", None),
+            ("WITH a AS (SELECT 1) SELECT * FROM a FOR UPDATE", None),
+            ("SAVEPOINT diesel_savepoint_2", None),
+            ("", None),
+        ] {
+            assert_eq!(written(sql), expected, "{sql}");
+        }
     }
 }

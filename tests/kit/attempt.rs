@@ -70,7 +70,7 @@ fn a_row_that_waits_is_made_due_for_one_attempt_and_gets_its_next_time_from_it()
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(claim_if = "payments::amount_cents.gt(0)", on_success = delete)]
-struct Approved {
+pub(super) struct Approved {
     id: i64,
 }
 

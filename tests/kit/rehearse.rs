@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use queueable::testing::{AttemptEnd, TestQueue};
 use queueable::{Error, Failure, Lease, Message, Outcome, Queueable};
 
+use super::attempt::Approved;
 use super::shop::{Document, Email, Payment, Shop, charge, documents, emails, ledger, payments};
 use crate::db::Conn;
 
@@ -67,6 +68,21 @@ fn a_rehearsal_takes_the_rows_of_a_filter_and_no_more_than_it_may() {
     let keys: Vec<_> = rehearsed.rows.iter().map(|row| row.key.clone()).collect();
     assert_eq!(keys, [ids[1].to_string(), ids[2].to_string()]);
     assert_eq!(rehearsed.differing().count(), 0);
+}
+
+#[test]
+fn a_row_that_no_worker_would_take_is_reported_with_the_reason() {
+    let mut shop = Shop::open();
+    let [positive, _] = [shop.enqueue(1, 1), shop.enqueue(1, -2)];
+    let handler = |_: &Approved, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let rehearsal = Approved::rehearse(&mut shop.connection, Approved::queue(), 10).unwrap();
+    let rehearsed = rehearsal.with("today", &handler).unwrap().report();
+    assert_eq!(rehearsed.rows[0].key, positive.to_string());
+    let run = &rehearsed.rows[1].runs[0];
+    assert_eq!(run.kept.as_deref(), Some("its condition (`claim_if`) is not true"), "{rehearsed}");
+    assert!(rehearsed.to_string().contains("not attempted: its condition"), "{rehearsed}");
+    // The first row left its table in its attempt, and is back.
+    assert_eq!(Approved::queue().due().count(&mut shop.connection).unwrap(), 2);
 }
 
 #[test]
