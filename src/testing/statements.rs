@@ -126,6 +126,10 @@ impl Heard {
     }
 }
 
+/// How the statement begins by which the library finds out, after an async handler on MySQL, that no answer is missing. It runs
+/// where the handler's statements do.
+const LIBRARYS_OWN: &str = "SELECT ? LIMIT ? -- ";
+
 /// The statements of the handlers of a connection, from now on.
 pub(super) struct Recorder {
     heard: Arc<Mutex<Heard>>,
@@ -160,7 +164,9 @@ impl Recorder {
     /// Ends it, and returns the statements.
     pub(super) fn end<C: QueueConnection>(self, connection: &mut C) -> Vec<RanStatement> {
         end_listening(connection);
-        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).statements)
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.statements.retain(|statement| !statement.sql.starts_with(LIBRARYS_OWN));
+        std::mem::take(&mut heard.statements)
     }
 }
 
