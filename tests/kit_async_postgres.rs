@@ -4,3 +4,6 @@
 #[path = "db/async_postgres.rs"]
 mod db;
 mod kit;
+
+#[path = "kit/async_handlers.rs"]
+mod async_handlers;

@@ -118,8 +118,10 @@ pub mod internals {
     /// For the tests of applications.
     #[cfg(feature = "testing")]
     pub mod testing {
+        pub use crate::handler::{AroundHandlers, CallOfHandler, around_handlers};
         pub use crate::testing::{
-            AtPoints, Closed, Turned, Workbench, at_points, freeze, present, travel, travel_back, travel_to,
+            AtPoints, ByHand, Closed, Turned, Workbench, at_points, end_lease, end_listening, fail_commit,
+            fail_no_more, freeze, listen, present, time_out, travel, travel_back, travel_to,
         };
     }
 

@@ -8,7 +8,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::internals::testing::{Closed, Turned, Workbench, travel_to};
 
-use crate::bounds::{AsQueueConnection, HandlerFor, LoadsRows, QueueConnection, RowCondition};
+use super::attempt::{Attempted, attempt_by_hand};
+use super::rehearse::Rehearsal;
+use crate::__derive::QueueTable;
+use crate::bounds::{AsQueueConnection, Explains, Filtered, HandlerFor, LoadsRows, QueueConnection, RowCondition};
 use crate::{AttemptEvent, Error, Event, Paused, Queueable};
 
 /// How many attempts a call makes at most, unless the test says otherwise.
@@ -106,6 +109,185 @@ pub trait TestQueue: Queueable + 'static {
         H: HandlerFor<Self, C::Connection>,
     {
         on(connection).serve::<Self>(handler)?.drain_until_idle()
+    }
+
+    /// Makes exactly one attempt on the row with this key, due or not, and returns what it did: the attempt, and the row before
+    /// and after.
+    ///
+    /// A row that waits for its time is [made due](crate::QueueRows::retry_now) first, and the attempt's end then writes the next
+    /// time as after any attempt: the old one is gone. A scheduled row that is made due early has no
+    /// [scheduled time](crate::Message::scheduled_for) in this attempt. A closed [window](crate::Window) does not keep the row,
+    /// because it is a matter of the time too. In group mode the row is a group of its own; in lease mode the attempt is the call
+    /// and the application of its answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`], with the words of [`explain`](crate::Queueable::explain), if there is no such row, or if something else
+    /// than its time keeps it: it is finished or stopped, a worker holds it, its condition is not true, its queue is paused, another
+    /// row's turn comes first. A row that was made due before stays due then. Also if the handler ends the transaction of the test. [`Error::Unsafe`], [`Error::Database`].
+    ///
+    /// ```
+    /// use queueable::testing::{AttemptEnd, TestQueue, hours};
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{HandlerResult, Message, Migrations, Outcome, Queueable, Status};
+    /// # diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+    /// # diesel::table! { ledger (payment_id) { payment_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, amount_cents: i64 }
+    /// fn charge(payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+    ///     diesel::insert_into(ledger::table).values(ledger::payment_id.eq(payment.id)).execute(message.connection())?;
+    ///     if payment.amount_cents < 0 {
+    ///         return Err(std::io::Error::other("card declined").into());
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, amount_cents BIGINT NOT NULL);
+    /// #     CREATE TABLE ledger (payment_id BIGINT NOT NULL PRIMARY KEY)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// connection.begin_test_transaction()?;
+    /// let in_an_hour = Payment::due_in(std::time::Duration::from_secs(3600));
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::id.eq(7), payments::amount_cents.eq(-1), in_an_hour))
+    ///     .execute(&mut connection)?;
+    ///
+    /// let attempted = Payment::attempt(&mut connection, &charge, &7)?;
+    /// assert_eq!(attempted.attempt.end, AttemptEnd::WillRetry);
+    /// assert!(attempted.was_made_due);
+    /// let (_, before) = attempted.before;
+    /// let (_, after) = attempted.after.unwrap();
+    /// assert_eq!((before.status, after.status), (Status::NotAttempted, Status::Error));
+    /// assert_eq!(after.last_attempt_error_message.as_deref(), Some("card declined"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    fn attempt<C, H>(connection: &mut C, handler: &H, key: &Self::Key) -> Result<Attempted<Self>, Error>
+    where
+        C: AsQueueConnection + Explains<Self> + LoadsRows<Self, Filtered<Self::IsKey>>,
+        H: HandlerFor<Self, C::Connection>,
+        Self::IsKey: RowCondition<<Self::Queue as QueueTable>::Table>,
+    {
+        attempt_by_hand(connection, handler, key, false)
+    }
+
+    /// Does the same, and also returns the statements that the handler ran.
+    ///
+    /// It listens by the connection's [instrumentation](diesel::connection::Instrumentation). What listens by
+    /// [default](diesel::connection::set_default_instrumentation) hears the statements too, and the [clock of the
+    /// test](super::travel) goes on. Diesel hands no other instrumentation back: one that the test has set on this very connection
+    /// is gone, and the test sets it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`attempt`](Self::attempt).
+    ///
+    /// ```
+    /// use queueable::testing::TestQueue;
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{HandlerResult, Message, Migrations, Outcome, Queueable, Status};
+    /// # diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+    /// # diesel::table! { ledger (payment_id) { payment_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, amount_cents: i64 }
+    /// fn charge(payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+    ///     diesel::insert_into(ledger::table).values(ledger::payment_id.eq(payment.id)).execute(message.connection())?;
+    ///     if payment.amount_cents < 0 {
+    ///         return Err(std::io::Error::other("card declined").into());
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, amount_cents BIGINT NOT NULL);
+    /// #     CREATE TABLE ledger (payment_id BIGINT NOT NULL PRIMARY KEY)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// connection.begin_test_transaction()?;
+    /// diesel::insert_into(payments::table)
+    ///     .values((payments::id.eq(7), payments::amount_cents.eq(100), Payment::due_now()))
+    ///     .execute(&mut connection)?;
+    ///
+    /// let attempted = Payment::attempt_with_sql(&mut connection, &charge, &7)?;
+    /// let [insert] = &*attempted.statements else { panic!("{attempted}") };
+    /// assert_eq!(insert.sql, "INSERT INTO `ledger` (`payment_id`) VALUES (?) -- binds: [7]");
+    /// assert_eq!(insert.written_table().as_deref(), Some("ledger"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    fn attempt_with_sql<C, H>(connection: &mut C, handler: &H, key: &Self::Key) -> Result<Attempted<Self>, Error>
+    where
+        C: AsQueueConnection + Explains<Self> + LoadsRows<Self, Filtered<Self::IsKey>>,
+        H: HandlerFor<Self, C::Connection>,
+        Self::IsKey: RowCondition<<Self::Queue as QueueTable>::Table>,
+    {
+        attempt_by_hand(connection, handler, key, true)
+    }
+
+    /// Tries handlers on due rows, at most so many of them, and takes all of it back: what would a new build do with the rows that
+    /// wait now? Those rows come first that have been due longest.
+    ///
+    /// Give it a copy of the database, as a backup makes one. Each attempt runs in a transaction, or in a savepoint if one is
+    /// open, that is always rolled back; only a handler that commits by itself can leave something behind, and it is named at
+    /// once. Two things are not taken back: what a handler does outside of the database, such as an e-mail, and the numbers that
+    /// sequences have given. Constraints that a database checks only at a commit are not checked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`] if the keys of the rows cannot be read.
+    ///
+    /// ```
+    /// use queueable::testing::TestQueue;
+    /// # use diesel::prelude::*;
+    /// # use diesel::connection::SimpleConnection;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # use queueable::{HandlerResult, Message, Migrations, Outcome, Queueable, Status};
+    /// # diesel::table! { payments (id) { id -> BigInt, amount_cents -> BigInt, } }
+    /// # diesel::table! { ledger (payment_id) { payment_id -> BigInt, } }
+    /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64, amount_cents: i64 }
+    /// fn charge(payment: &Payment, message: &mut Message<'_, SqliteConnection>) -> HandlerResult {
+    ///     diesel::insert_into(ledger::table).values(ledger::payment_id.eq(payment.id)).execute(message.connection())?;
+    ///     if payment.amount_cents < 0 {
+    ///         return Err(std::io::Error::other("card declined").into());
+    ///     }
+    ///     Ok(Outcome::Done)
+    /// }
+    ///
+    /// # let mut connection = SqliteConnection::establish(":memory:")?;
+    /// # connection.batch_execute("CREATE TABLE payments (id INTEGER PRIMARY KEY NOT NULL, amount_cents BIGINT NOT NULL);
+    /// #     CREATE TABLE ledger (payment_id BIGINT NOT NULL PRIMARY KEY)")?;
+    /// # connection.run_pending_migrations(Migrations::new().entity::<Payment>())?;
+    /// for (id, amount) in [(1, 100), (2, -5)] {
+    ///     diesel::insert_into(payments::table)
+    ///         .values((payments::id.eq(id), payments::amount_cents.eq(amount), Payment::due_now()))
+    ///         .execute(&mut connection)?;
+    /// }
+    /// let lenient = |payment: &Payment, message: &mut Message<'_, SqliteConnection>| {
+    ///     diesel::insert_into(ledger::table).values(ledger::payment_id.eq(payment.id)).execute(message.connection())?;
+    ///     Ok(Outcome::Done)
+    /// };
+    ///
+    /// let rehearsed = Payment::rehearse(&mut connection, Payment::queue(), 50)?
+    ///     .with("today", &charge)?
+    ///     .with("new build", &lenient)?
+    ///     .report();
+    /// println!("{rehearsed}");
+    /// let [row] = &rehearsed.differing().collect::<Vec<_>>()[..] else { panic!("{rehearsed}") };
+    /// assert_eq!(row.key, "2");
+    /// assert_eq!(ledger::table.count().get_result(&mut connection), Ok(0));
+    /// assert_eq!(Payment::queue().due().count(&mut connection)?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    fn rehearse<C, F>(
+        connection: &mut C,
+        rows: crate::QueueRows<Self, F>,
+        at_most: usize,
+    ) -> Result<Rehearsal<'_, Self, C>, Error>
+    where
+        C: AsQueueConnection + Explains<Self> + LoadsRows<Self, F>,
+        F: crate::bounds::Selection,
+    {
+        let keys = rows.due().first_keys(connection, at_most)?;
+        Ok(Rehearsal::of(connection, keys))
     }
 }
 

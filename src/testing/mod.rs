@@ -1,12 +1,22 @@
 #![doc = include_str!("../../docs/testing.md")]
 
 mod assert;
+mod attempt;
 mod clock;
 mod drain;
+mod failures;
+mod message;
+mod rehearse;
+mod statements;
 
 #[doc(hidden)]
 pub use self::assert::__assert;
 #[doc(inline)]
 pub use self::assert::{assert_enqueued, assert_next, assert_nothing_due, assert_settled, refute_enqueued};
+pub use self::attempt::Attempted;
 pub use self::clock::{days, freeze, hours, minutes, now, seconds, travel, travel_back, travel_to};
 pub use self::drain::{Attempt, AttemptEnd, Drain, Drained, Kept, TestQueue, on};
+pub use self::failures::{Failing, Fault, fail_next};
+pub use self::message::{MessageByHand, message};
+pub use self::rehearse::{Rehearsal, Rehearsed, RehearsedRow, RehearsedRun};
+pub use self::statements::RanStatement;

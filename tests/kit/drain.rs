@@ -95,6 +95,18 @@ fn rows_that_go_round_end_the_test_with_their_names() {
 }
 
 #[test]
+fn a_drain_without_a_transaction_leaves_none_open() {
+    let mut shop = Shop::committing();
+    let ids = [shop.enqueue(1, 1), shop.enqueue(1, 2)];
+    for id in ids {
+        let drained = Payment::drain_one(&mut shop.connection, &charge).unwrap();
+        assert_eq!(drained.of(id).next().unwrap().end, AttemptEnd::Succeeded);
+    }
+    shop.connection.begin_test_transaction().unwrap();
+    assert_eq!(shop.booked(), ids);
+}
+
+#[test]
 fn a_handler_that_ends_the_transaction_of_the_test_is_named_at_once() {
     // What it commits is no other test's.
     let mut shop = Shop::alone();

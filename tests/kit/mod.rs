@@ -2,7 +2,10 @@
 //! all on one database where the server can do that.
 
 mod assertions;
+mod attempt;
 mod clock;
 mod drain;
+mod failures;
 mod kinds;
+mod rehearse;
 pub(crate) mod shop;

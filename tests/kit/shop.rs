@@ -102,6 +102,12 @@ impl Shop {
         Shop { connection: in_test(&own), _own: Some(own) }
     }
 
+    /// Opens a database of the test's own, in no transaction.
+    pub(crate) fn committing() -> Self {
+        let own = migrated();
+        Shop { connection: own.connect(), _own: Some(own) }
+    }
+
     /// Enqueues a payment of a company. Returns its id.
     pub(crate) fn enqueue(&mut self, company_id: i64, amount_cents: i64) -> i64 {
         let payment = (payments::company_id.eq(company_id), payments::amount_cents.eq(amount_cents));

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::connection::TransactionManager;
 use diesel::result::Error as DieselError;
 
 use super::begin::{Attempt, Decision, Effects};
@@ -16,6 +15,7 @@ use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{literal, time_literal};
 use crate::sync::fail_point;
+use crate::sync::in_test::fails_to_commit;
 
 /// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str =
@@ -46,6 +46,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
         if (decision.new.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
             || !self.session.is_in_our_transaction_alone()
             || self.session.may_have_moved()
+            || fails_to_commit()
         {
             return None;
         }
@@ -214,7 +215,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
         // Under a lease, the transaction that claimed the row ended before the handler began.
         let committed = match self.row.fence.began {
             None => self.session.commit(),
-            Some(_) => C::TransactionManager::commit_transaction(&mut **self.session),
+            Some(_) => self.session.commit_alone(),
         };
         let Err(error) = committed else {
             fail_point("committed");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::crash::Recorder;
 use crate::event::Watch;
 use crate::handler::{LeaseClock, LeaseLost, StopSignal};
+use crate::sync::in_test::take_late;
 use crate::sync::{Mutex, ThreadMark};
 
 /// The attempt that one worker is running.
@@ -254,7 +255,7 @@ impl Slot {
     pub(crate) fn revoke_if_timed_out(&self, now: Instant) -> Option<(usize, Option<i64>)> {
         self.revoke(Revocation::TimedOut, |run| match &run.lease {
             Some(lease) => lease.ended() == Some(LeaseLost::TimedOut),
-            None => now.duration_since(run.started) > run.timeout,
+            None => take_late() || now.duration_since(run.started) > run.timeout,
         })
     }
 

@@ -16,6 +16,8 @@ use super::transactions::{AfterFinish, Unfinished};
 use crate::error::Error;
 use crate::sync::in_test::outer_transactions;
 
+mod commit;
+
 /// The longest wait of a group's statement for a lock: shorter than PostgreSQL waits before it looks for a deadlock. A
 /// group holds many locks for long, so if it has to wait, its messages had better run one by one. MySQL rounds this up
 /// to a second.
@@ -344,42 +346,6 @@ impl<'c, C: QueueConnection> Session<'c, C> {
     /// claimed next.
     pub(crate) fn begin_next(&mut self, begins: bool) {
         self.next.begins_next = begins;
-    }
-
-    /// Commits. If it costs nothing, the next transaction begins with the commit.
-    pub(crate) fn commit(&mut self) -> QueryResult<()> {
-        if C::Backend::COMMITS_AND_BEGINS && outer_transactions() == 0 && self.is_in_our_transaction_alone() {
-            self.connection.commit_and_begin()?;
-            self.next.has_begun = Some(Begun::Message);
-            return Ok(());
-        }
-        C::TransactionManager::commit_transaction(&mut *self.connection)
-    }
-
-    /// Begins a group's transaction in the same way, see [`QueueConnection::begin_impatiently`].
-    pub(crate) fn begin_group(&mut self) -> QueryResult<()> {
-        let wait = self.group_lock_timeout();
-        if self.try_continue(Begun::Group(wait))? {
-            return Ok(());
-        }
-        if outer_transactions() > 0 {
-            return self.connection.begin();
-        }
-        self.is_impatient = true;
-        self.connection.begin_impatiently(wait)
-    }
-
-    /// Commits a group. If `goes_on` and it costs nothing, the next group's transaction begins with the commit.
-    pub(crate) fn commit_group(&mut self, goes_on: bool) -> QueryResult<()> {
-        if outer_transactions() > 0 || !self.is_in_our_transaction_alone() {
-            // A handler has left its own transaction open, or has ended the group's. The commit reports which.
-            return C::TransactionManager::commit_transaction(&mut *self.connection);
-        }
-        let wait = goes_on.then(|| self.group_lock_timeout());
-        if self.connection.commit_group(wait)? {
-            self.next.has_begun = wait.map(Begun::Group);
-        }
-        Ok(())
     }
 
     /// Goes on in the wanted transaction if it has already begun: `true`. It ends another one that has.

@@ -4,6 +4,11 @@
 //!
 //! Also the wrapper for users' values whose `Drop` may panic.
 
+#[cfg(feature = "testing")]
+mod around;
+#[cfg(not(feature = "testing"))]
+#[path = "not_around.rs"]
+mod around;
 #[cfg(feature = "tokio")]
 mod async_calls;
 #[cfg(feature = "_async")]
@@ -12,10 +17,13 @@ mod async_handler;
 mod group;
 #[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod handler;
+mod kept;
 mod lease;
 #[cfg_attr(not(feature = "_async"), allow(dead_code, reason = "async handlers need more of it"))]
 mod panic_safe;
 
+#[cfg(feature = "testing")]
+pub use self::around::{AroundHandlers, CallOfHandler, around_handlers};
 #[cfg(feature = "tokio")]
 pub use self::async_calls::{AsyncCalls, AsyncLeaseHandler, CallFuture};
 #[cfg(feature = "_async")]
@@ -26,5 +34,6 @@ pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 
 pub(crate) use self::group::{BeforeUse, GroupedMessage};
 pub(crate) use self::handler::{Panicked, RetryChoice};
+pub(crate) use self::kept::Kept;
 pub(crate) use self::lease::{AbortCall, Answered, Background, BeginCall, Called, LeaseClock, OwnedMessage};
 pub(crate) use self::panic_safe::{PanicSafeDrop, StopSignal, drop_safely};

@@ -8,7 +8,7 @@ use crate::backend::QueueConnection;
 use crate::entity::{Entity, GroupMode, LeaseMode, TransactionMode};
 use crate::error::Error;
 use crate::group::GroupRunner;
-use crate::handler::{Background, Failure, Group, Handler, HandlerResult, Lease, LeaseHandler, Message};
+use crate::handler::{Handler, Kept, LeaseHandler};
 use crate::lease::{Calling, LeaseRunner};
 use crate::statement::QueueOn;
 
@@ -143,7 +143,7 @@ where
 
 impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
 where
-    Q: Entity,
+    Q: Entity + 'static,
     C: ConnectionFor<Q>,
     H: Handler<Q, C>,
 {
@@ -155,13 +155,13 @@ where
     }
 
     fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
-        C::transaction_runner(Box::new(Borrowed(self)), settings)
+        C::transaction_runner(Box::new(Kept(self)), settings)
     }
 }
 
 impl<Q, C, H> HandlerFor<Q, C, GroupMode> for H
 where
-    Q: Entity,
+    Q: Entity + 'static,
     C: ConnectionFor<Q>,
     H: Handler<Q, C>,
 {
@@ -173,13 +173,13 @@ where
     }
 
     fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
-        C::group_runner(Box::new(Borrowed(self)), settings)
+        C::group_runner(Box::new(Kept(self)), settings)
     }
 }
 
 impl<Q, C, H> HandlerFor<Q, C, LeaseMode> for H
 where
-    Q: Entity,
+    Q: Entity + 'static,
     C: ConnectionFor<Q>,
     H: LeaseHandler<Q, C>,
 {
@@ -191,35 +191,6 @@ where
     }
 
     fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
-        C::lease_runner(Borrowed(self), settings)
-    }
-}
-
-/// A handler that a test keeps.
-struct Borrowed<'h, H>(&'h H);
-
-impl<Q, C, H: Handler<Q, C>> Handler<Q, C> for Borrowed<'_, H> {
-    fn handle(&self, entity: &Q, message: &mut Message<'_, C>) -> HandlerResult {
-        self.0.handle(entity, message)
-    }
-
-    fn handle_group(&self, entities: &[Q], group: &mut Group<'_, C>) -> Option<Vec<HandlerResult>> {
-        self.0.handle_group(entities, group)
-    }
-}
-
-impl<Q, C, H: LeaseHandler<Q, C>> LeaseHandler<Q, C> for Borrowed<'_, H> {
-    type Answer = H::Answer;
-
-    fn call(&self, entity: &Q, lease: &Lease) -> Result<H::Answer, Failure> {
-        self.0.call(entity, lease)
-    }
-
-    fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
-        self.0.apply(entity, answer, message)
-    }
-
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
-        self.0.background()
+        C::lease_runner(Kept(self), settings)
     }
 }

@@ -133,8 +133,14 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Reads the keys, those first that are due first, for the tests of applications. A key that cannot be read is left out.
     #[doc(hidden)]
     pub fn keys<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Vec<Q::Key>, Error> {
+        self.first_keys(connection, i64::MAX as usize)
+    }
+
+    /// Reads at most so many of them.
+    #[doc(hidden)]
+    pub fn first_keys<C: LoadsRows<Q, F>>(&self, connection: &mut C, limit: usize) -> Result<Vec<Q::Key>, Error> {
         let from = PageFrom { order: PageOrder::NextAttempt, backwards: false, timed: true, after: None };
-        let rows = connection.load_page(C::condition(self, &self.terms.states), from, i64::MAX as usize)?;
+        let rows = connection.load_page(C::condition(self, &self.terms.states), from, limit)?;
         Ok(rows.into_iter().filter_map(|(key, ..)| key.0.ok()).map(|(key,)| key).collect())
     }
 }

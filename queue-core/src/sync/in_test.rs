@@ -8,6 +8,8 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use diesel::result::Error as DieselError;
+
 /// By how much the clock of a test differs from the database's, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MovedClock {
@@ -37,6 +39,8 @@ thread_local! {
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
     static WANTED: RefCell<Option<(TypeId, Box<dyn Any>)>> = const { RefCell::new(None) };
     static NOTED: RefCell<Option<Noted>> = const { RefCell::new(None) };
+    static COMMIT: RefCell<Option<FailedCommit>> = const { RefCell::new(None) };
+    static IS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns how the clock of this thread's statements differs from the database's.
@@ -110,6 +114,39 @@ pub(crate) fn take_wanted<K: 'static>(queue: TypeId, most: usize) -> Option<Vec<
         let keys = keys.downcast_mut::<VecDeque<K>>()?;
         Some(keys.drain(..keys.len().min(most)).collect())
     })
+}
+
+/// How a commit fails.
+#[derive(Debug)]
+pub(crate) struct FailedCommit {
+    pub(crate) error: DieselError,
+    /// Whether the transaction is committed all the same, and only the answer is lost.
+    pub(crate) is_committed: bool,
+}
+
+/// Sets how the next commit of an attempt fails, or that it does not.
+pub(crate) fn set_failed_commit(failed: Option<FailedCommit>) {
+    COMMIT.set(failed);
+}
+
+/// Tells whether the next commit of an attempt fails.
+pub(crate) fn fails_to_commit() -> bool {
+    COMMIT.with_borrow(Option::is_some)
+}
+
+/// Returns how this commit fails, if it does. The next one does not.
+pub(crate) fn take_failed_commit() -> Option<FailedCommit> {
+    COMMIT.take()
+}
+
+/// Sets whether the handler that runs is past its timeout, whatever the time.
+pub(crate) fn set_late(is_late: bool) {
+    IS_LATE.set(is_late);
+}
+
+/// Tells, once, whether the handler is past its timeout.
+pub(crate) fn take_late() -> bool {
+    IS_LATE.take()
 }
 
 /// When the row of an attempt is due next.

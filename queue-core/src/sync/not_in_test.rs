@@ -4,6 +4,8 @@ use std::any::TypeId;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use diesel::result::Error as DieselError;
+
 /// There is none.
 #[derive(Clone, Copy)]
 pub(crate) enum MovedClock {
@@ -24,6 +26,24 @@ pub(crate) const fn outer_transactions() -> u32 {
 pub(crate) const fn pass(_point: &'static str) {}
 
 pub(crate) const fn note_enqueued<T: 'static>() {}
+
+/// There is none.
+pub(crate) struct FailedCommit {
+    pub(crate) error: DieselError,
+    pub(crate) is_committed: bool,
+}
+
+pub(crate) const fn fails_to_commit() -> bool {
+    false
+}
+
+pub(crate) const fn take_failed_commit() -> Option<FailedCommit> {
+    None
+}
+
+pub(crate) const fn take_late() -> bool {
+    false
+}
 
 /// There is none.
 pub(crate) enum NextTime {

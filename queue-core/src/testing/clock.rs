@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use diesel::connection::{Instrumentation, InstrumentationEvent, TransactionManager};
+use diesel::connection::{Instrumentation, InstrumentationEvent, TransactionManager, get_default_instrumentation};
 use diesel::result::QueryResult;
 use diesel::sql_types::Nullable;
 
@@ -13,21 +13,59 @@ use crate::row::{Instant, TimestampUtc};
 use crate::statement;
 use crate::sync::in_test::{MovedClock, SharedClock, TestClock, clock, follow, moved_clock};
 
-/// Has the connection keep the clock, so that the clock ends with it.
-struct KeepsClock(SharedClock);
+/// Has a connection keep its test's clock, so that the clock ends with it, and passes on what happens to who listens, and to what
+/// listens by default.
+struct Listens {
+    clock: Option<SharedClock>,
+    heard: Option<Heard>,
+    default: Option<Box<dyn Instrumentation>>,
+}
 
-impl Instrumentation for KeepsClock {
+type Heard = Box<dyn FnMut(&InstrumentationEvent<'_>) + Send>;
+
+impl Listens {
+    fn new(clock: Option<SharedClock>, heard: Option<Heard>) -> Self {
+        Listens { clock, heard, default: get_default_instrumentation() }
+    }
+}
+
+impl Instrumentation for Listens {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        match event {
-            InstrumentationEvent::RollbackTransaction { depth, .. }
-            | InstrumentationEvent::CommitTransaction { depth, .. }
-                if depth.get() == 1 =>
-            {
-                let mut clock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                clock.moved = clock.moved.filter(|_| !clock.ends_with_transaction);
-            }
-            _ => {}
+        if let Some(heard) = &mut self.heard {
+            heard(&event);
         }
+        if let (
+            Some(clock),
+            InstrumentationEvent::RollbackTransaction { depth, .. }
+            | InstrumentationEvent::CommitTransaction { depth, .. },
+        ) = (&self.clock, &event)
+            && depth.get() == 1
+        {
+            let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+            clock.moved = clock.moved.filter(|_| !clock.ends_with_transaction);
+        }
+        if let Some(default) = &mut self.default {
+            default.on_connection_event(event);
+        }
+    }
+}
+
+/// Returns the clock that a connection keeps.
+fn kept_by<C: QueueConnection>(connection: &mut C) -> Option<SharedClock> {
+    connection.instrumentation().downcast_ref::<Listens>()?.clock.clone()
+}
+
+/// Listens to what happens on a connection, in the place of the instrumentation that it has.
+pub fn listen<C: QueueConnection>(connection: &mut C, heard: impl FnMut(&InstrumentationEvent<'_>) + Send + 'static) {
+    let clock = kept_by(connection);
+    connection.set_instrumentation(Listens::new(clock, Some(Box::new(heard))));
+}
+
+/// Ends that: the connection keeps the clock of its test again, if it did, or has the default instrumentation.
+pub fn end_listening<C: QueueConnection>(connection: &mut C) {
+    match kept_by(connection) {
+        Some(clock) => connection.set_instrumentation(Listens::new(Some(clock), None)),
+        None => connection.set_instrumentation(get_default_instrumentation()),
     }
 }
 
@@ -35,7 +73,7 @@ impl Instrumentation for KeepsClock {
 fn set_on<C: QueueConnection>(connection: &mut C, moved: MovedClock) {
     let clock = clock().unwrap_or_else(|| {
         let clock = SharedClock::default();
-        connection.set_instrumentation(KeepsClock(Arc::clone(&clock)));
+        connection.set_instrumentation(Listens::new(Some(Arc::clone(&clock)), None));
         follow(&clock);
         clock
     });

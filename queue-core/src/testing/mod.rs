@@ -3,10 +3,12 @@
 //! [`Workbench`] takes a worker's turns, inside the transaction of the test if there is one. `clock.rs` moves the clock of the
 //! library's statements. Which points an attempt passes, and what happens there, is for [`at_points`] to say.
 
+mod by_hand;
 mod clock;
 mod points;
 mod workbench;
 
-pub use self::clock::{freeze, present, travel, travel_back, travel_to};
-pub use self::points::{AtPoints, at_points};
+pub use self::by_hand::ByHand;
+pub use self::clock::{end_listening, freeze, listen, present, travel, travel_back, travel_to};
+pub use self::points::{AtPoints, at_points, end_lease, fail_commit, fail_no_more, time_out};
 pub use self::workbench::{Closed, Turned, Workbench};

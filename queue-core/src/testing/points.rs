@@ -1,6 +1,9 @@
-//! The points that an attempt passes, and what a test has happen there.
+//! The points that an attempt passes, and what a test has happen there; and the ways in which a test has an attempt end.
 
-use crate::sync::in_test::{AtPoint, set_at_point};
+use diesel::result::Error as DieselError;
+
+use crate::handler::{Lease, LeaseLost};
+use crate::sync::in_test::{AtPoint, FailedCommit, set_at_point, set_failed_commit, set_late};
 
 /// Has this happen at each point that an attempt on this thread passes, until the returned value is dropped.
 pub fn at_points(happens: impl FnMut(&'static str) + 'static) -> AtPoints {
@@ -15,4 +18,25 @@ impl Drop for AtPoints {
     fn drop(&mut self) {
         set_at_point(self.0.take());
     }
+}
+
+/// Has the next commit of an attempt on this thread fail. `is_committed`: it is committed, and the answer is lost.
+pub fn fail_commit(error: DieselError, is_committed: bool) {
+    set_failed_commit(Some(FailedCommit { error, is_committed }));
+}
+
+/// Has the handler that runs on this thread be past its timeout.
+pub fn time_out() {
+    set_late(true);
+}
+
+/// Forgets what [`fail_commit`] and [`time_out`] have set.
+pub fn fail_no_more() {
+    set_failed_commit(None);
+    set_late(false);
+}
+
+/// Ends a lease, as the heartbeat, the clock or a shutdown does.
+pub fn end_lease(lease: &Lease, why: LeaseLost) {
+    lease.clock.end(why);
 }

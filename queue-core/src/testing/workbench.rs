@@ -287,6 +287,13 @@ fn take_turn<C: QueueConnection>(
     }
 }
 
+impl<C: QueueConnection> Drop for Workbench<'_, C> {
+    /// Ends the transaction that may have begun with the end of the last message: the connection is the test's again.
+    fn drop(&mut self) {
+        self.holder.roll_back_idle();
+    }
+}
+
 /// Has the library's transactions begin inside that of the test, and only the wanted rows be claimed, until it is dropped.
 struct Nested<'w> {
     outer: u32,
