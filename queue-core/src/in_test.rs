@@ -26,8 +26,9 @@ thread_local! {
     static CLOCK: RefCell<Weak<Mutex<Option<MovedClock>>>> = RefCell::default();
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
-    static NEXT: RefCell<Vec<(Arc<str>, NextTime)>> = const { RefCell::new(Vec::new()) };
-    static ENQUEUED: RefCell<Vec<(TypeId, &'static str)>> = const { RefCell::new(Vec::new()) };
+    // `None`: nobody asks. A worker's thread in a service, whose build has the feature too, keeps nothing.
+    static NEXT: RefCell<Option<Vec<(Arc<str>, NextTime)>>> = const { RefCell::new(None) };
+    static ENQUEUED: RefCell<Option<Vec<(TypeId, &'static str)>>> = const { RefCell::new(None) };
 }
 
 /// Returns how the clock of this thread's statements differs from the database's.
@@ -96,29 +97,59 @@ pub(crate) enum NextTime {
     At(SystemTime),
 }
 
-/// Notes when the row with this key is due next, if it is.
-pub(crate) fn note_next(key: &Arc<str>, next: impl FnOnce() -> Option<NextTime>) {
-    if let Some(next) = next() {
-        NEXT.with_borrow_mut(|noted| noted.push((key.clone(), next)));
-    }
+/// Begins to note on this thread what [`take_next`] and [`take_enqueued`] return.
+pub(crate) fn begin_notes() {
+    NEXT.set(Some(Vec::new()));
+    ENQUEUED.set(Some(Vec::new()));
 }
 
-/// Returns the keys and the times since the last call.
+/// Notes when the row with this key is due next, if it is.
+pub(crate) fn note_next(key: &Arc<str>, next: impl FnOnce() -> Option<NextTime>) {
+    NEXT.with_borrow_mut(|noted| {
+        if let Some(noted) = noted
+            && let Some(next) = next()
+        {
+            noted.push((key.clone(), next));
+        }
+    });
+}
+
+/// Returns the keys and the times that were noted, and notes no more.
 pub(crate) fn take_next() -> Vec<(Arc<str>, NextTime)> {
-    NEXT.take()
+    NEXT.take().unwrap_or_default()
 }
 
 /// Notes that a statement with a due time of this queue is made.
 pub(crate) fn note_enqueued<T: 'static>() {
     let queue = (TypeId::of::<T>(), type_name::<T>());
     ENQUEUED.with_borrow_mut(|queues| {
-        if !queues.contains(&queue) {
+        if let Some(queues) = queues.as_mut().filter(|queues| !queues.contains(&queue)) {
             queues.push(queue);
         }
     });
 }
 
-/// Returns the queues since the last call, each with the name of its type.
+/// Returns the queues that were noted, each with the name of its type, and notes no more.
 pub(crate) fn take_enqueued() -> Vec<(TypeId, &'static str)> {
-    ENQUEUED.take()
+    ENQUEUED.take().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_where_no_test_asks() {
+        let note = || {
+            note_next(&Arc::from("1"), || Some(NextTime::In(Duration::ZERO)));
+            note_enqueued::<()>();
+        };
+        note();
+        assert_eq!((take_next().len(), take_enqueued().len()), (0, 0));
+        begin_notes();
+        note();
+        assert_eq!((take_next().len(), take_enqueued().len()), (1, 1));
+        note();
+        assert_eq!((take_next().len(), take_enqueued().len()), (0, 0));
+    }
 }

@@ -18,7 +18,7 @@ use crate::control::{Paused, asked_of, lane_name};
 use crate::entity::{Entity, Window};
 use crate::error::Error;
 use crate::event::{Event, Events, Listeners, Measure};
-use crate::in_test::{NextTime, set_outer_transactions, take_enqueued, take_next};
+use crate::in_test::{NextTime, begin_notes, set_outer_transactions, take_enqueued, take_next};
 use crate::poller::{HandlerFor, PollerSettings};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
@@ -165,7 +165,8 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if self.outer > 0 {
             self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
         }
-        (HEARD.take(), take_enqueued(), take_next());
+        HEARD.take();
+        begin_notes();
         let turn = self.take_turn(number);
         let events = HEARD.take();
         if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
@@ -180,9 +181,9 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if is_trouble {
             self.explain_trouble(number)?;
         }
-        let next = take_next();
+        let (next, enqueued) = (take_next(), take_enqueued());
         let next = if next.is_empty() { Vec::new() } else { self.times(next)? };
-        let enqueued = take_enqueued().into_iter().map(|(queue, name)| (self.name_of(queue), name)).collect();
+        let enqueued = enqueued.into_iter().map(|(queue, name)| (self.name_of(queue), name)).collect();
         Ok(Turned { is_idle: matches!(turn, Turn::Idle), events, next, enqueued, is_trouble })
     }
 
