@@ -96,7 +96,7 @@ pub(crate) enum Command {
     Resume(Change),
     /// Run finished rows once more
     Rerun(Change),
-    /// Attempt a row once more as its last attempt was, show what its handler does, and roll everything back
+    /// Attempt a row again as last time, and roll everything back
     Replay(Replay),
     /// Delete rows
     Delete(Change),

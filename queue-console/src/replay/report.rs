@@ -114,7 +114,7 @@ impl Report {
             }
         }
         match &self.after {
-            None => screen.say("the row would be gone")?,
+            None => screen.say("the row would have left its table")?,
             Some(after) => screen.table(&self.differences(context, facts, after))?,
         }
         screen.say("everything was rolled back")

@@ -53,9 +53,9 @@ pub(crate) struct Invoice {
     pub(crate) number: i32,
 }
 
-/// A letter, which is sent with others. Only a console with handlers knows it.
+/// A letter, which is sent with others, or waits for its stamp. Only a console with handlers knows it.
 #[derive(Debug, Queryable, Selectable, Queueable)]
-#[queue(group = 10, retry = fixed("10m"))]
+#[queue(group = 10, claim_if = "letters::id.gt(0)", retry = fixed("10m"))]
 pub(crate) struct Letter {
     #[allow(dead_code, reason = "only a handler reads it")]
     pub(crate) id: i64,

@@ -42,7 +42,8 @@ fn book<C: Connection>(payment: &Payment, answer: &String, message: &mut Message
 fn render<C: Connection>(invoice: &Invoice, message: &mut Message<'_, C>) -> HandlerResult {
     let (site, number, tries) = (&invoice.site, invoice.number, message.try_number());
     let connection = message.connection();
-    let update = format!("UPDATE invoices SET total_cents = 7 WHERE site = '{site}' AND number = {number}");
+    let update =
+        format!("UPDATE invoices SET total_cents = total_cents - 500 WHERE site = '{site}' AND number = {number}");
     connection.batch_execute(&update)?;
     match number {
         1 => return Err(Error::other(format!("no ink at try {tries}")).into()),
@@ -52,6 +53,8 @@ fn render<C: Connection>(invoice: &Invoice, message: &mut Message<'_, C>) -> Han
         6 => panic!("the ribbon is torn"),
         7 => connection.batch_execute("UPDATE nowhere SET id = 1")?,
         8 => connection.transaction(|connection| connection.batch_execute("UPDATE invoices SET total_cents = 8"))?,
+        9 => return Err(Failure::fatal(Error::other("no such customer"))),
+        812 => return Err(Error::other("no printer answers at north").into()),
         _ => {}
     }
     Ok(Outcome::next(InvoiceStage::Send))

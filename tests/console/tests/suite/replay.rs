@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::served::{self, Answer, Served, ago, enqueue, fail};
 use crate::db::{BIGINT, NAME};
-use crate::entities::{Invoice, Letter, invoice_queue, invoices, letters, payments};
+use crate::entities::{Invoice, Letter, invoices, letters, payments};
 
 /// A console with handlers.
 struct Replays(Served);
@@ -71,7 +71,7 @@ fn the_failed_attempt_is_made_again_with_its_number_and_nothing_stays() {
     assert_eq!((answer.code, &*answer.err), (Some(4), ""), "{answer:?}");
     for said in [
         "try 3 in RENDER failed, and would be retried\n  no ink at try 3\n",
-        "the handler's SQL:\n  UPDATE invoices SET total_cents = 7 WHERE site = 'north' AND number = 1\n",
+        "the handler's SQL:\n  UPDATE invoices SET total_cents = total_cents - 500 WHERE site = 'north' AND number = 1\n",
         "status             FAILED",
         "everything was rolled back\n",
     ] {
@@ -95,7 +95,7 @@ fn a_handler_that_is_mended_shows_what_the_row_would_become() {
     let is = &object["row"];
     let would_be = &object["would_be"];
     assert_eq!((&is["stage"], &would_be["stage"]), (&"RENDER".into(), &"SEND".into()), "{object}");
-    assert_eq!((&is["total_cents"], &would_be["total_cents"]), (&1_999.into(), &7.into()), "{object}");
+    assert_eq!((&is["total_cents"], &would_be["total_cents"]), (&1_999.into(), &1_499.into()), "{object}");
     assert_eq!((replays.state(2).status, replays.total(2)), (Status::Failed, 1_999));
     let (code, nested) = replays.object("invoices", "north,8");
     let sql: Vec<_> = nested["statements"].as_array().unwrap().iter().map(|of| of["sql"].as_str().unwrap()).collect();
@@ -108,9 +108,7 @@ fn a_handler_that_is_mended_shows_what_the_row_would_become() {
 fn a_row_that_was_never_attempted_has_its_first_attempt() {
     let replays = Replays::new();
     let row = invoices::table.find(("north", 1));
-    let new =
-        (invoice_queue::status.eq(Status::NotAttempted), invoice_queue::try_count.eq(0), Invoice::due_at(ago(-600)));
-    diesel::update(row).set(new).execute(&mut replays.0.connect()).unwrap();
+    diesel::update(row).set(Invoice::due_at(ago(-600))).execute(&mut replays.0.connect()).unwrap();
     let (code, object) = replays.object("invoices", "north,1");
     assert_eq!((code, &object["try_number"]), (Some(4), &1.into()), "{object}");
     assert_eq!(replays.state(1).try_count, 0);
@@ -126,7 +124,11 @@ fn a_panic_and_a_refused_statement_are_shown() {
     let statement = &refused["statements"][1];
     assert_eq!((code, &statement["sql"]), (Some(4), &"UPDATE nowhere SET id = 1".into()), "{refused}");
     assert!(statement["error"].as_str().unwrap().contains("nowhere"), "{refused}");
-    assert_eq!([6, 7].map(|number| replays.total(number)), [1_999; 2]);
+    // A row that fails for good goes to the archive.
+    let (code, archived) = replays.object("invoices", "north,9");
+    assert_eq!((code, &archived["end"]), (Some(4), &"gave_up".into()), "{archived}");
+    assert!(archived["would_be"].is_null() && archived["row"].is_object(), "{archived}");
+    assert_eq!([6, 7, 9].map(|number| replays.total(number)), [1_999; 3]);
 }
 
 #[test]
@@ -251,7 +253,7 @@ fn of_a_commit_that_nobody_could_stop_the_console_says_what_stays() {
         assert!(committed.err.contains(said), "{said:?} is not in: {}", committed.err);
     }
     let state = replays.state(4);
-    assert_eq!((state.status, replays.total(4)), (Status::Error, 7));
+    assert_eq!((state.status, replays.total(4)), (Status::Error, 1_499));
 }
 
 #[test]
@@ -267,4 +269,15 @@ fn a_row_of_a_group_is_handled_alone() {
     let (code, sent) = replays.object("letters", "2");
     assert_eq!((code, &sent["end"], &sent["key"]), (Some(0), &"succeeded".into(), &"2".into()), "{sent}");
     assert_eq!(Letter::queue().due().count(&mut replays.0.connect()).unwrap(), 3);
+}
+
+#[test]
+fn of_a_row_that_no_worker_would_take_the_console_says_why() {
+    let replays = Replays::new();
+    let row = diesel::insert_into(letters::table).values((letters::id.eq(-1), Letter::due_at(ago(60))));
+    row.execute(&mut replays.0.connect()).unwrap();
+    let kept = replays.run(&["replay", "letters", "-1", "--rollback"]);
+    assert_eq!(kept.code, Some(1), "{kept:?}");
+    let said = "a worker would not attempt the row: its condition (`claim_if`) is not true";
+    assert!(kept.err.contains(said), "{kept:?}");
 }
