@@ -22,12 +22,15 @@ pub(crate) type TestClock = Arc<Mutex<Option<MovedClock>>>;
 /// What happens at a point that an attempt passes.
 pub(crate) type AtPoint = Box<dyn FnMut(&'static str)>;
 
+/// The keys of rows that are due again, each with its time.
+pub(crate) type NextTimes = Vec<(Arc<str>, NextTime)>;
+
 thread_local! {
     static CLOCK: RefCell<Weak<Mutex<Option<MovedClock>>>> = RefCell::default();
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
     // `None`: nobody asks. A worker's thread in a service, whose build has the feature too, keeps nothing.
-    static NEXT: RefCell<Option<Vec<(Arc<str>, NextTime)>>> = const { RefCell::new(None) };
+    static NEXT: RefCell<Option<NextTimes>> = const { RefCell::new(None) };
     static ENQUEUED: RefCell<Option<Vec<(TypeId, &'static str)>>> = const { RefCell::new(None) };
 }
 
@@ -115,7 +118,7 @@ pub(crate) fn note_next(key: &Arc<str>, next: impl FnOnce() -> Option<NextTime>)
 }
 
 /// Returns the keys and the times that were noted, and notes no more.
-pub(crate) fn take_next() -> Vec<(Arc<str>, NextTime)> {
+pub(crate) fn take_next() -> NextTimes {
     NEXT.take().unwrap_or_default()
 }
 

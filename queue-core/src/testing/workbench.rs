@@ -18,7 +18,7 @@ use crate::control::{Paused, asked_of, lane_name};
 use crate::entity::{Entity, Window};
 use crate::error::Error;
 use crate::event::{Event, Events, Listeners, Measure};
-use crate::in_test::{NextTime, begin_notes, set_outer_transactions, take_enqueued, take_next};
+use crate::in_test::{NextTime, NextTimes, begin_notes, set_outer_transactions, take_enqueued, take_next};
 use crate::poller::{HandlerFor, PollerSettings};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
@@ -54,6 +54,9 @@ pub enum Closed {
     Window(Option<DateTime<Utc>>),
 }
 
+/// The keys of rows that are due again, each with its time.
+type DueAgain = Vec<(Arc<str>, DateTime<Utc>)>;
+
 /// What a turn came to.
 #[derive(Debug, Default)]
 pub struct Turned {
@@ -62,7 +65,7 @@ pub struct Turned {
     /// What happened to the rows that were claimed.
     pub events: Vec<Event>,
     /// The keys of the rows that are due again, each with its time.
-    pub next: Vec<(Arc<str>, DateTime<Utc>)>,
+    pub next: DueAgain,
     /// The queues of which a row was enqueued meanwhile: each with the entity's name if it is served here, and the name of its
     /// type.
     pub enqueued: Vec<(Option<&'static str>, &'static str)>,
@@ -188,7 +191,7 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
     }
 
     /// Returns times by the clock of the test.
-    fn times(&mut self, next: Vec<(Arc<str>, NextTime)>) -> Result<Vec<(Arc<str>, DateTime<Utc>)>, Error> {
+    fn times(&mut self, next: NextTimes) -> Result<DueAgain, Error> {
         let now = present(self.connection()?)?;
         let time = |next| match next {
             NextTime::In(delay) => TimeDelta::from_std(delay).ok().and_then(|delay| now.checked_add_signed(delay)),
