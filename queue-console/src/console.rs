@@ -22,7 +22,7 @@ use crate::failure::{Answer, Failure, Result};
 use crate::filter::Filter;
 use crate::queue::{Of, Queue};
 use crate::shown::Screen;
-use crate::{top, web};
+use crate::{replay, top, web};
 
 /// The console of an application: it knows the entities, and runs commands on their queues.
 ///
@@ -67,7 +67,9 @@ pub struct Console<C: Database> {
 pub(crate) struct Parts<C: Database> {
     pub(crate) queues: Vec<Box<dyn Queue<C>>>,
     /// An entity that cannot be served, for example because its table's name is unusable.
-    broken: Option<String>,
+    pub(crate) broken: Option<String>,
+    #[allow(dead_code, reason = "only `replay` asks for them")]
+    pub(crate) handlers: replay::Handlers<C>,
     pub(crate) read_only: bool,
     pub(crate) production: String,
     pub(crate) tables: Vec<Tables<C>>,
@@ -122,6 +124,7 @@ impl<C: Database> Console<C> {
         let parts = Parts {
             queues: Vec::new(),
             broken: None,
+            handlers: replay::Handlers::default(),
             read_only: false,
             production: "production".to_owned(),
             tables: Vec::new(),

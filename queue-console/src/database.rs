@@ -9,7 +9,8 @@ use diesel::Connection;
 use diesel::r2d2::R2D2Connection;
 use diesel::result::QueryResult;
 use diesel_migrations::MigrationHarness;
-use queue_core::{AsQueueConnection, QueueConnection};
+use queue_core::internals::backend::SessionLimits;
+use queue_core::{AsQueueConnection, PollerSettings, QueueConnection};
 
 use crate::failure::{Answer, Failure};
 use crate::filter::FilterSql;
@@ -36,6 +37,32 @@ pub trait Database:
     #[doc(hidden)]
     fn set_up(&mut self) -> QueryResult<()> {
         Ok(())
+    }
+
+    /// Gives the connection the settings of a worker's session, for an attempt that may take as long as a person needs.
+    #[doc(hidden)]
+    fn set_up_attempt(&mut self) -> QueryResult<()> {
+        const LONG: Duration = Duration::from_secs(24 * 3_600);
+        let lock_timeout = PollerSettings::default().lock_timeout;
+        self.prepare_session(SessionLimits { lock_timeout, timeout: LONG, statement_timeout: LONG, attempts: true })
+    }
+
+    /// The first words of statements that end a transaction, whatever comes after them.
+    #[doc(hidden)]
+    const ENDS: &'static [&'static str] = &["ABORT", "COMMIT", "END"];
+
+    /// Whether a statement would end the transaction in which it runs.
+    #[doc(hidden)]
+    fn ends_transaction(statement: &str) -> bool {
+        let words = statement.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let words: Vec<_> = words.take(5).map(str::to_uppercase).collect();
+        match &*words.iter().map(String::as_str).collect::<Vec<_>>() {
+            ["ROLLBACK", more @ ..] => !more.contains(&"TO"),
+            ["PREPARE", "TRANSACTION", ..] => true,
+            ["CREATE" | "DROP", more @ ..] if more.contains(&"TEMPORARY") => false,
+            [first, ..] => Self::ENDS.contains(first),
+            [] => false,
+        }
     }
 }
 
@@ -65,6 +92,30 @@ mod mysql {
     impl super::Database for MysqlConnection {
         const NAME: &'static str = "MySQL or MariaDB";
         const SCHEMES: &'static [&'static str] = &["mysql://"];
+
+        // "Statements That Cause an Implicit Commit" in the manual.
+        const ENDS: &'static [&'static str] = &[
+            "ALTER",
+            "ANALYZE",
+            "BEGIN",
+            "CHECK",
+            "COMMIT",
+            "CREATE",
+            "DROP",
+            "FLUSH",
+            "GRANT",
+            "INSTALL",
+            "LOCK",
+            "OPTIMIZE",
+            "RENAME",
+            "REPAIR",
+            "RESET",
+            "REVOKE",
+            "START",
+            "TRUNCATE",
+            "UNINSTALL",
+            "UNLOCK",
+        ];
     }
 
     impl super::TheDatabase<MysqlConnection> for () {}
@@ -83,6 +134,11 @@ mod sqlite {
         // While a worker writes, others wait for so long.
         fn set_up(&mut self) -> QueryResult<()> {
             self.batch_execute("PRAGMA busy_timeout = 5000")
+        }
+
+        // A worker's session would also switch the file to WAL, and that stays.
+        fn set_up_attempt(&mut self) -> QueryResult<()> {
+            self.set_up()
         }
     }
 

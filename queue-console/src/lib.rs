@@ -40,6 +40,11 @@ mod database;
 mod failure;
 mod filter;
 mod queue;
+#[cfg(feature = "replay")]
+mod replay;
+#[cfg(not(feature = "replay"))]
+#[path = "without_replay.rs"]
+mod replay;
 mod shown;
 #[cfg(feature = "top")]
 mod top;
@@ -61,5 +66,7 @@ struct DocumentedPage;
 pub use self::console::{Console, Operable};
 pub use self::database::{Database, TheDatabase};
 pub use self::failure::Result;
+#[cfg(feature = "replay")]
+pub use self::replay::Replayable;
 #[cfg(feature = "web")]
 pub use self::web::{Page, Visitor};

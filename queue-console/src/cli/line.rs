@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::changes::{Change, Postpone, Priority, Purge, Redrive};
 use super::control::{Audit, Environment, Limits, Migrate, Pause, Scope};
+use super::replay::Replay;
 use super::reports::{Doctor, Errors, Keys, List, OfRows, Report, Serve, Statistics, Status, Top};
 use super::times::{duration, pace};
 
@@ -95,6 +96,8 @@ pub(crate) enum Command {
     Resume(Change),
     /// Run finished rows once more
     Rerun(Change),
+    /// Attempt a row again as last time, and roll everything back
+    Replay(Replay),
     /// Delete rows
     Delete(Change),
     /// Delete finished rows that are old

@@ -18,6 +18,8 @@ pub(crate) use self::lists::{default_order_of, order_of};
 #[cfg(feature = "web")]
 pub(crate) use self::reports::group_name;
 pub(crate) use self::reports::group_of;
+#[cfg(feature = "replay")]
+pub(crate) use self::rows::LONGEST;
 #[cfg(feature = "web")]
 pub(crate) use self::status::{Known, registered, serving, wrong};
 
@@ -46,13 +48,13 @@ pub(crate) struct Context<'a, C: Database> {
 }
 
 impl Command {
-    /// The commands that always change something.
-    pub(crate) const CHANGES: [&'static str; 14] = [
+    /// The commands that always change something, or run what the application would.
+    pub(crate) const CHANGES: [&'static str; 15] = [
         "retry", "postpone", "skip", "stop", "resume", "rerun", "delete", "purge", "archive", "redrive", "priority",
-        "enqueue", "pause", "unpause",
+        "enqueue", "replay", "pause", "unpause",
     ];
 
-    /// Whether it changes something in the database.
+    /// Whether it changes something in the database, or could: a handler may do anything.
     pub(crate) fn changes(&self) -> bool {
         match self {
             Command::Retry(_)
@@ -67,6 +69,7 @@ impl Command {
             | Command::Redrive(_)
             | Command::Priority(_)
             | Command::Enqueue(_)
+            | Command::Replay(_)
             | Command::Pause(_)
             | Command::Unpause(_)
             | Command::Migrate(Migrate::Run { .. }) => true,
@@ -109,6 +112,7 @@ fn once<C: Database>(context: &mut Context<'_, C>, command: &Command) -> Answer 
         Command::Pollers => control::pollers(context),
         Command::Audit(audit) => control::audit(context, audit),
         Command::Environment(environment) => control::environment(context, environment),
+        Command::Replay(replay) => crate::replay::run(context, replay),
         Command::Migrate(migrate) => migrate::run(context, migrate),
         Command::Doctor(doctor) => doctor::run(context, doctor),
         Command::Top(_) | Command::Serve(_) | Command::Completions { .. } | Command::Man => Ok(()),

@@ -12,7 +12,7 @@ use crate::shown::{Cell, Table, Typed, ago, rows, typed, visible};
 use queue_core::internals::by_name::{PageOrder, TextColumn};
 
 /// How many characters of a value are shown.
-const LONGEST: u32 = 10_000;
+pub(crate) const LONGEST: u32 = 10_000;
 
 pub(super) fn run<C: Database>(context: &mut Context<'_, C>, keys: &Keys, whole: bool) -> Answer {
     let queue = context.parts.queue(&keys.queue)?;

@@ -92,6 +92,13 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         self.change(connection, "skip", &operation::skip(&Q::Queue::OPTIONS))
     }
 
+    /// Makes rows due that were attempted so many times before their last attempt, so that the next attempt has its number again.
+    /// Rows that a worker holds are left alone. It is for attempts that are rolled back.
+    #[doc(hidden)]
+    pub fn attempt_again<C: ReadsRows<Q, F>>(&self, connection: &mut C, tries: i32) -> Result<usize, Error> {
+        self.change(connection, "attempt_again", &operation::attempt_again(tries))
+    }
+
     /// Deletes the rows themselves, whatever their state. Only a row of an exclusive entity that a worker holds under a
     /// lease is left alone.
     ///

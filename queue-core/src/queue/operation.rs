@@ -104,6 +104,15 @@ pub(crate) fn skip(options: &Options) -> Operation<Change> {
     Operation(kinds)
 }
 
+/// Makes rows due as they were before an attempt that had so many tries before it.
+pub(crate) fn attempt_again(tries: i32) -> Operation<Change> {
+    let again = match tries {
+        0 => Change { error: ErrorText::Clear, ..anew() },
+        tries => Change { status: Some(Status::Error), try_count: Some(tries), ..anew() },
+    };
+    Operation(vec![(vec![StateCondition::NotLeased], again)])
+}
+
 /// Skipped rows keep their priority, as they keep everything in the other changes.
 pub(crate) fn set_priority(priority: i32) -> Operation<i32> {
     Operation(vec![(vec![StateCondition::NotIn(&[Status::Skipped])], priority)])

@@ -200,3 +200,24 @@ pub(crate) fn note_enqueued<T: 'static>() {
 pub(crate) fn note_warning(warning: impl FnOnce() -> String) {
     note(|noted| noted.warnings.push(warning()));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_where_no_test_asks() {
+        let note_all = || {
+            note_next(&Arc::from("1"), || Some(NextTime::In(Duration::ZERO)));
+            note_enqueued::<()>();
+            note_warning(|| "trouble".to_owned());
+        };
+        let kept = |noted: Noted| (noted.next.len(), noted.enqueued.len(), noted.warnings.len());
+        note_all();
+        assert!(set_noted(Some(Noted::default())).is_none());
+        note_all();
+        assert_eq!(set_noted(None).map(kept), Some((1, 1, 1)));
+        note_all();
+        assert!(set_noted(None).is_none());
+    }
+}

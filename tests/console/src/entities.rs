@@ -21,11 +21,17 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    letters (id) {
+        id -> BigInt,
+    }
+}
+
 /// A payment. Companies take turns.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[queue(lease = "60s", fair_by = company_id, retry = fixed("1h"), max_tries = 3)]
 pub(crate) struct Payment {
-    #[expect(dead_code, reason = "only a handler would read it")]
+    #[allow(dead_code, reason = "only a handler reads it")]
     pub(crate) id: i64,
 }
 
@@ -41,8 +47,16 @@ pub(crate) enum InvoiceStage {
 #[diesel(primary_key(site, number))]
 #[queue(stage = InvoiceStage, priority, archive(failed = invoices_failed))]
 pub(crate) struct Invoice {
-    #[expect(dead_code, reason = "only a handler would read it")]
+    #[allow(dead_code, reason = "only a handler reads it")]
     pub(crate) site: String,
-    #[expect(dead_code, reason = "only a handler would read it")]
+    #[allow(dead_code, reason = "only a handler reads it")]
     pub(crate) number: i32,
+}
+
+/// A letter, which is sent with others, or waits for its stamp. Only a console with handlers knows it.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[queue(group = 10, claim_if = "letters::id.gt(0)", retry = fixed("10m"))]
+pub(crate) struct Letter {
+    #[allow(dead_code, reason = "only a handler reads it")]
+    pub(crate) id: i64,
 }

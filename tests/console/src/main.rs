@@ -1,14 +1,16 @@
 //! The console of an application with two queues, on the database that the address names.
 
 mod entities;
+mod handlers;
 
 use std::env;
 use std::iter;
 
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
-use queueable_console::{Console, Database, Operable, TheDatabase};
+use queueable::bounds::ConnectionFor;
+use queueable_console::{Console, Database, Replayable, TheDatabase};
 
-use self::entities::{Invoice, Payment};
+use self::entities::{Invoice, Letter, Payment};
 
 fn main() -> queueable_console::Result {
     let addresses = iter::zip(env::args(), env::args().skip(1));
@@ -20,16 +22,22 @@ fn main() -> queueable_console::Result {
     }
 }
 
-fn console<C: Database>() -> Console<C>
+fn console<C>() -> Console<C>
 where
     (): TheDatabase<C>,
-    Payment: Operable<C>,
-    Invoice: Operable<C>,
+    C: Database + ConnectionFor<Payment> + ConnectionFor<Invoice> + ConnectionFor<Letter>,
+    Payment: Replayable<C>,
+    Invoice: Replayable<C>,
+    Letter: Replayable<C>,
 {
     let console = Console::new()
         .entity::<Payment>()
         .entity_without::<Invoice>([])
         .migrations(|queues| queues.control().pollers().minutes().audit());
+    let console = match env::var_os("HANDLERS") {
+        Some(_) => handlers::add(console.entity::<Letter>()),
+        None => console,
+    };
     match env::var_os("READ_ONLY") {
         Some(_) => console.read_only(),
         None => console,

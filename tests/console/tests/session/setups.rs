@@ -76,6 +76,18 @@ impl Night {
                 (0..2).try_for_each(|id| Order::new(50_200 + id, 8, 2_500).due(self.ago(0)).save(c))
             }
             "shop" => self.shop(c),
+            "replay" => {
+                let domain = (invoices::site.eq("north"), invoices::number.eq(812), invoices::total_cents.eq(19_900));
+                let queue = (
+                    invoice_queue::status.eq(Status::Error),
+                    invoice_queue::stage.eq("SEND"),
+                    invoice_queue::next_attempt_time.eq(Some(Instant::from(self.ago(-48)))),
+                    invoice_queue::try_count.eq(2),
+                    invoice_queue::last_attempt_time.eq(Some(Instant::from(self.ago(62)))),
+                    invoice_queue::last_attempt_error_message.eq("no printer answers at north"),
+                );
+                diesel::insert_into(invoices::table).values((domain, queue)).execute(c).map(drop)
+            }
             "rows-stay-due" => {
                 self.pollers(c, &[("web-1", "stopped", 3)], &[])?;
                 c.batch_execute(&format!("UPDATE queueable_pollers SET seen_at = '{}'", stored(self.ago(47))))?;

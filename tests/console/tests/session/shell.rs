@@ -16,6 +16,8 @@ pub(crate) struct Shell {
     night: Night,
     address: String,
     programs: TempDir,
+    /// What the console needs beside the address.
+    environment: &'static [(&'static str, &'static str)],
 }
 
 impl Shell {
@@ -30,7 +32,8 @@ impl Shell {
         fs::write(&console, script).expect("the directory is new");
         fs::set_permissions(&console, fs::Permissions::from_mode(0o755)).expect("the file is ours");
         let (night, address) = setup(session);
-        Shell { night, address, programs }
+        let environment = if session == "replay" { &[("HANDLERS", "yes")][..] } else { &[] };
+        Shell { night, address, programs, environment }
     }
 
     /// Runs commands, and returns them with what they answer.
@@ -46,6 +49,7 @@ impl Shell {
             .args(["-c", &format!("{{ {command}\n}} 2>&1")])
             .env("PATH", format!("{}:{path}", self.programs.path().display()))
             .envs([("DATABASE_URL", &*self.address), ("USER", "ann"), ("TZ", "UTC")])
+            .envs(self.environment.iter().copied())
             .current_dir(self.programs.path())
             .stdin(Stdio::null())
             .output()

@@ -6,6 +6,7 @@ mod connections;
 mod control;
 mod doctor;
 mod edges;
+mod replay;
 mod reports;
 pub(crate) mod served;
 mod shown;
