@@ -4,3 +4,6 @@
 #[path = "db/sqlite.rs"]
 mod db;
 mod kit;
+
+#[path = "kit/fixture.rs"]
+mod fixture;

@@ -3,4 +3,5 @@
 
 mod clock;
 mod drain;
+mod schema;
 pub(crate) mod shop;
