@@ -4,3 +4,6 @@
 #[path = "db/async_mysql.rs"]
 mod db;
 mod kit;
+
+#[path = "kit/in_async_code.rs"]
+mod in_async_code;
