@@ -3,5 +3,6 @@
 
 mod clock;
 mod drain;
+mod limits;
 mod schema;
 pub(crate) mod shop;
