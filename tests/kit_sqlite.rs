@@ -7,3 +7,5 @@ mod kit;
 
 #[path = "kit/fixture.rs"]
 mod fixture;
+#[path = "only/testing_page.rs"]
+mod testing_page;

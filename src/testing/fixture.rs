@@ -51,8 +51,8 @@ const OF_TESTS: &str = "PRAGMA busy_timeout = 5000; PRAGMA synchronous = OFF";
 /// # a_payment_is_charged();
 /// ```
 ///
-/// What a setting of the file says, such as `PRAGMA journal_mode = WAL`, holds in the copies. What is a setting of a connection,
-/// such as `PRAGMA foreign_keys`, does not.
+/// Settings of the file, such as `PRAGMA journal_mode = WAL`, hold in the copies. Settings of a connection, such as `PRAGMA
+/// foreign_keys`, do not: make them on the connection of an [opened](Self::open) database, before a transaction begins.
 pub struct SqliteTemplate {
     set_up: SetUp,
     contents: OnceLock<Vec<u8>>,
