@@ -7,3 +7,5 @@ mod kit;
 
 #[path = "kit/async_handlers.rs"]
 mod async_handlers;
+#[path = "kit/in_async_code.rs"]
+mod in_async_code;

@@ -4,3 +4,8 @@
 #[path = "db/sqlite.rs"]
 mod db;
 mod kit;
+
+#[path = "kit/fixture.rs"]
+mod fixture;
+#[path = "only/testing_page.rs"]
+mod testing_page;

@@ -5,8 +5,11 @@ mod attempt;
 mod clock;
 mod drain;
 mod failures;
+#[cfg(feature = "sqlite")]
+mod fixture;
 mod message;
 mod rehearse;
+mod schema;
 mod statements;
 
 #[doc(hidden)]
@@ -17,6 +20,10 @@ pub use self::attempt::Attempted;
 pub use self::clock::{days, freeze, hours, minutes, now, seconds, travel, travel_back, travel_to};
 pub use self::drain::{Attempt, AttemptEnd, Drain, Drained, Kept, TestQueue, on};
 pub use self::failures::{Failing, Fault, fail_next};
+#[cfg(feature = "sqlite")]
+pub use self::fixture::{SqliteDatabase, SqliteTemplate};
 pub use self::message::{MessageByHand, message};
 pub use self::rehearse::{Rehearsal, Rehearsed, RehearsedRow, RehearsedRun};
+pub use self::schema::assert_migrations_written;
 pub use self::statements::RanStatement;
+pub use crate::assert_schema;

@@ -7,5 +7,7 @@ mod clock;
 mod drain;
 mod failures;
 mod kinds;
+mod limits;
 mod rehearse;
+mod schema;
 pub(crate) mod shop;

@@ -68,7 +68,8 @@ pub(crate) struct Document {
 
 static SHOP: LazyLock<Database> = LazyLock::new(migrated);
 
-pub(super) fn migrated() -> Database {
+/// Makes a database with the tables of the application.
+pub(crate) fn migrated() -> Database {
     let database = Database::new();
     let mut connection = database.connect();
     connection

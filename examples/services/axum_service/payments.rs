@@ -4,8 +4,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use queueable::{Failure, Handler, HandlerResult, Message, Outcome, Queueable};
 
-use self::schema::ledger;
-pub(crate) use self::schema::payments;
+pub(crate) use self::schema::{ledger, payments};
 
 mod schema {
     diesel::table! {

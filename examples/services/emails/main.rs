@@ -16,8 +16,9 @@
 //! are sent again. So a mail's Message-ID is made from its idempotency key: a reader with both copies can recognize the
 //! repeat. If repeats are costly, use lease mode, which commits each call on its own: see the example `webhooks`.
 //!
-//! `mails.rs` has the tables and the entity, `job.rs` the handler and the operations on the queue. `sink.rs` is a mail
-//! server that knows which recipients to refuse, `report.rs` prints, and `database.rs` chooses the kind of database.
+//! `mails.rs` has the tables and the entity, `send.rs` the handler, and `job.rs` the operations on the queue. `sink.rs` is a
+//! mail server that knows which recipients to refuse, `report.rs` prints, and `database.rs` chooses the kind of database.
+//! `tests.rs` tests the handler.
 //!
 //! Exit codes: 0, 1 when table and mail server do not agree at the end, 2 when the database cannot be used.
 

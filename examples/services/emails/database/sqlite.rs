@@ -18,3 +18,6 @@ fn connect(url: &str) -> ConnectionResult<Conn> {
 #[allow(clippy::duplicate_mod, reason = "one job, compiled for each kind of connection")]
 #[path = "../job.rs"]
 pub(super) mod job;
+#[allow(clippy::duplicate_mod, reason = "one handler, compiled for each kind of connection")]
+#[path = "../send.rs"]
+pub(super) mod send;
