@@ -1,11 +1,14 @@
 //! What a test of the application's has changed on this thread: the clock, the transaction around each attempt, and what is
 //! to happen at the points that an attempt passes. [`testing`](crate::testing) sets it.
 
-use std::any::{TypeId, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::cell::{Cell, RefCell};
+use std::error::Error as StdError;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
+
+use crate::handler::Failure;
 
 /// By how much the clock of a test differs from the database's, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +90,14 @@ impl Drop for Restored<'_> {
 /// Sets what happens at points, and returns what did.
 pub(crate) fn set_at_point(at_point: Option<AtPoint>) -> Option<AtPoint> {
     AT_POINT.replace(at_point)
+}
+
+/// The failure with which a handler is to end, as the payload of a panic.
+pub struct Thrown(pub Box<dyn StdError + Send + Sync>);
+
+/// Returns the failure with which a test has ended a handler, or else the payload of its panic.
+pub(crate) fn thrown_failure(payload: Box<dyn Any + Send>) -> Result<Failure, Box<dyn Any + Send>> {
+    payload.downcast::<Thrown>().map(|thrown| Failure::retry(thrown.0))
 }
 
 /// When the row of an attempt is due next.

@@ -124,7 +124,8 @@ pub mod internals {
     #[cfg(feature = "testing")]
     pub mod testing {
         pub use crate::testing::{
-            AtPoints, Closed, Turned, Workbench, at_points, freeze, present, travel, travel_back, travel_to,
+            AtPoints, Closed, HeldClock, Thrown, Turned, Workbench, at_points, freeze, hold_clock, present, travel,
+            travel_back, travel_to,
         };
     }
 

@@ -4,3 +4,4 @@
 mod clock;
 mod drain;
 pub(crate) mod shop;
+mod torment;

@@ -7,6 +7,6 @@ mod clock;
 mod points;
 mod workbench;
 
-pub use self::clock::{freeze, present, travel, travel_back, travel_to};
-pub use self::points::{AtPoints, at_points};
+pub use self::clock::{HeldClock, freeze, hold_clock, present, travel, travel_back, travel_to};
+pub use self::points::{AtPoints, Thrown, at_points};
 pub use self::workbench::{Closed, Turned, Workbench};

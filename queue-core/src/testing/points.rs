@@ -2,6 +2,8 @@
 
 use crate::in_test::{AtPoint, set_at_point};
 
+pub use crate::in_test::Thrown;
+
 /// Has this happen at each point that an attempt on this thread passes, until the returned value is dropped.
 pub fn at_points(happens: impl FnMut(&'static str) + 'static) -> AtPoints {
     AtPoints(set_at_point(Some(Box::new(happens))))
