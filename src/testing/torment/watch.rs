@@ -1,6 +1,7 @@
 //! What is seen of an attempt, and how the world ends in it.
 
 use std::cell::RefCell;
+use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -48,6 +49,8 @@ struct Seen {
     /// Whether the statements are the handler's.
     is_in_handler: bool,
     is_leased: bool,
+    /// Whether the point of the next statement is passed already.
+    is_passed: bool,
     is_dead: bool,
     /// Whether the turn has committed a row's new state.
     is_committed: bool,
@@ -200,6 +203,12 @@ impl Watch {
         }
     }
 
+    /// Passes the statement of Diesel's transaction manager that comes next.
+    fn transaction(&self, text: &str) {
+        self.statement(|| text.to_owned());
+        self.seen().is_passed = true;
+    }
+
     fn step(&self, what: String) {
         if self.is_alive() {
             self.happened(&what);
@@ -249,8 +258,16 @@ impl Watch {
 
 impl Instrumentation for Watch {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-        if let InstrumentationEvent::StartQuery { query, .. } = event {
-            self.statement(|| query.to_string());
+        // The end of the world unwinds before Diesel's transaction manager begins its work: diesel-async's uses no connection again
+        // whose transaction it has not come to the end of.
+        match event {
+            InstrumentationEvent::BeginTransaction { .. } => self.transaction("SAVEPOINT"),
+            InstrumentationEvent::CommitTransaction { .. } => self.transaction("RELEASE SAVEPOINT"),
+            InstrumentationEvent::RollbackTransaction { .. } => self.transaction("ROLLBACK TO SAVEPOINT"),
+            InstrumentationEvent::StartQuery { query, .. } if !mem::take(&mut self.seen().is_passed) => {
+                self.statement(|| query.to_string());
+            }
+            _ => {}
         }
     }
 }
