@@ -8,8 +8,6 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use crate::handler::Failure;
-
 /// By how much the clock of a test differs from the database's, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MovedClock {
@@ -92,12 +90,12 @@ pub(crate) fn set_at_point(at_point: Option<AtPoint>) -> Option<AtPoint> {
     AT_POINT.replace(at_point)
 }
 
-/// The failure with which a handler is to end, as the payload of a panic.
+/// The error with which a handler is to fail, as the payload of a panic.
 pub struct Thrown(pub Box<dyn StdError + Send + Sync>);
 
-/// Returns the failure with which a test has ended a handler, or else the payload of its panic.
-pub(crate) fn thrown_failure(payload: Box<dyn Any + Send>) -> Result<Failure, Box<dyn Any + Send>> {
-    payload.downcast::<Thrown>().map(|thrown| Failure::retry(thrown.0))
+/// Returns the error with which a test has ended a handler, or else the payload of its panic.
+pub(crate) fn thrown(payload: Box<dyn Any + Send>) -> Result<Box<dyn StdError + Send + Sync>, Box<dyn Any + Send>> {
+    payload.downcast::<Thrown>().map(|thrown| thrown.0)
 }
 
 /// When the row of an attempt is due next.

@@ -1,10 +1,9 @@
 //! No test changes anything: the feature `testing` is off.
 
 use std::any::Any;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-
-use crate::handler::Failure;
 
 /// There is none.
 #[derive(Clone, Copy)]
@@ -26,7 +25,7 @@ pub(crate) const fn outer_transactions() -> u32 {
 pub(crate) const fn pass(_point: &'static str) {}
 
 /// No test ends a handler.
-pub(crate) const fn thrown_failure(payload: Box<dyn Any + Send>) -> Result<Failure, Box<dyn Any + Send>> {
+pub(crate) const fn thrown(payload: Box<dyn Any + Send>) -> Result<Box<dyn Error + Send + Sync>, Box<dyn Any + Send>> {
     Err(payload)
 }
 

@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use super::group::Group;
 use super::panic_safe::StopSignal;
 use crate::error::panic_text;
-use crate::in_test::thrown_failure;
+use crate::in_test::thrown;
 use crate::row::{Details, QueueState, Stage};
 
 /// Processes one message of the entity `Q` on a connection of type `C`.
@@ -407,7 +407,7 @@ impl Panicked {
 
     /// Returns the failure of an attempt whose handler has panicked.
     pub(crate) fn failure(payload: Box<dyn Any + Send>) -> Failure {
-        thrown_failure(payload).unwrap_or_else(|payload| Failure::retry(Panicked::new(payload)))
+        thrown(payload).map_or_else(|payload| Failure::retry(Panicked::new(payload)), Failure::retry)
     }
 }
 

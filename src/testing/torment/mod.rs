@@ -8,7 +8,6 @@ mod effects;
 mod run;
 mod story;
 mod tables;
-#[expect(clippy::module_inception, reason = "the function has the name of the room")]
 mod torment;
 mod watch;
 
