@@ -124,8 +124,8 @@ pub mod internals {
     #[cfg(feature = "testing")]
     pub mod testing {
         pub use crate::testing::{
-            AtPoints, Closed, HeldClock, Thrown, Turned, Workbench, at_points, freeze, hold_clock, present, travel,
-            travel_back, travel_to,
+            AtPoints, Closed, HeldClock, OfferedCalls, Thrown, Turned, Workbench, at_points, freeze, hold_clock,
+            offer_second_calls, present, second_call, travel, travel_back, travel_to,
         };
     }
 

@@ -384,6 +384,23 @@ fn an_answer_that_is_taken_out_when_it_is_applied_is_missing_after_a_deadlock() 
 }
 
 #[test]
+fn a_call_that_asks_before_it_acts_is_made_twice_by_two_workers() {
+    let server = Server::default();
+    let call = |document: &Document, _: &Lease| -> Result<String, Failure> {
+        let is_sent = !server.sent().is_empty();
+        testing::step("the server was asked");
+        if !is_sent {
+            server.send("print it");
+        }
+        Ok(document.title.to_uppercase())
+    };
+    let report = torment_document(&(call, apply), &server);
+    // Every attempt after another is right.
+    let end = "called a second time, by another worker, after the server was asked in the first call";
+    assert_found(&report, end, "outside twice instead of once: \"print it\"");
+}
+
+#[test]
 fn an_e_mail_of_a_group_is_sent_twice_if_a_neighbour_ends_the_process() {
     let server = Server::default();
     let handler = |email: &Email, _: &mut Message<'_, Conn>| -> HandlerResult {

@@ -131,7 +131,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         worker.holder.end_wait();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             fail_point("calling");
-            let answer = self.handler.call(&message.0, &lease);
+            let answer = self.call(worker.holder, held, &message.0, &lease);
             fail_point("called");
             answer
         }));

@@ -5,8 +5,10 @@
 
 mod clock;
 mod points;
+mod second_call;
 mod workbench;
 
 pub use self::clock::{HeldClock, freeze, hold_clock, present, travel, travel_back, travel_to};
 pub use self::points::{AtPoints, Thrown, at_points};
+pub use self::second_call::{OfferedCalls, offer_second_calls, second_call};
 pub use self::workbench::{Closed, Turned, Workbench};

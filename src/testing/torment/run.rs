@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
-use queue_core::internals::testing::{Turned, Workbench, travel, travel_to};
+use queue_core::internals::testing::{Turned, Workbench, offer_second_calls, travel, travel_to};
 
 use super::watch::{Fault, Killed, Point, Watch};
 use crate::bounds::{Explains, HandlerFor, QueueConnection};
@@ -74,6 +74,7 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
         let watch = Watch::ending(end);
         connection.set_instrumentation(watch.clone());
         let _watching = watch.watching();
+        let _offered = matches!(end, Some((_, Fault::Twice))).then(offer_second_calls);
         let depth = depth_of(connection);
         let (mut progress, mut turns) = (Progress::new(like), 0);
         while turns < TURNS && !progress.are_all_at_an_end(self.keys.len()) {
@@ -89,6 +90,7 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
                 Stop::Restarts => {}
             }
         }
+        watch.check_second_call()?;
         let mut states = Vec::new();
         for key in self.keys {
             states.push(Q::explain(connection, key)?);

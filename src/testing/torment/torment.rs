@@ -26,6 +26,8 @@ use crate::{Error, Queueable};
 ///   mode also before the call, after it, and all of that in the transaction that applies its answer; a lease that is lost between
 ///   the two is the same to a handler.
 /// - The database ends the transaction with a deadlock, at each statement of the handler.
+/// - In lease mode the lease is lost while a call is at a [`step`](crate::testing::step), and a second worker makes the whole call
+///   meanwhile: the same row is handled twice at the same time. The row's lock keeps that from the other modes.
 /// - The worker takes the transaction away because the handler took too long, or, in lease mode, drops the answer of a call.
 ///
 /// Whatever was committed stays, and whatever was not is gone, as in the real world. Then a worker attempts the row again, and the
@@ -153,7 +155,7 @@ impl<'t, Q: Queueable + 'static> Torment<'t, Q> {
     /// # Errors
     ///
     /// [`Error::Setting`] if the row does not succeed when nothing disturbs its handler, or if two such runs have different
-    /// effects; if a handler ends the transaction of the test; and if a table of [`tables`](Self::tables) does not exist.
+    /// effects; if a handler ends the transaction of the test; if a call waits for one that is at a [`step`](crate::testing::step); and if a table of [`tables`](Self::tables) does not exist.
     /// [`Error::Unsafe`] if the table is not what the entity needs. [`Error::Database`].
     pub fn run<C, H>(mut self, connection: &mut C, handler: &H) -> Result<TormentReport, Error>
     where

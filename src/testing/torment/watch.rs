@@ -5,13 +5,19 @@ use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use queue_core::internals::testing::{AtPoints, Thrown, at_points};
+use queue_core::internals::testing::{AtPoints, Thrown, at_points, second_call};
+
+use crate::Error;
 
 /// How many characters of a statement a story quotes.
 const QUOTED: usize = 70;
+
+/// How long a second call may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How the world ends at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +28,8 @@ pub(super) enum Fault {
     Deadlock,
     /// The worker takes the transaction, or the answer of a call, away, and records a failure.
     TimedOut,
+    /// The lease is lost and another worker calls the handler meanwhile, from the beginning to the end; the first call goes on.
+    Twice,
 }
 
 /// A point that an attempt has passed.
@@ -49,6 +57,8 @@ struct Seen {
     /// Whether the statements are the handler's.
     is_in_handler: bool,
     is_leased: bool,
+    /// Whether a call under a lease runs.
+    is_in_call: bool,
     /// Whether the point of the next statement is passed already.
     is_passed: bool,
     is_dead: bool,
@@ -59,6 +69,8 @@ struct Seen {
     /// The number of the point at which the world ends, and how.
     end: Option<(usize, Fault)>,
     has_struck: bool,
+    /// Whether a second call did not come to its end.
+    is_stuck: bool,
 }
 
 thread_local! {
@@ -118,7 +130,8 @@ impl Watch {
 
     pub(super) fn begin_turn(&self) {
         let mut seen = self.seen();
-        (seen.is_on, seen.is_in_handler, seen.is_committed, seen.has_struck) = (true, false, false, false);
+        (seen.is_on, seen.is_in_handler, seen.is_in_call) = (true, false, false);
+        (seen.is_committed, seen.has_struck) = (false, false);
         "the worker looked for the row".clone_into(&mut seen.last);
     }
 
@@ -135,6 +148,18 @@ impl Watch {
     /// Tells whether the world has ended in this turn.
     pub(super) fn has_struck(&self) -> bool {
         self.seen().has_struck
+    }
+
+    /// Returns an error if a second call waited for the first one.
+    pub(super) fn check_second_call(&self) -> Result<(), Error> {
+        if !self.seen().is_stuck {
+            return Ok(());
+        }
+        Err(Error::Setting {
+            setting: "the second call of a handler",
+            found: format!("not at its end after {PATIENCE:?}, while the first one was at a `step`"),
+            expected: "calls of `step` where no lock is held that a second call waits for",
+        })
     }
 
     /// Returns the points, in the order in which they were passed.
@@ -160,8 +185,10 @@ impl Watch {
             "calling" => {
                 self.point(&[Fault::Killed]);
                 self.happened("the call began");
+                self.seen().is_in_call = true;
             }
             "called" => {
+                self.seen().is_in_call = false;
                 self.happened("the call returned");
                 self.point(&[Fault::Killed, Fault::TimedOut]);
             }
@@ -212,7 +239,8 @@ impl Watch {
     fn step(&self, what: String) {
         if self.is_alive() {
             self.happened(&what);
-            self.point(&[Fault::Killed]);
+            let is_in_call = self.seen().is_in_call;
+            self.point(if is_in_call { &[Fault::Killed, Fault::Twice] } else { &[Fault::Killed] });
         }
     }
 
@@ -246,6 +274,11 @@ impl Watch {
         drop(seen);
         // Not `panic_any`, which would print the panic.
         resume_unwind(match fault {
+            Fault::Twice => {
+                let has_ended = second_call(PATIENCE);
+                self.seen().is_stuck = !has_ended;
+                return;
+            }
             Fault::Killed => Box::new(Killed),
             Fault::Deadlock => {
                 let why = Box::new("deadlock detected (by torment)".to_owned());
@@ -295,6 +328,9 @@ impl Point {
             (Fault::Killed, None) => format!("killed after {after}, whose answer was lost"),
             (Fault::Deadlock, Some(before)) => format!("deadlock at {before}, after {after}"),
             (Fault::Deadlock, None) => format!("deadlock after {after}"),
+            (Fault::Twice, _) => {
+                format!("called a second time, by another worker, after {after} in the first call")
+            }
             (Fault::TimedOut, _) => format!("timed out after {after}"),
         }
     }
