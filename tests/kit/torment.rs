@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::prelude::*;
 use queueable::bounds::HandlerFor;
 use queueable::testing::{self, AttemptEnd, TestQueue, TormentReport};
-use queueable::{Error, Failure, HandlerResult, Lease, Message, Outcome, Queueable};
+use queueable::{AsyncCalls, CallFuture, Error, Failure, HandlerResult, Lease, Message, Outcome, Queueable};
 
 use super::shop::{Document, Email, Payment, Shop, charge, documents, emails, ledger, payments};
 use crate::db::Conn;
@@ -213,6 +213,26 @@ fn a_call_under_the_key_of_its_lease_is_right() {
 fn a_call_that_only_computes_is_right() {
     let call = |document: &Document, _: &Lease| -> Result<String, Failure> { Ok(document.title.to_uppercase()) };
     torment_document(&(call, apply), &Server::default()).assert_ok();
+}
+
+#[test]
+fn async_calls_are_right_if_their_receiver_knows_the_key() {
+    let (server, runtime) = (Arc::new(Server::default()), tokio::runtime::Runtime::new().unwrap());
+    let calls = server.clone();
+    let call = move |document: &Document, lease: &Lease| -> Result<String, Failure> {
+        calls.send_once(lease.idempotency_key(), "print it");
+        Ok(document.title.to_uppercase())
+    };
+    let handler = AsyncCalls::of(
+        move |document: &Document, lease: &Lease| -> CallFuture<'_, String> {
+            let answer = call(document, lease);
+            Box::pin(async move { answer })
+        },
+        apply,
+    );
+    let report = torment_document(&handler.runtime(runtime.handle().clone()), &server);
+    report.assert_ok();
+    assert!(report.ends.iter().any(|end| end.starts_with("deadlock at `UPDATE documents")), "{report}");
 }
 
 #[test]

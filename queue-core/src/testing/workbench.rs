@@ -1,7 +1,7 @@
 //! Takes the turns of a worker on a test's connection.
 
 use std::any::TypeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -200,13 +200,16 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         let runner = &*self.served[number].runner.0;
         self.slot.note_turn_for(number);
         let _nested = Nested::enter(self.outer);
-        let mut worker = WorkerTurn { holder: &mut self.holder, slot: &self.slot, calls: &OneTurn, stays: false };
+        let calls_of_worker = OneTurn::default();
+        let mut worker =
+            WorkerTurn { holder: &mut self.holder, slot: &self.slot, calls: &calls_of_worker, stays: false };
         let begun = LocalTime::now();
         loop {
             let turn = runner.turn(&mut worker);
             match runner.calls() {
-                // A call runs beside the worker; the turn ends with its answer.
-                Some(calls) if matches!(turn, Turn::Idle) && calls.counts().unsettled() > 0 => {
+                // A call runs beside the worker; the turn ends with its answer, which comes after the claims.
+                Some(calls) if matches!(turn, Turn::Idle | Turn::Group(_)) && calls.counts().unsettled() > 0 => {
+                    calls_of_worker.has_claimed.set(true);
                     if begun.elapsed() > PATIENCE || !calls.respond_within(PATIENCE) {
                         return Turn::Trouble;
                     }
@@ -281,13 +284,17 @@ impl Drop for Nested {
 }
 
 /// A turn of one message, or of one group.
-struct OneTurn;
+#[derive(Default)]
+struct OneTurn {
+    /// Whether calls have begun beside the worker.
+    has_claimed: Cell<bool>,
+}
 
 impl WorkerCalls for OneTurn {
     fn note_claim(&self) {}
 
     fn may_find_rows(&self) -> bool {
-        true
+        !self.has_claimed.get()
     }
 
     fn note_freed_others(&self) {}
