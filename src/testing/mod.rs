@@ -11,6 +11,7 @@ mod message;
 mod rehearse;
 mod schema;
 mod statements;
+mod torment;
 
 #[doc(hidden)]
 pub use self::assert::__assert;
@@ -26,4 +27,5 @@ pub use self::message::{MessageByHand, message};
 pub use self::rehearse::{Rehearsal, Rehearsed, RehearsedRow, RehearsedRun};
 pub use self::schema::assert_migrations_written;
 pub use self::statements::RanStatement;
+pub use self::torment::{Effect, Story, Torment, TormentReport, step, torment};
 pub use crate::assert_schema;

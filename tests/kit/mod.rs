@@ -11,3 +11,4 @@ mod limits;
 mod rehearse;
 mod schema;
 pub(crate) mod shop;
+mod torment;

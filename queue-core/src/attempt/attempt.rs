@@ -256,7 +256,11 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
         };
         self.row.watch.begin();
         let handler = self.plan.handler;
-        let answer = catch_unwind(AssertUnwindSafe(|| handler(entity, &mut message)));
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let answer = handler(entity, &mut message);
+            fail_point("handled");
+            answer
+        }));
         if let Some(why) = self.plan.slot.check_revoked() {
             return Err(self.rest_of_revocation(why));
         }
@@ -264,7 +268,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
             Ok(answer) => self.plan.served.rules.accept(answer),
             Err(panic) => {
                 self.session_is_sound = false;
-                Err(Failure::retry(Panicked::new(panic)))
+                Err(Panicked::failure(panic))
             }
         };
         match &answer {

@@ -9,6 +9,7 @@ use crate::attempt::{RELEASE, ROLLBACK_TO};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::{BeforeUse, Group, GroupedMessage, HandlerResult, Outcome, Panicked, drop_safely};
+use crate::sync::fail_point;
 
 /// The handler's response to the offer to handle a group at once.
 struct Offered<K> {
@@ -72,7 +73,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
         let stop = self.plan.slot.stop_signal();
         let mut group = Group { connection: &mut connection, messages, stop };
+        fail_point("offering");
         let answer = handler.handle_group(entities, &mut group);
+        fail_point("offered");
         Offered { answer, has_used_connection, reserved }
     }
 

@@ -8,7 +8,7 @@ use super::work::{Entities, OpenGroup, reread};
 use crate::attempt::{AttemptError, RELEASE, Rest, Revocation, SAVEPOINT};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::handler::{Failure, HandlerResult, Message, Panicked, drop_safely};
+use crate::handler::{HandlerResult, Message, Panicked, drop_safely};
 use crate::sync::{ErasedEntity, fail_point};
 
 /// Why a group is undone whose handlers may have seen a setting that one of them has changed.
@@ -157,13 +157,14 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let answer = handler.handle(&entity, &mut message);
             drop(entity);
+            fail_point("handled");
             answer
         }));
         match answer {
             Ok(answer) => (self.plan.served.rules.accept(answer), false),
             Err(panic) => {
                 self.session_is_sound = false;
-                (Err(Failure::retry(Panicked::new(panic))), true)
+                (Err(Panicked::failure(panic)), true)
             }
         }
     }

@@ -12,6 +12,7 @@ use super::group::Group;
 use super::panic_safe::StopSignal;
 use crate::error::panic_text;
 use crate::row::{Details, QueueState, Stage};
+use crate::sync::in_test::thrown;
 
 /// Processes one message of the entity `Q` on a connection of type `C`.
 ///
@@ -402,6 +403,11 @@ pub(crate) struct Panicked(String);
 impl Panicked {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
         Panicked(panic_text(payload))
+    }
+
+    /// Returns the failure of an attempt whose handler has panicked.
+    pub(crate) fn failure(payload: Box<dyn Any + Send>) -> Failure {
+        thrown(payload).map_or_else(|payload| Failure::retry(Panicked::new(payload)), Failure::retry)
     }
 }
 

@@ -235,12 +235,17 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             idempotency_key: &idempotency_key,
             stop: slot.stop_signal(),
         };
-        let applied = catch_unwind(AssertUnwindSafe(|| answer(&message.0, &mut message_of_call)));
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            fail_point("sentinel");
+            let applied = answer(&message.0, &mut message_of_call);
+            fail_point("handled");
+            applied
+        }));
         if slot.check_revoked().is_some() {
             drop_safely(applied);
             return Uncommitted::undone("the transaction was taken away");
         }
-        let applied: HandlerResult = applied.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
+        let applied: HandlerResult = applied.unwrap_or_else(|panic| Err(Panicked::failure(panic)));
         match self.served.rules.accept(applied) {
             Err(failure) => Err(self.failed(session, row, &failure)),
             Ok(outcome) => {

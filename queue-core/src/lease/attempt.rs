@@ -129,11 +129,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         worker.slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
         held.watch.begin();
         worker.holder.end_wait();
-        let answer = catch_unwind(AssertUnwindSafe(|| self.handler.call(&message.0, &lease)));
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            fail_point("calling");
+            let answer = self.call(worker.holder, held, &message.0, &lease);
+            fail_point("called");
+            answer
+        }));
         if worker.slot.leave() {
             return Turn::GivenUp;
         }
-        let answer = answer.unwrap_or_else(|panic| Err(Failure::retry(Panicked::new(panic))));
+        let answer = answer.unwrap_or_else(|panic| Err(Panicked::failure(panic)));
         // A panic in its `Drop` comes too late to belong to the attempt.
         let answer = PanicSafeDrop::new(answer);
         self.settle_called(worker, held, answer.as_ref().map(|answer| (message, &**answer)))

@@ -12,6 +12,7 @@ mod claimed;
 mod heartbeat;
 mod leased_rows;
 mod runner;
+mod second_call;
 mod settle;
 mod together;
 mod turns;

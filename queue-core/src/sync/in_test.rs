@@ -4,7 +4,9 @@
 use std::any::{Any, TypeId, type_name};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::error::Error as StdError;
 use std::mem;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -38,6 +40,8 @@ thread_local! {
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
     static WANTED: RefCell<Option<(TypeId, Box<dyn Any>)>> = const { RefCell::new(None) };
+    static WANTS_SECOND_CALL: Cell<bool> = const { Cell::new(false) };
+    static SECOND_CALL: RefCell<Option<SecondCall>> = const { RefCell::new(None) };
     static NOTED: RefCell<Option<Noted>> = const { RefCell::new(None) };
     static COMMIT: RefCell<Option<FailedCommit>> = const { RefCell::new(None) };
     static IS_LATE: Cell<bool> = const { Cell::new(false) };
@@ -147,6 +151,53 @@ pub(crate) fn set_late(is_late: bool) {
 /// Tells, once, whether the handler is past its timeout.
 pub(crate) fn take_late() -> bool {
     IS_LATE.take()
+}
+
+/// The first call's ends of the channels to a second one, which lasts as long as the value that withdraws it.
+struct SecondCall {
+    begins: Sender<()>,
+    ends: Receiver<()>,
+}
+
+/// Withdraws the offer of a second call when it is dropped.
+pub(crate) struct OfferedCall;
+
+impl Drop for OfferedCall {
+    fn drop(&mut self) {
+        SECOND_CALL.set(None);
+    }
+}
+
+/// Tells whether the calls of leased rows on this thread offer a second one.
+pub(crate) fn wants_second_call() -> bool {
+    WANTS_SECOND_CALL.get()
+}
+
+/// Sets whether they do.
+pub(crate) fn set_wants_second_call(wants: bool) {
+    WANTS_SECOND_CALL.set(wants);
+}
+
+/// Offers a second call. Returns the channel by which it is to begin, and the one by which it says that it has ended.
+pub(crate) fn offer_second_call() -> (OfferedCall, Receiver<()>, Sender<()>) {
+    let ((begins, begun), (end, ends)) = (mpsc::channel(), mpsc::channel());
+    SECOND_CALL.set(Some(SecondCall { begins, ends }));
+    (OfferedCall, begun, end)
+}
+
+/// Makes the second call that is offered, if one is, and waits at most so long for its end. Returns whether it has ended.
+pub(crate) fn make_second_call(at_most: Duration) -> bool {
+    let Some(SecondCall { begins, ends }) = SECOND_CALL.take() else { return true };
+    // The thread of the call lives as long as the first call.
+    begins.send(()).is_err() || ends.recv_timeout(at_most).is_ok()
+}
+
+/// The error with which a handler is to fail, as the payload of a panic.
+pub struct Thrown(pub Box<dyn StdError + Send + Sync>);
+
+/// Returns the error with which a test has ended a handler, or else the payload of its panic.
+pub(crate) fn thrown(payload: Box<dyn Any + Send>) -> Result<Box<dyn StdError + Send + Sync>, Box<dyn Any + Send>> {
+    payload.downcast::<Thrown>().map(|thrown| thrown.0)
 }
 
 /// When the row of an attempt is due next.

@@ -117,6 +117,29 @@ pub fn freeze<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
     Ok(())
 }
 
+/// The clock of a test whose connection has another instrumentation meanwhile.
+pub struct HeldClock(SharedClock, Option<MovedClock>);
+
+impl HeldClock {
+    /// Moves the clock to where it was when it was taken, relative to the database's.
+    pub fn restore(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).moved = self.1;
+    }
+
+    /// Has the connection keep the clock again.
+    pub fn give_back<C: QueueConnection>(self, connection: &mut C) {
+        self.restore();
+        connection.set_instrumentation(Listens::new(Some(self.0), None));
+    }
+}
+
+/// Takes the clock from the connection that keeps it, so that the connection can have another instrumentation.
+pub fn hold_clock<C: QueueConnection>(connection: &mut C) -> HeldClock {
+    let moved = moved_clock();
+    set_on(connection, moved.unwrap_or(MovedClock::Later(0)));
+    HeldClock(clock().expect("it was set"), moved)
+}
+
 /// Has the clock agree with the database's again.
 pub fn travel_back() {
     if let Some(clock) = clock() {

@@ -5,6 +5,8 @@ use diesel::result::Error as DieselError;
 use crate::handler::{Lease, LeaseLost};
 use crate::sync::in_test::{AtPoint, FailedCommit, set_at_point, set_failed_commit, set_late};
 
+pub use crate::sync::in_test::Thrown;
+
 /// Has this happen at each point that an attempt on this thread passes, until the returned value is dropped.
 pub fn at_points(happens: impl FnMut(&'static str) + 'static) -> AtPoints {
     AtPoints(set_at_point(Some(Box::new(happens))))

@@ -1,7 +1,7 @@
 //! Takes the turns of a worker on a test's connection.
 
 use std::any::{Any, TypeId};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -181,12 +181,11 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
             self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
         }
         HEARD.take();
-        set_noted(Some(Noted::default()));
-        let turn = {
-            let _nested = Nested::enter(self.outer, &mut self.wanted);
-            take_turn(&mut self.holder, &self.slot, number, &*self.served[number].runner.0)
+        let (turn, Noted { next, enqueued, warnings }) = {
+            let _in_turn = InTurn::enter(self.outer, &mut self.wanted);
+            let turn = take_turn(&mut self.holder, &self.slot, number, &*self.served[number].runner.0);
+            (turn, set_noted(None).unwrap_or_default())
         };
-        let Noted { next, enqueued, warnings } = set_noted(None).unwrap_or_default();
         let events = HEARD.take();
         if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
             return Err(Error::Setting {
@@ -271,12 +270,14 @@ fn take_turn<C: QueueConnection>(
     runner: &dyn Runner<C>,
 ) -> Turn {
     slot.note_turn_for(number);
-    let mut worker = WorkerTurn { holder, slot, calls: &OneTurn, stays: false };
+    let one_turn = OneTurn::default();
+    let mut worker = WorkerTurn { holder, slot, calls: &one_turn, stays: false };
     let begun = LocalTime::now();
     loop {
         let turn = runner.turn(&mut worker);
         match runner.calls() {
-            Some(calls) if turn == Turn::Idle && calls.counts().unsettled() > 0 => {
+            Some(calls) if matches!(turn, Turn::Idle | Turn::Group(_)) && calls.counts().unsettled() > 0 => {
+                one_turn.has_claimed.set(true);
                 if begun.elapsed() > PATIENCE || !calls.respond_within(PATIENCE) {
                     return Turn::Trouble;
                 }
@@ -294,34 +295,41 @@ impl<C: QueueConnection> Drop for Workbench<'_, C> {
     }
 }
 
-/// Has the library's transactions begin inside that of the test, and only the wanted rows be claimed, until it is dropped.
-struct Nested<'w> {
+/// Has the library's transactions begin inside that of the test, only the wanted rows be claimed, and notes be taken, until it is
+/// dropped.
+struct InTurn<'w> {
     outer: u32,
     wanted: &'w mut Option<Wanted>,
 }
 
-impl<'w> Nested<'w> {
+impl<'w> InTurn<'w> {
     fn enter(outer: u32, wanted: &'w mut Option<Wanted>) -> Self {
         set_wanted(wanted.take());
-        Nested { outer: set_outer_transactions(outer), wanted }
+        set_noted(Some(Noted::default()));
+        InTurn { outer: set_outer_transactions(outer), wanted }
     }
 }
 
-impl Drop for Nested<'_> {
+impl Drop for InTurn<'_> {
     fn drop(&mut self) {
         set_outer_transactions(self.outer);
         *self.wanted = set_wanted(None);
+        set_noted(None);
     }
 }
 
 /// A turn of one message, or of one group.
-struct OneTurn;
+#[derive(Default)]
+struct OneTurn {
+    /// Whether calls have begun beside the worker.
+    has_claimed: Cell<bool>,
+}
 
 impl WorkerCalls for OneTurn {
     fn note_claim(&self) {}
 
     fn may_find_rows(&self) -> bool {
-        true
+        !self.has_claimed.get()
     }
 
     fn note_freed_others(&self) {}
