@@ -23,6 +23,20 @@ fn due_rows_are_worked_inside_the_transaction_and_nothing_is_committed() {
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
     // The transaction of the test is open as before, and takes all of it back.
     shop.connection.batch_execute("ROLLBACK").unwrap();
+    assert_eq!((Payment::queue().count(&mut shop.connection).unwrap(), shop.booked()), (0, Vec::new()));
+}
+
+#[test]
+fn a_server_on_which_a_worker_has_ended_messages_at_once_commits_nothing_of_a_test() {
+    // A worker's own session has found out by then what the server can do, and the process remembers it.
+    let mut worked = Shop::committing();
+    worked.enqueue(1, 100);
+    assert_eq!(Payment::drain(&mut worked.connection, &charge).unwrap().succeeded(), 1);
+    let mut shop = Shop::alone();
+    shop.enqueue(1, 100);
+    assert_eq!(Payment::drain(&mut shop.connection, &charge).unwrap().succeeded(), 1);
+    shop.connection.batch_execute("ROLLBACK").unwrap();
+    assert_eq!((Payment::queue().count(&mut shop.connection).unwrap(), shop.booked()), (0, Vec::new()));
 }
 
 #[test]

@@ -454,7 +454,7 @@ fn effects_that_differ_by_themselves_are_refused() {
 
 #[test]
 fn a_handler_that_commits_is_named() {
-    let mut shop = Shop::open();
+    let mut shop = Shop::alone();
     let id = shop.enqueue(7, 100);
     let handler = |_: &Payment, message: &mut Message<'_, Conn>| -> HandlerResult {
         message.connection().batch_execute("COMMIT")?;
@@ -462,7 +462,6 @@ fn a_handler_that_commits_is_named() {
     };
     let error = testing::torment::<Payment>(id).run(&mut shop.connection, &handler).unwrap_err();
     assert!(matches!(error, Error::Setting { setting: "the transaction of the test", .. }), "{error}");
-    let _ = shop.connection.batch_execute("DELETE FROM payments");
 }
 
 #[test]

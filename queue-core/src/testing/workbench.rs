@@ -190,9 +190,11 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
             return Err(Error::Setting {
                 setting: "the transaction of the test",
-                found: format!("ended by {}", self.blamed(&events)),
+                found: format!("ended by {}{}", self.blamed(&events), listed(&warnings)),
                 expected: "a handler that leaves the test's transaction open: no COMMIT, no ROLLBACK, and on MySQL and MariaDB no \
-                           statement that commits, as DDL does; test such a handler on a database of its own, by `run_until_idle`",
+                           statement that commits, as DDL does; test such a handler on a database of its own, by `run_until_idle`. \
+                           On these two a deadlock with a parallel test ends it too: `SET SESSION TRANSACTION ISOLATION LEVEL READ \
+                           COMMITTED` before the test's transaction begins",
             });
         }
         let is_trouble = matches!(turn, Turn::Trouble);
@@ -260,6 +262,11 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
             None => Ok(()),
         }
     }
+}
+
+/// Returns what a worker has logged, as a remark.
+fn listed(warnings: &[String]) -> String {
+    if warnings.is_empty() { String::new() } else { format!(" ({})", warnings.join("; ")) }
 }
 
 /// Takes a turn. If it begins a call beside the worker, it ends with the answer.
