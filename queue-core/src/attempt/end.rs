@@ -15,7 +15,7 @@ use crate::handler::Failure;
 use crate::row::{Details, ErrorText, Fence, Settlement, Status};
 use crate::statement::{literal, time_literal};
 use crate::sync::fail_point;
-use crate::sync::in_test::{fails_to_commit, outer_transactions};
+use crate::sync::in_test::fails_to_commit;
 
 /// Why a message is handled again: its handler was the first to change something on its session.
 const SET_SOMETHING: &str =
@@ -46,7 +46,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
         if (decision.new.settled, decision.effects) != (Settlement::Succeeded, Effects::Stand)
             || !self.session.is_in_our_transaction_alone()
             || self.session.may_have_moved()
-            || outer_transactions() > 0
+            || self.session.is_of_test()
             || fails_to_commit()
         {
             return None;

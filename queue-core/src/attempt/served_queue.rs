@@ -25,7 +25,6 @@ use crate::row::{
     ErrorText, Fence, Lanes, Leaving, OrderColumn, RowKey, Settlement, ascii_only, failure_text, queue_name,
 };
 use crate::statement::{Change, ErasedKey, ErasedQueue, NextRows, QueueOn};
-use crate::sync::in_test::outer_transactions;
 use crate::sync::{Mutex, fail_point};
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
@@ -116,7 +115,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         fence: Fence,
         new: &NewState,
     ) -> Option<Result<(), Unfinished>> {
-        if session.may_have_moved() || outer_transactions() > 0 {
+        if session.may_have_moved() || session.is_of_test() {
             return None;
         }
         let text = |tries| self.queue.text_of_success(key, fence, tries);

@@ -256,7 +256,7 @@ impl<'c, C: QueueConnection> Session<'c, C> {
 
     /// Tells whether the next message may run on the session.
     pub(crate) fn is_fit(&mut self) -> bool {
-        self.put_settings_back().is_ok() && (!self.handler_settings.is_spoilt || self.connection.is_lent())
+        self.put_settings_back().is_ok() && (!self.handler_settings.is_spoilt || self.is_of_test())
     }
 
     /// Returns how long a group's statements wait for a lock.
@@ -268,8 +268,8 @@ impl<'c, C: QueueConnection> Session<'c, C> {
     /// queue's statements.
     pub(crate) fn begin_message(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<()> {
         self.next.begins_next = true;
-        // What ends a message at once would end the transaction of a test too, so nothing is prepared for it there.
-        if !C::Backend::FINISHES_AT_ONCE || outer_transactions() > 0 || self.prepared.knows(queue.queue()) {
+        // What ends a message at once would end the transaction of a test too, and needs the settings of a worker's session.
+        if !C::Backend::FINISHES_AT_ONCE || self.is_of_test() || self.prepared.knows(queue.queue()) {
             if self.try_continue(Begun::Message)? {
                 return Ok(());
             }
@@ -299,7 +299,7 @@ impl<'c, C: QueueConnection> Session<'c, C> {
 
     /// Prepares the statements that write answers under leases, outside any transaction. `None`: it cannot.
     pub(crate) fn prepare_lease(&mut self, queue: &dyn PreparedTexts<C>) -> QueryResult<Option<usize>> {
-        if outer_transactions() > 0 {
+        if self.is_of_test() {
             return Ok(None);
         }
         self.prepared.prepare_lease(&mut *self.connection, &self.handler_settings.own, queue)
@@ -375,12 +375,16 @@ impl<'c, C: QueueConnection> Session<'c, C> {
     /// Rolls back all that was begun in the transaction of the test whose connection this is. `false`: it is no test's.
     pub(super) fn end_in_test(&mut self) -> bool {
         self.next.has_begun = None;
-        let is_lent = self.connection.is_lent();
-        while is_lent
+        while self.is_of_test()
             && self.depth().is_some_and(|depth| depth > outer_transactions())
             && C::TransactionManager::rollback_transaction(&mut *self.connection).is_ok()
         {}
-        is_lent
+        self.is_of_test()
+    }
+
+    /// Tells whether the connection is a test's.
+    pub(crate) fn is_of_test(&self) -> bool {
+        self.connection.is_lent()
     }
 
     /// Returns how many transactions Diesel counts, one in the other. `None`: it counts them no more, after an error.

@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 use super::{Begun, Session};
 use crate::backend::connection::QueueConnection;
 use crate::backend::dialect::RoundTrips;
-use crate::sync::in_test::{FailedCommit, outer_transactions, take_failed_commit};
+use crate::sync::in_test::{FailedCommit, take_failed_commit};
 
 impl<C: QueueConnection> Session<'_, C> {
     /// Commits. If it costs nothing, the next transaction begins with the commit.
@@ -15,7 +15,7 @@ impl<C: QueueConnection> Session<'_, C> {
     }
 
     fn commit_and_go_on(&mut self) -> QueryResult<()> {
-        if C::Backend::COMMITS_AND_BEGINS && outer_transactions() == 0 && self.is_in_our_transaction_alone() {
+        if C::Backend::COMMITS_AND_BEGINS && !self.is_of_test() && self.is_in_our_transaction_alone() {
             self.connection.commit_and_begin()?;
             self.next.has_begun = Some(Begun::Message);
             return Ok(());
@@ -45,7 +45,7 @@ impl<C: QueueConnection> Session<'_, C> {
         if self.try_continue(Begun::Group(wait))? {
             return Ok(());
         }
-        if outer_transactions() > 0 {
+        if self.is_of_test() {
             return self.connection.begin();
         }
         self.is_impatient = true;
@@ -58,7 +58,7 @@ impl<C: QueueConnection> Session<'_, C> {
     }
 
     fn commit_group_and_go_on(&mut self, goes_on: bool) -> QueryResult<()> {
-        if outer_transactions() > 0 || !self.is_in_our_transaction_alone() {
+        if self.is_of_test() || !self.is_in_our_transaction_alone() {
             // A handler has left its own transaction open, or has ended the group's. The commit reports which.
             return C::TransactionManager::commit_transaction(&mut *self.connection);
         }
