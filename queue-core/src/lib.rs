@@ -120,9 +120,9 @@ pub mod internals {
     pub mod testing {
         pub use crate::handler::{AroundHandlers, CallOfHandler, around_handlers};
         pub use crate::testing::{
-            AtPoints, ByHand, Closed, HeldClock, OfferedCalls, Thrown, Turned, Workbench, at_points, end_lease,
-            end_listening, fail_commit, fail_no_more, freeze, hold_clock, listen, offer_second_calls, present,
-            second_call, time_out, travel, travel_back, travel_to,
+            AtPoints, ByHand, Closed, Enqueued, HeldClock, OfferedCalls, Thrown, Turned, Workbench, at_points,
+            end_lease, end_listening, fail_commit, fail_no_more, freeze, hold_clock, listen, offer_second_calls,
+            present, second_call, time_out, travel, travel_back, travel_to,
         };
     }
 

@@ -17,6 +17,9 @@ use crate::{AttemptEvent, Error, Event, Paused, Queueable};
 /// How many attempts a call makes at most, unless the test says otherwise.
 const ATTEMPTS: usize = 10_000;
 
+/// How often in a row the clock is moved without an attempt. A guess: schedules and windows come to a row sooner.
+const IN_VAIN: usize = 100;
+
 /// Works rows in a test, on the test's own connection: the calls on an entity.
 ///
 /// ```
@@ -65,7 +68,8 @@ pub trait TestQueue: Queueable + 'static {
         on(connection).serve::<Self>(handler)?.drain()
     }
 
-    /// Makes one attempt, on the row that is next. In group mode, it is one group. Empty: no row is due.
+    /// Makes one attempt, on the row that is next. In group mode, it is one group; with `AsyncCalls`, as many calls begin as have
+    /// places. Empty: no row is due.
     ///
     /// # Errors
     ///
@@ -78,7 +82,8 @@ pub trait TestQueue: Queueable + 'static {
         on(connection).serve::<Self>(handler)?.drain_one()
     }
 
-    /// Works the due rows for which a condition holds, once each. Other rows stay as they are.
+    /// Works the due rows for which a condition holds, once each and one by one, those first that have been due longest. Other rows
+    /// stay as they are, also those whose turn would come first.
     ///
     /// # Errors
     ///
@@ -92,7 +97,10 @@ pub trait TestQueue: Queueable + 'static {
         let keys = Self::queue().filter(filter).due().keys(connection)?;
         let mut drain = on(connection).serve::<Self>(handler)?;
         drain.bench.only::<Self>(0, keys);
-        drain.drain()
+        let mut drained = drain.drain()?;
+        // Those of other rows are none of this call's.
+        drained.kept.retain(|kept| !matches!(kept, Kept::Due { .. }));
+        Ok(drained)
     }
 
     /// Works this entity until nothing is left that will ever be due: where nothing is due now, it [moves the
@@ -398,15 +406,25 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
     ///
     /// Those of [`TestQueue::drain_until_idle`].
     pub fn drain_until_idle(mut self) -> Result<Drained, Error> {
-        let mut drained = Drained::default();
+        let (mut drained, mut in_vain) = (Drained::default(), 0);
         loop {
+            let before = drained.attempts.len();
             self.work(&mut drained)?;
-            let opens = drained.kept.iter().filter_map(|kept| match kept {
-                Kept::OutsideWindow { opens, .. } => *opens,
-                Kept::Paused { .. } => None,
-            });
-            let Some(next) = self.bench.next_time()?.into_iter().chain(opens).min() else { break };
-            if self.until.is_some_and(|until| next > until) {
+            // Rows that nothing works, as those of windows that are never open together, end this too.
+            in_vain = if drained.attempts.len() == before { in_vain + 1 } else { 0 };
+            let mut next = self.bench.next_time()?;
+            for number in 0..self.bench.served() {
+                let entity = self.bench.entity(number);
+                let opens = drained.kept.iter().find_map(|kept| match kept {
+                    Kept::OutsideWindow { entity: of, opens } if *of == entity => *opens,
+                    _ => None,
+                });
+                if opens.is_some() && self.bench.has_due(number)? {
+                    next = next.into_iter().chain(opens).min();
+                }
+            }
+            let Some(next) = next.filter(|next| self.until.is_none_or(|until| *next <= until)) else { break };
+            if in_vain > IN_VAIN {
                 break;
             }
             travel_to(self.bench.connection()?, next)?;
@@ -422,9 +440,25 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
                 is_idle &= !self.turn(number, drained)?;
             }
             if is_idle {
-                return Ok(());
+                return self.note_left(drained);
             }
         }
+    }
+
+    /// Notes which entities have rows that are due and were not worked.
+    fn note_left(&mut self, drained: &mut Drained) -> Result<(), Error> {
+        for number in 0..self.bench.served() {
+            let entity = self.bench.entity(number);
+            let is_told = drained.kept.iter().any(|kept| match kept {
+                Kept::Paused { entity: of, .. } | Kept::OutsideWindow { entity: of, .. } | Kept::Due { entity: of } => {
+                    *of == entity
+                }
+            });
+            if !is_told && self.bench.has_due(number)? {
+                drained.kept.push(Kept::Due { entity });
+            }
+        }
+        Ok(())
     }
 
     fn look(&mut self, drained: &mut Drained) -> Result<(), Error> {
@@ -505,6 +539,13 @@ pub enum Kept {
         /// When the window opens next, if ever.
         opens: Option<DateTime<Utc>>,
     },
+    /// Rows of it are due, and a worker would not take them now: others of their turn come first, places are taken, the database
+    /// refused to write on them, or they were interrupted and rest for a moment. [`explain`](crate::Queueable::explain) says which.
+    #[non_exhaustive]
+    Due {
+        /// The entity's name.
+        entity: &'static str,
+    },
 }
 
 impl Drained {
@@ -551,6 +592,7 @@ impl fmt::Display for Kept {
             Kept::OutsideWindow { entity, opens: Some(opens) } => {
                 write!(f, "{entity}: not worked, its window opens at {opens}")
             }
+            Kept::Due { entity } => write!(f, "{entity}: rows are due and were not worked; `explain` says why"),
             Kept::OutsideWindow { entity, opens: None } => write!(f, "{entity}: not worked, its window never opens"),
         }
     }
@@ -641,30 +683,30 @@ impl fmt::Display for Attempt {
 
 /// Returns the attempts of a turn.
 pub(super) fn attempts_of(turned: Turned) -> Vec<Attempt> {
-    let enqueued: Vec<String> = turned.enqueued.iter().map(|(entity, name)| name_of(*entity, name)).collect();
-    let mut next = turned.next;
-    let ended = turned.events.iter().filter_map(|event| Some((end_of(event)?, event.attempt()?)));
-    let mut attempts: Vec<_> = ended
-        .map(|(end, attempt)| {
-            let AttemptEvent { entity, key, stage, try_number, error, duration, .. } = attempt;
-            let place = next.iter().position(|(of, _)| of == key);
-            Attempt {
-                entity,
-                key: key.clone(),
-                stage: *stage,
-                try_number: *try_number,
-                end,
-                error: error.clone(),
-                next: place.map(|place| next.remove(place).1),
-                duration: *duration,
-                enqueued: Vec::new(),
-            }
-        })
-        .collect();
-    if let Some(last) = attempts.last_mut() {
-        last.enqueued = enqueued;
-    }
-    attempts
+    let Turned { events, mut next, enqueued, .. } = turned;
+    let ended = events.iter().filter_map(|event| Some((end_of(event)?, event.attempt()?)));
+    let attempt = |(end, attempt): (AttemptEnd, &AttemptEvent)| {
+        let AttemptEvent { entity, key, stage, try_number, error, duration, .. } = attempt;
+        let place = next.iter().position(|(of, _)| of == key);
+        // What a failed attempt has written is undone.
+        let stands = !matches!(
+            end,
+            AttemptEnd::WillRetry | AttemptEnd::GaveUp | AttemptEnd::Interrupted | AttemptEnd::LeaseLost
+        );
+        let enqueued = enqueued.iter().filter(|enqueued| stands && enqueued.by.as_ref() == Some(key));
+        Attempt {
+            entity,
+            key: key.clone(),
+            stage: *stage,
+            try_number: *try_number,
+            end,
+            error: error.clone(),
+            next: place.map(|place| next.remove(place).1),
+            duration: *duration,
+            enqueued: enqueued.map(|enqueued| name_of(enqueued.entity, enqueued.type_name)).collect(),
+        }
+    };
+    ended.map(attempt).collect()
 }
 
 /// Returns the name of an entity, or that of the module which the derive writes for it.

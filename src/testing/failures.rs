@@ -185,7 +185,7 @@ struct Asked {
 impl Asked {
     fn meet(&mut self, call: &CallOfHandler<'_>) -> Option<Failure> {
         let is_before = self.is_before && self.fault.is_answer();
-        if call.has_ended == is_before {
+        if call.has_ended == is_before || call.has_panicked {
             return None;
         }
         self.calls += 1;

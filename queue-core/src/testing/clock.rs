@@ -11,7 +11,7 @@ use crate::backend::{QueueConnection, load_first};
 use crate::error::refused;
 use crate::row::{Instant, TimestampUtc};
 use crate::statement;
-use crate::sync::in_test::{MovedClock, SharedClock, TestClock, clock, follow, moved_clock};
+use crate::sync::in_test::{MovedClock, SharedClock, TestClock, clock, follow};
 
 /// Has a connection keep its test's clock, so that the clock ends with it, and passes on what happens to who listens, and to what
 /// listens by default.
@@ -69,17 +69,30 @@ pub fn end_listening<C: QueueConnection>(connection: &mut C) {
     }
 }
 
-/// Sets how the clock differs from the database's. A connection that has none yet gets one.
-fn set_on<C: QueueConnection>(connection: &mut C, moved: MovedClock) {
-    let clock = clock().unwrap_or_else(|| {
+/// Returns the clock that a connection keeps, which this thread follows from now on. A connection that keeps none gets one.
+fn clock_of<C: QueueConnection>(connection: &mut C) -> SharedClock {
+    let is_held = |clock: &SharedClock| clock.lock().unwrap_or_else(PoisonError::into_inner).is_held;
+    let clock = kept_by(connection).or_else(|| clock().filter(is_held)).unwrap_or_else(|| {
         let clock = SharedClock::default();
         connection.set_instrumentation(Listens::new(Some(Arc::clone(&clock)), None));
-        follow(&clock);
         clock
     });
+    follow(&clock);
+    clock
+}
+
+/// Returns how the clock of a connection differs from the database's.
+fn moved_on<C: QueueConnection>(connection: &mut C) -> Option<MovedClock> {
+    clock_of(connection).lock().unwrap_or_else(PoisonError::into_inner).moved
+}
+
+/// Sets how the clock of a connection differs from the database's.
+fn set_on<C: QueueConnection>(connection: &mut C, moved: MovedClock) {
+    let clock = clock_of(connection);
     let status = C::TransactionManager::transaction_manager_status_mut(connection);
     let ends_with_transaction = matches!(status.transaction_depth(), Ok(Some(_)));
-    *clock.lock().unwrap_or_else(PoisonError::into_inner) = TestClock { moved: Some(moved), ends_with_transaction };
+    let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+    *clock = TestClock { moved: Some(moved), ends_with_transaction, ..*clock };
 }
 
 /// Reads the time of the test's clock.
@@ -91,7 +104,7 @@ pub fn present<C: QueueConnection>(connection: &mut C) -> QueryResult<DateTime<U
 /// Moves the clock on, or back.
 pub fn travel<C: QueueConnection>(connection: &mut C, by: TimeDelta) {
     let by = by.num_microseconds().unwrap_or(if by < TimeDelta::zero() { i64::MIN } else { i64::MAX });
-    let moved = match moved_clock() {
+    let moved = match moved_on(connection) {
         None => MovedClock::Later(by),
         Some(MovedClock::Later(before)) => MovedClock::Later(before.saturating_add(by)),
         Some(MovedClock::At(at)) => MovedClock::At(at.saturating_add(by)),
@@ -101,7 +114,7 @@ pub fn travel<C: QueueConnection>(connection: &mut C, by: TimeDelta) {
 
 /// Moves the clock to a time. If it stands still, it stands still there.
 pub fn travel_to<C: QueueConnection>(connection: &mut C, time: DateTime<Utc>) -> QueryResult<()> {
-    if let Some(MovedClock::At(_)) = moved_clock() {
+    if let Some(MovedClock::At(_)) = moved_on(connection) {
         set_on(connection, MovedClock::At(time.timestamp_micros()));
         return Ok(());
     }
@@ -112,32 +125,35 @@ pub fn travel_to<C: QueueConnection>(connection: &mut C, time: DateTime<Utc>) ->
 
 /// Stops the clock at the present.
 pub fn freeze<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
+    clock_of(connection);
     let present = present(connection)?;
     set_on(connection, MovedClock::At(present.timestamp_micros()));
     Ok(())
 }
 
 /// The clock of a test whose connection has another instrumentation meanwhile.
-pub struct HeldClock(SharedClock, Option<MovedClock>);
+pub struct HeldClock(SharedClock, TestClock);
 
 impl HeldClock {
     /// Moves the clock to where it was when it was taken, relative to the database's.
     pub fn restore(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).moved = self.1;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = TestClock { is_held: true, ..self.1 };
     }
 
     /// Has the connection keep the clock again.
     pub fn give_back<C: QueueConnection>(self, connection: &mut C) {
-        self.restore();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = self.1;
         connection.set_instrumentation(Listens::new(Some(self.0), None));
     }
 }
 
 /// Takes the clock from the connection that keeps it, so that the connection can have another instrumentation.
 pub fn hold_clock<C: QueueConnection>(connection: &mut C) -> HeldClock {
-    let moved = moved_clock();
-    set_on(connection, moved.unwrap_or(MovedClock::Later(0)));
-    HeldClock(clock().expect("it was set"), moved)
+    let clock = clock_of(connection);
+    let moved = *clock.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = HeldClock(clock, moved);
+    held.restore();
+    held
 }
 
 /// Has the clock agree with the database's again.

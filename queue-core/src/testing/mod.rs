@@ -13,4 +13,4 @@ pub use self::by_hand::ByHand;
 pub use self::clock::{HeldClock, end_listening, freeze, hold_clock, listen, present, travel, travel_back, travel_to};
 pub use self::points::{AtPoints, Thrown, at_points, end_lease, fail_commit, fail_no_more, time_out};
 pub use self::second_call::{OfferedCalls, offer_second_calls, second_call};
-pub use self::workbench::{Closed, Turned, Workbench};
+pub use self::workbench::{Closed, Enqueued, Turned, Workbench};

@@ -13,6 +13,7 @@ use diesel::connection::TransactionManager;
 use diesel::sql_types::Nullable;
 
 use super::clock::present;
+use super::points::fail_no_more;
 use crate::attempt::{BoxedRunner, Runner, Slot, Turn, WorkerCalls, WorkerTurn};
 use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits, load_first};
 use crate::control::{Paused, asked_of, lane_name};
@@ -22,7 +23,7 @@ use crate::event::{Event, Events, Listeners, Measure};
 use crate::poller::{HandlerFor, PollerSettings};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
-use crate::sync::in_test::{NextTime, Noted, is_noting, set_noted, set_outer_transactions, set_wanted};
+use crate::sync::in_test::{NextTime, Noted, is_in_turn, note_begun, set_noted, set_outer_transactions, set_wanted};
 
 /// The savepoint that shows whether a handler has ended the transaction of the test.
 const TEST: &str = "queueable_test";
@@ -62,6 +63,17 @@ pub enum Closed {
 /// Rows' keys, each with a time.
 pub(crate) type Times = Vec<(Arc<str>, DateTime<Utc>)>;
 
+/// A queue of which a row was enqueued.
+#[derive(Debug)]
+pub struct Enqueued {
+    /// The row whose handler had been called.
+    pub by: Option<Arc<str>>,
+    /// The entity's name, if it is served here.
+    pub entity: Option<&'static str>,
+    /// The name of the queue's type.
+    pub type_name: &'static str,
+}
+
 /// What a turn came to.
 #[derive(Debug, Default)]
 pub struct Turned {
@@ -71,9 +83,8 @@ pub struct Turned {
     pub events: Vec<Event>,
     /// The keys of the rows that are due again, each with its time.
     pub next: Times,
-    /// The queues of which a row was enqueued meanwhile: each with the entity's name if it is served here, and the name of its
-    /// type.
-    pub enqueued: Vec<(Option<&'static str>, &'static str)>,
+    /// The queues of which a row was enqueued meanwhile.
+    pub enqueued: Vec<Enqueued>,
     /// Whether the database, or the table, kept the worker from working.
     pub is_trouble: bool,
     /// What the worker has logged as warnings.
@@ -87,6 +98,9 @@ thread_local! {
 /// Keeps an event for the test.
 fn hear(measure: &Measure<'_>) {
     if let Measure::Event(event) = measure {
+        if let Event::Begun(attempt) = event {
+            note_begun(&attempt.key);
+        }
         HEARD.with_borrow_mut(|heard| heard.push((*event).clone()));
     }
 }
@@ -169,7 +183,7 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         if self.served[number].closed.is_some() {
             return Ok(Turned { is_idle: true, ..Turned::default() });
         }
-        if is_noting() {
+        if is_in_turn() {
             // MySQL forgets a savepoint at the next one of the same name.
             return Err(Error::Setting {
                 setting: "a drain",
@@ -181,7 +195,7 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
             self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
         }
         HEARD.take();
-        let (turn, Noted { next, enqueued, warnings }) = {
+        let (turn, Noted { next, enqueued, warnings, .. }) = {
             let _in_turn = InTurn::enter(self.outer, &mut self.wanted);
             let turn = take_turn(&mut self.holder, &self.slot, number, &*self.served[number].runner.0);
             (turn, set_noted(None).unwrap_or_default())
@@ -202,7 +216,9 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
             self.explain_trouble(number)?;
         }
         let next = if next.is_empty() { Vec::new() } else { self.times(next)? };
-        let enqueued = enqueued.into_iter().map(|(queue, name)| (self.name_of(queue), name)).collect();
+        let enqueued = enqueued.into_iter();
+        let enqueued = enqueued.map(|(by, queue, type_name)| Enqueued { by, entity: self.name_of(queue), type_name });
+        let enqueued = enqueued.collect();
         Ok(Turned { is_idle: matches!(turn, Turn::Idle), events, next, enqueued, is_trouble, warnings })
     }
 
@@ -227,6 +243,20 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
             soonest = soonest.into_iter().chain(next).min();
         }
         Ok(soonest)
+    }
+
+    /// Tells whether a row of an entity is due, whatever keeps it back.
+    pub fn has_due(&mut self, number: usize) -> Result<bool, Error> {
+        let session = self.holder.session()?;
+        Ok(self.served[number].runner.0.served().oldest_due(&mut **session)?.is_some())
+    }
+
+    /// Works an entity also outside of its window.
+    pub fn ignore_window(&mut self, number: usize) {
+        let closed = &mut self.served[number].closed;
+        if matches!(closed, Some(Closed::Window(_))) {
+            *closed = None;
+        }
     }
 
     /// Returns the name of an entity that is served.
@@ -312,6 +342,7 @@ struct InTurn<'w> {
 impl<'w> InTurn<'w> {
     fn enter(outer: u32, wanted: &'w mut Option<Wanted>) -> Self {
         set_wanted(wanted.take());
+        fail_no_more();
         set_noted(Some(Noted::default()));
         InTurn { outer: set_outer_transactions(outer), wanted }
     }
@@ -321,6 +352,7 @@ impl Drop for InTurn<'_> {
     fn drop(&mut self) {
         set_outer_transactions(self.outer);
         *self.wanted = set_wanted(None);
+        fail_no_more();
         set_noted(None);
     }
 }

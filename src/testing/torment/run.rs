@@ -36,6 +36,8 @@ pub(super) struct Run {
     pub(super) is_settled: bool,
     /// Whether the tries were used up by the end of the world.
     pub(super) is_given_up: bool,
+    /// Whether the world has ended.
+    pub(super) has_struck: bool,
 }
 
 impl Run {
@@ -97,7 +99,8 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
         }
         let Progress { turns, attempts, is_given_up, ended, .. } = progress;
         let is_settled = ended.len() == self.keys.len() || !states.iter().any(is_pending);
-        Ok(Run { points: watch.points(), turns, attempts, states, is_settled, is_given_up })
+        let has_struck = watch.has_ended_once();
+        Ok(Run { points: watch.points(), turns, attempts, states, is_settled, is_given_up, has_struck })
     }
 
     /// Works the rows as one process, to its end.
@@ -147,12 +150,11 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
 
     /// Moves the clock to the time at which one of the rows is due.
     fn wait<C: QueueConnection + Explains<Q>>(&self, connection: &mut C) -> Result<Stop, Error> {
+        let mut soonest = None;
         for key in self.keys {
             match Q::explain(connection, key)? {
                 Explanation::ScheduledFor { time } | Explanation::OutsideWindow { opens: Some(time) } => {
-                    travel_to(connection, time)?;
-                    travel(connection, BEYOND);
-                    return Ok(Stop::Restarts);
+                    soonest = soonest.into_iter().chain([time]).min();
                 }
                 // A worker that is gone has leased it.
                 Explanation::Held { .. } => {
@@ -163,7 +165,10 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
                 _ => {}
             }
         }
-        Ok(Stop::Ended)
+        let Some(time) = soonest else { return Ok(Stop::Ended) };
+        travel_to(connection, time)?;
+        travel(connection, BEYOND);
+        Ok(Stop::Restarts)
     }
 }
 

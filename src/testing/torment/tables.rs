@@ -58,7 +58,8 @@ const MYSQL: Catalogue = Catalogue {
 const SQLITE: Catalogue = Catalogue {
     columns: "SELECT m.name || char(31) || c.name || char(31) || 'quote(\"' || replace(c.name, '\"', '\"\"') || '\")' \
               || char(31) || '\"' || replace(m.name, '\"', '\"\"') || '\"' || char(31) \
-              || CASE WHEN c.pk = 1 AND upper(c.type) = 'INTEGER' THEN 'counted' ELSE '' END \
+              || CASE WHEN c.pk = 1 AND upper(c.type) = 'INTEGER' \
+              AND (SELECT count(*) FROM pragma_table_info(m.name) k WHERE k.pk > 0) = 1 THEN 'counted' ELSE '' END \
               FROM sqlite_master m, pragma_table_info(m.name) c \
               WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY m.name, c.cid",
     character: ("char(", ")"),

@@ -69,6 +69,8 @@ struct Seen {
     /// The number of the point at which the world ends, and how.
     end: Option<(usize, Fault)>,
     has_struck: bool,
+    /// Whether it has ended in any turn.
+    has_ended_once: bool,
     /// Whether a second call did not come to its end.
     is_stuck: bool,
 }
@@ -148,6 +150,11 @@ impl Watch {
     /// Tells whether the world has ended in this turn.
     pub(super) fn has_struck(&self) -> bool {
         self.seen().has_struck
+    }
+
+    /// Tells whether the world has ended in any turn.
+    pub(super) fn has_ended_once(&self) -> bool {
+        self.seen().has_ended_once
     }
 
     /// Returns an error if a second call waited for the first one.
@@ -270,7 +277,7 @@ impl Watch {
         let Some((_, fault)) = seen.end.filter(|(place, fault)| *place == number && faults.contains(fault)) else {
             return;
         };
-        (seen.has_struck, seen.is_dead) = (true, fault == Fault::Killed);
+        (seen.has_struck, seen.has_ended_once, seen.is_dead) = (true, true, fault == Fault::Killed);
         drop(seen);
         // Not `panic_any`, which would print the panic.
         resume_unwind(match fault {
