@@ -55,14 +55,11 @@ jobs! {
 }
 
 /// A database with the jobs of one entity, and the control table, in a test transaction.
-fn desk<Q>(
+fn desk(
     migrations: Migrations<<Conn as Connection>::Backend>,
     of_companies: &[i64],
     due: impl Fn(&mut Conn, i64, i64),
-) -> (Conn, Database)
-where
-    Q: Queueable,
-{
+) -> (Conn, Database) {
     let database = Database::new();
     let mut connection = database.connect();
     let table = format!("CREATE TABLE jobs (id {BIGINT} PRIMARY KEY NOT NULL, company_id {BIGINT} NOT NULL)");
@@ -77,7 +74,7 @@ where
 
 macro_rules! desk {
     ($entity:ty, $companies:expr) => {
-        desk::<$entity>(Migrations::new().entity::<$entity>(), $companies, |connection, id, company| {
+        desk(Migrations::new().entity::<$entity>(), $companies, |connection, id, company| {
             diesel::insert_into(jobs::table)
                 .values((jobs::id.eq(id), jobs::company_id.eq(company), <$entity>::due_now()))
                 .execute(connection)
@@ -173,7 +170,7 @@ fn an_order_and_a_condition_decide_which_rows_come() {
 #[test]
 fn a_schedule_runs_as_often_as_its_times_come() {
     let migrations = Migrations::new().entity::<Periodic>();
-    let (mut connection, _database) = desk::<Periodic>(migrations, &[1], |connection, id, company| {
+    let (mut connection, _database) = desk(migrations, &[1], |connection, id, company| {
         testing::travel_to(connection, "2031-05-06T12:00:00Z".parse::<DateTime<Utc>>().unwrap()).unwrap();
         diesel::insert_into(jobs::table)
             .values((
