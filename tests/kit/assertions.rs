@@ -1,7 +1,6 @@
 //! Assertions: what passes, and what those that fail say.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -11,7 +10,7 @@ use diesel_migrations::MigrationHarness;
 use queueable::testing::*;
 use queueable::{Failure, HandlerResult, Message, Migrations, Outcome, Queueable, Status};
 
-use crate::db::{BIGINT, Conn, Database, NAME};
+use crate::db::{BIGINT, Conn, Database};
 
 diesel::table! {
     invoices (company_id, number) {
@@ -44,8 +43,6 @@ struct Note {
     id: Option<i64>,
 }
 
-static OFFICE: LazyLock<Database> = LazyLock::new(migrated);
-
 fn migrated() -> Database {
     let database = Database::new();
     let mut connection = database.connect();
@@ -61,20 +58,20 @@ fn migrated() -> Database {
     database
 }
 
-/// A connection in a test transaction, whose clock stands still on the second of January 2030 at three o'clock.
+/// A connection in a test transaction on a database of its own, because all tests insert the same keys, whose clock stands still on the second of January 2030 at three o'clock.
 struct Office {
     connection: Conn,
-    _own: Option<Database>,
+    _database: Database,
 }
 
 impl Office {
     fn open() -> Self {
-        let own = (NAME == "sqlite").then(migrated);
-        let mut connection = own.as_ref().unwrap_or_else(|| &OFFICE).connect();
+        let database = migrated();
+        let mut connection = database.connect();
         connection.begin_test_transaction().expect("no transaction is open");
         freeze(&mut connection).unwrap();
         travel_to(&mut connection, three_o_clock()).unwrap();
-        Office { connection, _own: own }
+        Office { connection, _database: database }
     }
 
     /// Enqueues an invoice that is due after so many minutes.
@@ -174,8 +171,8 @@ fn what_is_written_in_an_assertion_may_use_the_connection() {
 
 #[test]
 fn a_connection_of_a_pool_will_do() {
-    let own = (NAME == "sqlite").then(migrated);
-    let pool = own.as_ref().unwrap_or_else(|| &OFFICE).pool(1);
+    let database = migrated();
+    let pool = database.pool(1);
     let mut connection = pool.get().unwrap();
     connection.begin_test_transaction().unwrap();
     diesel::insert_into(notes::table).values((notes::id.eq(8), Note::due_now())).execute(&mut connection).unwrap();
