@@ -55,8 +55,8 @@ pub(crate) const BUGS: &[Bug] = &[
         on: &[(Postgres, Transaction)],
         edits: &[instead_of(
             "backend/now.rs",
-            "out.push_sql(DB::NOW_PLUS_MICROSECONDS.0)",
-            r#"out.push_sql(&DB::NOW_PLUS_MICROSECONDS.0.replace("clock_timestamp", "now"))"#,
+            "push_sql(&time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)))",
+            r#"push_sql(&time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)).replace("clock_timestamp", "now"))"#,
         )],
     },
     Bug {
@@ -160,7 +160,7 @@ pub(crate) const BUGS: &[Bug] = &[
         on: EVERYWHERE,
         edits: &[instead_of(
             "attempt/attempt.rs",
-            "Err(Failure::retry(Panicked::new(panic)))",
+            "Err(Panicked::failure(panic))",
             "Ok(crate::handler::Outcome::Done)",
         )],
     },
