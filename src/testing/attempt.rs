@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use diesel::connection::TransactionManager;
-use diesel::result::Error as DieselError;
 use queue_core::internals::testing::Workbench;
 
-use super::drain::{Attempt, attempts_of};
+use super::drained::{Attempt, attempts_of};
 use super::statements::{RanStatement, Recorder};
 use crate::__derive::QueueTable;
 use crate::bounds::{AsQueueConnection, Explains, Filtered, HandlerFor, LoadsRows, QueueConnection, RowCondition};
@@ -108,11 +106,10 @@ where
     bench.ignore_window(0);
     bench.only::<Q>(0, [key.clone()]);
     let turned = bench.turn(0)?;
-    let is_trouble = turned.is_trouble;
+    let trouble = turned.expect_no_trouble(Q::ENTITY);
     let attempt = attempts_of(turned).pop();
-    if attempt.is_none() && is_trouble {
-        let found = format!("{}: the worker could not work; its warnings are in the log", Q::ENTITY);
-        return Err(Error::Setting { setting: "the database", found, expected: "a queue that a worker can serve" });
+    if attempt.is_none() {
+        trouble?;
     }
     Ok(attempt)
 }
@@ -140,59 +137,4 @@ fn kept<Q: Queueable>(key: &Q::Key, why: &Explanation) -> Error {
         ),
     };
     Error::Setting { setting: "the row of an attempt", found: format!("{} {key:?}: {found}", Q::ENTITY), expected }
-}
-
-/// Takes back all that is done on a connection meanwhile, when it ends or is dropped.
-pub(super) struct RolledBack<'c, C: QueueConnection> {
-    connection: &'c mut C,
-    /// How many transactions were open before.
-    outer: u32,
-    has_ended: bool,
-}
-
-impl<'c, C: QueueConnection> RolledBack<'c, C> {
-    /// Begins a transaction, or a savepoint if one is open.
-    pub(super) fn begin(connection: &'c mut C) -> Result<Self, Error> {
-        let outer = depth(connection)?;
-        C::TransactionManager::begin_transaction(connection)?;
-        Ok(RolledBack { connection, outer, has_ended: false })
-    }
-
-    /// Returns the connection, inside the transaction.
-    pub(super) fn connection(&mut self) -> &mut C {
-        self.connection
-    }
-
-    /// Rolls back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Setting`] if the transaction is gone already, and [`Error::Database`].
-    pub(super) fn end(mut self) -> Result<(), Error> {
-        self.has_ended = true;
-        self.roll_back()
-    }
-
-    fn roll_back(&mut self) -> Result<(), Error> {
-        if depth(self.connection)? <= self.outer {
-            return Err(Error::Database(DieselError::NotInTransaction));
-        }
-        while depth(self.connection)? > self.outer {
-            C::TransactionManager::rollback_transaction(self.connection)?;
-        }
-        Ok(())
-    }
-}
-
-impl<C: QueueConnection> Drop for RolledBack<'_, C> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            let _ = self.roll_back();
-        }
-    }
-}
-
-fn depth<C: QueueConnection>(connection: &mut C) -> Result<u32, Error> {
-    let status = C::TransactionManager::transaction_manager_status_mut(connection);
-    Ok(status.transaction_depth()?.map_or(0, std::num::NonZero::get))
 }

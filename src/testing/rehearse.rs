@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::attempt::{RolledBack, attempt_row};
-use super::drain::Attempt;
+use super::attempt::attempt_row;
+use super::drained::Attempt;
+use super::rolled_back::RolledBack;
 use super::statements::{RanStatement, Recorder};
 use crate::bounds::{AsQueueConnection, Explains, HandlerFor};
 use crate::{Error, Explanation, Queueable};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use queue_core::internals::testing::{Turned, Workbench};
 use queue_core::{Filtered, HandlerFor, LoadsRows, QueueTable};
+use queueable::testing::AttemptEnd;
 use queueable::{Error, Event, Queueable};
 
 use crate::database::Database;
@@ -72,5 +73,5 @@ where
 
 /// Whether the attempt has an end that stays.
 fn is_end(event: &Event) -> bool {
-    super::report::end_of(event).is_some() && !matches!(event, Event::Interrupted(_))
+    AttemptEnd::of(event).is_some() && !matches!(event, Event::Interrupted(_))
 }

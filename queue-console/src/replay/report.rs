@@ -1,7 +1,8 @@
 //! What a replay has shown.
 
 use chrono::{DateTime, Utc};
-use queueable::{AttemptEvent, Event};
+use queueable::AttemptEvent;
+use queueable::testing::AttemptEnd;
 use serde_json::{Value, json};
 
 use super::statements::Statement;
@@ -11,71 +12,39 @@ use crate::failure::Answer;
 use crate::queue::{Facts, Line};
 use crate::shown::{Cell, Table, ago, typed, visible};
 
-/// How an attempt has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Succeeded,
-    Advanced,
-    RunsAgain,
-    Skipped,
-    WillRetry,
-    GaveUp,
-    Interrupted,
-    Refused,
-    LeaseLost,
-}
-
-/// Returns how the attempt has ended that an event is about, if that is its end.
-pub(super) fn end_of(event: &Event) -> Option<(End, &AttemptEvent)> {
-    Some(match event {
-        Event::Succeeded(attempt) => (End::Succeeded, attempt),
-        Event::Advanced(attempt) => (End::Advanced, attempt),
-        Event::RunsAgain(attempt) => (End::RunsAgain, attempt),
-        Event::Skipped(attempt) => (End::Skipped, attempt),
-        Event::WillRetry(attempt) => (End::WillRetry, attempt),
-        Event::GaveUp(attempt) => (End::GaveUp, attempt),
-        Event::Interrupted(attempt) => (End::Interrupted, attempt),
-        Event::Refused(attempt) => (End::Refused, attempt),
-        Event::LeaseLost(attempt) => (End::LeaseLost, attempt),
+/// The name in JSON, the same as in statistics and metrics.
+fn name_of(end: AttemptEnd) -> Option<&'static str> {
+    Some(match end {
+        AttemptEnd::Succeeded => "succeeded",
+        AttemptEnd::Advanced => "advanced",
+        AttemptEnd::RunsAgain => "runs_again",
+        AttemptEnd::Skipped => "skipped",
+        AttemptEnd::WillRetry => "will_retry",
+        AttemptEnd::GaveUp => "gave_up",
+        AttemptEnd::Interrupted => "interrupted",
+        AttemptEnd::Refused => "refused",
+        AttemptEnd::LeaseLost => "lease_lost",
         _ => return None,
     })
 }
 
-impl End {
-    /// The name in JSON, the same as in statistics and metrics.
-    fn name(self) -> &'static str {
-        match self {
-            End::Succeeded => "succeeded",
-            End::Advanced => "advanced",
-            End::RunsAgain => "runs_again",
-            End::Skipped => "skipped",
-            End::WillRetry => "will_retry",
-            End::GaveUp => "gave_up",
-            End::Interrupted => "interrupted",
-            End::Refused => "refused",
-            End::LeaseLost => "lease_lost",
-        }
-    }
-
-    /// What the attempt has done, in words.
-    fn words(self) -> &'static str {
-        match self {
-            End::Succeeded => "succeeded",
-            End::Advanced => "succeeded, and the row goes on to another stage",
-            End::RunsAgain => "ended without a failure, and the row runs again",
-            End::Skipped => "skipped the row",
-            End::WillRetry => "failed, and would be retried",
-            End::GaveUp => "failed for good",
-            End::Interrupted => "was interrupted",
-            End::Refused => "could not be written",
-            End::LeaseLost => "lost its lease",
-        }
+/// What the attempt has done, in words.
+fn words_of(end: AttemptEnd) -> String {
+    match end {
+        AttemptEnd::Advanced => "succeeded, and the row goes on to another stage".to_owned(),
+        AttemptEnd::RunsAgain => "ended without a failure, and the row runs again".to_owned(),
+        AttemptEnd::Skipped => "skipped the row".to_owned(),
+        AttemptEnd::WillRetry => "failed, and would be retried".to_owned(),
+        AttemptEnd::GaveUp => "failed for good".to_owned(),
+        AttemptEnd::Interrupted => "was interrupted".to_owned(),
+        AttemptEnd::Refused => "could not be written".to_owned(),
+        end => end.to_string(),
     }
 }
 
 /// An attempt that was rolled back.
 pub(super) struct Report {
-    pub(super) end: End,
+    pub(super) end: AttemptEnd,
     pub(super) event: AttemptEvent,
     /// When the row would be due again.
     pub(super) next: Option<DateTime<Utc>>,
@@ -89,7 +58,7 @@ pub(super) struct Report {
 impl Report {
     /// Whether the attempt has failed again.
     pub(super) fn has_failed(&self) -> bool {
-        !matches!(self.end, End::Succeeded | End::Advanced | End::RunsAgain | End::Skipped)
+        !matches!(self.end, AttemptEnd::Succeeded | AttemptEnd::Advanced | AttemptEnd::RunsAgain | AttemptEnd::Skipped)
     }
 
     pub(super) fn show<C: Database>(&self, context: &Context<'_, C>, facts: &Facts) -> Answer {
@@ -97,7 +66,7 @@ impl Report {
         screen.object(|| self.json(facts))?;
         let AttemptEvent { try_number, stage, error, .. } = &self.event;
         let stage = stage.map_or_else(String::new, |stage| format!(" in {stage}"));
-        screen.say(format!("try {try_number}{stage} {}", self.end.words()))?;
+        screen.say(format!("try {try_number}{stage} {}", words_of(self.end)))?;
         if let Some(error) = error {
             error.lines().try_for_each(|line| screen.say(format!("  {}", visible(line))))?;
         }
@@ -148,7 +117,7 @@ impl Report {
             "key": self.before.key,
             "try_number": try_number,
             "stage": stage,
-            "end": self.end.name(),
+            "end": name_of(self.end),
             "error": error,
             "next": self.next,
             "statements": statements.collect::<Vec<_>>(),

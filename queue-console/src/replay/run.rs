@@ -3,10 +3,11 @@
 use diesel::connection::TransactionManager;
 use queue_core::internals::backend::{ErrorClass, LockSql, Transactions};
 use queue_core::internals::by_name::PageOrder;
+use queueable::testing::AttemptEnd;
 use queueable::{Error, Explanation};
 
 use super::attempt::Replays;
-use super::report::{Report, end_of};
+use super::report::Report;
 use super::statements::Statements;
 use crate::cli::Replay;
 use crate::command::{Context, LONGEST, condition, key};
@@ -119,7 +120,7 @@ impl<C: Database> Row<'_, C> {
             Err(error @ Error::Setting { setting: ENDED, .. }) => return Err(Stopped::Committed(error)),
             attempted => attempted.map_err(Failure::of::<C>)?,
         };
-        let Some((end, event)) = turned.events.iter().rev().find_map(end_of) else {
+        let Some((end, event)) = turned.events.iter().rev().find_map(AttemptEnd::of) else {
             return Err(self.not_taken(context, turned.is_trouble)?.into());
         };
         let next = turned.next.iter().rev().find(|(key, _)| *key == event.key).map(|(_, time)| *time);

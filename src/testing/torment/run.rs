@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
-use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use chrono::TimeDelta;
-use diesel::connection::TransactionManager;
-use diesel::result::QueryResult;
 use queue_core::internals::testing::{Turned, Workbench, offer_second_calls, travel, travel_to};
 
 use super::watch::{Fault, Killed, Point, Watch};
 use crate::bounds::{Explains, HandlerFor, QueueConnection};
-use crate::testing::drain::attempts_of;
+use crate::testing::drained::attempts_of;
+use crate::testing::rolled_back::{depth_of, roll_back_to};
 use crate::testing::{Attempt, AttemptEnd};
 use crate::{Error, Explanation, Queueable};
 
@@ -129,13 +127,8 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
                 Err(panic) if panic.is::<Killed>() => return Ok(Stop::Killed),
                 Err(panic) => resume_unwind(panic),
             };
-            if turned.is_trouble && !watch.has_struck() {
-                let found = format!("{}: the worker could not work; its warnings are in the log", bench.entity(0));
-                return Err(Error::Setting {
-                    setting: "the database",
-                    found,
-                    expected: "a queue that a worker can serve",
-                });
+            if !watch.has_struck() {
+                turned.expect_no_trouble(bench.entity(0))?;
             }
             if turned.is_idle {
                 return self.wait(bench.connection()?);
@@ -235,18 +228,4 @@ fn is_pending(state: &Explanation) -> bool {
             | Explanation::Succeeded { .. }
             | Explanation::FailedForGood { .. }
     )
-}
-
-/// Returns how many transactions are open, one in the other.
-pub(super) fn depth_of<C: QueueConnection>(connection: &mut C) -> u32 {
-    let status = C::TransactionManager::transaction_manager_status_mut(connection);
-    status.transaction_depth().ok().flatten().map_or(0, NonZero::get)
-}
-
-/// Rolls back to so many open transactions.
-pub(super) fn roll_back_to<C: QueueConnection>(connection: &mut C, depth: u32) -> QueryResult<()> {
-    while depth_of(connection) > depth {
-        C::TransactionManager::rollback_transaction(connection)?;
-    }
-    Ok(())
 }

@@ -8,12 +8,13 @@ use diesel::connection::TransactionManager;
 use queue_core::internals::testing::hold_clock;
 
 use super::effects::{Effects, Terms};
-use super::run::{Run, Work, depth_of, roll_back_to};
+use super::run::{Run, Work};
 use super::story::Story;
 use super::tables::{self, Tables};
 use super::watch::Fault;
 use crate::__derive::QueueTable;
 use crate::bounds::{AsQueueConnection, Explains, HandlerFor, LeaseMode, QueueConnection};
+use crate::testing::rolled_back::{depth_of, roll_back_to};
 use crate::{Error, Queueable};
 
 /// Torments a handler with one row: works the row again and again, each time from the same beginning, and each time the world ends
