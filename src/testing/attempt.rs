@@ -4,7 +4,7 @@ use std::fmt;
 
 use queue_core::internals::testing::Workbench;
 
-use super::drained::{Attempt, attempts_of};
+use super::drained::{Attempt, attempts_of, expect_no_trouble};
 use super::statements::{RanStatement, Recorder};
 use crate::__derive::QueueTable;
 use crate::bounds::{AsQueueConnection, Explains, Filtered, HandlerFor, LoadsRows, QueueConnection, RowCondition};
@@ -106,7 +106,7 @@ where
     bench.ignore_window(0);
     bench.only::<Q>(0, [key.clone()]);
     let turned = bench.turn(0)?;
-    let trouble = turned.expect_no_trouble(Q::ENTITY);
+    let trouble = expect_no_trouble(&turned, Q::ENTITY);
     let attempt = attempts_of(turned).pop();
     if attempt.is_none() {
         trouble?;

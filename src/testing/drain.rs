@@ -6,7 +6,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use queue_core::internals::testing::{Closed, Workbench, travel_to};
 
-use super::drained::{Drained, Kept, attempts_of};
+use super::drained::{Drained, Kept, attempts_of, expect_no_trouble};
 use crate::bounds::{AsQueueConnection, HandlerFor, QueueConnection};
 use crate::{Error, Queueable};
 
@@ -192,7 +192,7 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
     /// Takes a turn for an entity. Returns whether it was not idle.
     fn turn(&mut self, number: usize, drained: &mut Drained) -> Result<bool, Error> {
         let turned = self.bench.turn(number)?;
-        turned.expect_no_trouble(self.bench.entity(number))?;
+        expect_no_trouble(&turned, self.bench.entity(number))?;
         let is_idle = turned.is_idle;
         drained.attempts.extend(attempts_of(turned));
         if drained.attempts.len() > self.most {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::internals::testing::Turned;
 
-use crate::{AttemptEvent, Event, Paused};
+use crate::{AttemptEvent, Error, Event, Paused};
 
 /// What a drain did.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -198,6 +198,15 @@ impl fmt::Display for Attempt {
         }
         self.error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))
     }
+}
+
+/// Returns an error if the database, or the table, kept the worker from working.
+pub(super) fn expect_no_trouble(turned: &Turned, entity: &str) -> Result<(), Error> {
+    if !turned.is_trouble {
+        return Ok(());
+    }
+    let found = format!("keeping a worker from {entity}: {}", turned.warnings.join("; "));
+    Err(Error::Setting { setting: "the database", found, expected: "a queue that a worker can serve" })
 }
 
 /// Returns the attempts of a turn.

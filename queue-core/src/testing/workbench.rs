@@ -91,17 +91,6 @@ pub struct Turned {
     pub warnings: Vec<String>,
 }
 
-impl Turned {
-    /// Returns an error if the database, or the table, kept the worker from working.
-    pub fn expect_no_trouble(&self, entity: &str) -> Result<(), Error> {
-        if !self.is_trouble {
-            return Ok(());
-        }
-        let found = format!("keeping a worker from {entity}: {}", self.warnings.join("; "));
-        Err(Error::Setting { setting: "the database", found, expected: "a queue that a worker can serve" })
-    }
-}
-
 thread_local! {
     static HEARD: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
 }

@@ -10,7 +10,7 @@ use queue_core::internals::testing::{Turned, Workbench, offer_second_calls, trav
 
 use super::watch::{Fault, Killed, Point, Watch};
 use crate::bounds::{Explains, HandlerFor, QueueConnection};
-use crate::testing::drained::attempts_of;
+use crate::testing::drained::{attempts_of, expect_no_trouble};
 use crate::testing::rolled_back::{depth_of, roll_back_to};
 use crate::testing::{Attempt, AttemptEnd};
 use crate::{Error, Explanation, Queueable};
@@ -128,7 +128,7 @@ impl<Q: Queueable + 'static, H> Work<'_, Q, H> {
                 Err(panic) => resume_unwind(panic),
             };
             if !watch.has_struck() {
-                turned.expect_no_trouble(bench.entity(0))?;
+                expect_no_trouble(&turned, bench.entity(0))?;
             }
             if turned.is_idle {
                 return self.wait(bench.connection()?);
