@@ -88,22 +88,22 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
         self
     }
 
-    /// Works everything that is due, as [`TestQueue::drain`] does, one attempt of each entity in turn.
+    /// Works everything that is due, as [`TestQueue::drain`](super::TestQueue::drain) does, one attempt of each entity in turn.
     ///
     /// # Errors
     ///
-    /// Those of [`TestQueue::drain`].
+    /// Those of [`TestQueue::drain`](super::TestQueue::drain).
     pub fn drain(mut self) -> Result<Drained, Error> {
         let mut drained = Drained::default();
         self.work(&mut drained)?;
         Ok(drained)
     }
 
-    /// Makes one attempt, as [`TestQueue::drain_one`] does, of the first entity that has a row for it.
+    /// Makes one attempt, as [`TestQueue::drain_one`](super::TestQueue::drain_one) does, of the first entity that has a row for it.
     ///
     /// # Errors
     ///
-    /// Those of [`TestQueue::drain`].
+    /// Those of [`TestQueue::drain`](super::TestQueue::drain).
     pub fn drain_one(mut self) -> Result<Drained, Error> {
         let mut drained = Drained::default();
         self.look(&mut drained)?;
@@ -115,11 +115,11 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
         Ok(drained)
     }
 
-    /// Works everything until nothing will ever be due, as [`TestQueue::drain_until_idle`] does.
+    /// Works everything until nothing will ever be due, as [`TestQueue::drain_until_idle`](super::TestQueue::drain_until_idle) does.
     ///
     /// # Errors
     ///
-    /// Those of [`TestQueue::drain_until_idle`].
+    /// Those of [`TestQueue::drain_until_idle`](super::TestQueue::drain_until_idle).
     pub fn drain_until_idle(mut self) -> Result<Drained, Error> {
         let (mut drained, mut in_vain) = (Drained::default(), 0);
         loop {

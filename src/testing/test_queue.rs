@@ -46,7 +46,7 @@ pub trait TestQueue: Queueable + 'static {
     /// # Errors
     ///
     /// [`Error::Unsafe`] if the table is not what the entity needs. [`Error::Setting`] if a handler ends the transaction of the
-    /// test, or if rows go round: after 10,000 attempts, or as many as [`Drain::attempts_at_most`] says. [`Error::Database`].
+    /// test, or if rows go round: after 10,000 attempts, or as many as [`Drain::attempts_at_most`](super::Drain::attempts_at_most) says. [`Error::Database`].
     fn drain<C, H>(connection: &mut C, handler: &H) -> Result<Drained, Error>
     where
         C: AsQueueConnection,
@@ -96,8 +96,8 @@ pub trait TestQueue: Queueable + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`drain`](Self::drain). A schedule has no end: bound it by [`Drain::attempts_at_most`], or by
-    /// [`Drain::until`].
+    /// Those of [`drain`](Self::drain). A schedule has no end: bound it by [`Drain::attempts_at_most`](super::Drain::attempts_at_most), or by
+    /// [`Drain::until`](super::Drain::until).
     fn drain_until_idle<C, H>(connection: &mut C, handler: &H) -> Result<Drained, Error>
     where
         C: AsQueueConnection,
