@@ -164,21 +164,26 @@ impl Browser {
         self.ask(self.client.perform_actions(keys)).unwrap_or_else(|error| panic!("no key: {error}"));
     }
 
-    /// Types a text where the focus is.
+    /// Types a text where the focus is, again if a script of the page has replaced the field before the first letter.
     pub(crate) fn write(&self, text: &str) {
-        let focused = self.ask(async { self.client.active_element().await?.send_keys(text).await });
-        focused.unwrap_or_else(|error| panic!("nothing takes {text:?}: {error}"));
+        until(&format!("a place for {text:?}"), || {
+            let typed = self.ask(async { self.client.active_element().await?.send_keys(text).await });
+            typed.map_err(|error| error.to_string())
+        });
     }
 
-    /// The role and the name of the element that has the focus, as a screen reader says them.
+    /// The role and the name of the element that has the focus, as a screen reader says them; asks again if a script of the
+    /// page has replaced the element meanwhile.
     pub(crate) fn focused(&self) -> (String, String) {
-        let element = self.ask(self.client.active_element()).unwrap_or_else(|error| panic!("no focus: {error}"));
-        let id = element.element_id().to_string();
-        let said = |command| {
-            let said = self.command(command).unwrap_or_else(|error| panic!("no role and no name: {error}"));
-            said.as_str().unwrap_or_default().to_owned()
-        };
-        (said(Command::role(&id)), said(Command::name(&id)))
+        until("the focus", || {
+            let element = self.ask(self.client.active_element()).map_err(|error| format!("no focus: {error}"))?;
+            let id = element.element_id().to_string();
+            let said = |command| match self.command(command) {
+                Ok(said) => Ok(said.as_str().unwrap_or_default().to_owned()),
+                Err(error) => Err(format!("no role and no name: {error}")),
+            };
+            Ok((said(Command::role(&id))?, said(Command::name(&id))?))
+        })
     }
 
     /// Presses Tab until an element of this role and name has the focus, and asserts that a person sees where the focus is.
