@@ -32,6 +32,7 @@ mod suite {
     mod group_end;
     pub(crate) mod health;
     pub(crate) mod lease;
+    mod lease_together;
     mod misconduct;
     pub(crate) mod modes;
     mod session_settings;

@@ -22,6 +22,7 @@ mod suite {
     pub(crate) mod group;
     mod group_end;
     pub(crate) mod lease;
+    mod lease_together;
     mod misconduct;
     pub(crate) mod modes;
     mod session_settings;

@@ -66,6 +66,7 @@ mod suite {
     mod lanes;
     pub(crate) mod lease;
     mod lease_batch;
+    mod lease_together;
     mod lease_trouble;
     mod lost_key;
     pub(crate) mod low_water;

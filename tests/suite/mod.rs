@@ -31,6 +31,7 @@ pub(crate) mod keys;
 mod lanes;
 pub(crate) mod lease;
 mod lease_batch;
+mod lease_together;
 mod lease_trouble;
 mod lost_key;
 pub(crate) mod low_water;

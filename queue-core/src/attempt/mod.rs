@@ -23,7 +23,7 @@ pub use self::ended::Tally;
 pub use self::preflight::ComparesSchema;
 
 pub(crate) use self::attempt::settle_claimed;
-pub(crate) use self::begin::{AttemptBody, ClaimPlan, LockedRow, Plan};
+pub(crate) use self::begin::{ClaimPlan, LockedRow, Plan};
 pub(crate) use self::end::{RELEASE, ROLLBACK_TO, SAVEPOINT};
 pub(crate) use self::ended::{
     AttemptError, Conclusion, InDoubt, Interruption, NewState, Rest, Turn, UnsettledRow, is_interruption,

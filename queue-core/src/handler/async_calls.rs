@@ -13,9 +13,7 @@ use tokio::runtime::Handle;
 use tracing::Span;
 
 use super::handler::{Failure, HandlerResult, Message, Panicked};
-use super::lease::{
-    AbortCall, Answered, ApplyAnswer, Background, BeginCall, Called, Done, Lease, LeaseHandler, OwnedMessage,
-};
+use super::lease::{AbortCall, Answered, Background, BeginCall, Called, Done, Lease, LeaseHandler, OwnedMessage};
 use super::panic_safe::{PanicSafeDrop, drop_safely};
 use crate::error::Error;
 use crate::sync::opened;
@@ -212,7 +210,7 @@ where
         self.handler.apply(entity, answer, message)
     }
 
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
+    fn background(&self) -> Result<Option<Background>, Error> {
         let settings = [
             ("the async calls in flight", self.in_flight == 0),
             ("the answers per transaction", self.answers_per_transaction == 0),
@@ -225,7 +223,7 @@ where
         Ok(Some(Background {
             in_flight,
             most_together,
-            executor: Box::new(OnTokio { handler, runtime, entity: PhantomData }),
+            executor: Box::new(OnTokio { handler, runtime, types: PhantomData::<fn(&Q, &C)> }),
         }))
     }
 }
@@ -237,28 +235,26 @@ impl<H> fmt::Debug for AsyncCalls<H> {
 }
 
 /// A handler whose calls are tasks of a tokio runtime.
-struct OnTokio<Q, H> {
+struct OnTokio<Q, C, H> {
     handler: Arc<H>,
     runtime: Handle,
-    entity: PhantomData<fn(&Q)>,
+    types: PhantomData<fn(&Q, &C)>,
 }
 
-impl<Q, C, H> BeginCall<C> for OnTokio<Q, H>
+impl<Q, C, H> BeginCall for OnTokio<Q, C, H>
 where
     Q: Send + Sync + 'static,
     C: 'static,
     H: AsyncLeaseHandler<Q, C> + 'static,
 {
-    fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall {
+    fn begin(&self, message: OwnedMessage, lease: Lease, done: Done) -> AbortCall {
         let handler = self.handler.clone();
         let call = async move {
             // A runtime that is busy may poll it late.
             lease.begin();
             let entity: &Q = opened(&message.0);
             let answer = handler.call(entity, &lease).await?;
-            let apply: ApplyAnswer<C> =
-                Box::new(move |entity, message| handler.apply(opened(entity), &answer, message));
-            Ok(Answered { message, answer: apply })
+            Ok(Answered { message, answer: Box::new(answer) })
         };
         let task = Task { call: Some(Box::pin(call)), done: Some(done), span: Span::current() };
         let abort = self.runtime.spawn(task).abort_handle();
@@ -281,15 +277,15 @@ where
 }
 
 /// A call on the runtime. However it ends, `done` is called once, after the future is dropped.
-struct Task<F, C> {
+struct Task<F> {
     call: Option<Pin<Box<F>>>,
-    done: Option<Done<C>>,
+    done: Option<Done>,
     span: Span,
 }
 
-impl<F, C> Future for Task<F, C>
+impl<F> Future for Task<F>
 where
-    F: Future<Output = Result<Answered<C>, Failure>>,
+    F: Future<Output = Result<Answered, Failure>>,
 {
     type Output = ();
 
@@ -297,7 +293,7 @@ where
         let task = &mut *self;
         let Some(call) = &mut task.call else { return Poll::Ready(()) };
         let entered = task.span.enter();
-        let called: Called<C> = match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
+        let called: Called = match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(called)) => PanicSafeDrop::new(called),
             Err(panic) => PanicSafeDrop::new(Err(Failure::retry(Panicked::new(panic)))),
@@ -311,7 +307,7 @@ where
     }
 }
 
-impl<F, C> Drop for Task<F, C> {
+impl<F> Drop for Task<F> {
     fn drop(&mut self) {
         drop_safely(self.call.take());
         if let Some(done) = self.done.take() {

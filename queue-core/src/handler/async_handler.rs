@@ -146,6 +146,7 @@ where
 #[diagnostic::do_not_recommend]
 impl<Q, C, A, Call, Apply> LeaseHandler<Q, DieselAsyncSession<C>> for (Call, Async<Apply>)
 where
+    A: Send + 'static,
     C: AsyncClient,
     Call: Fn(&Q, &Lease) -> Result<A, Failure> + Send + Sync,
     Apply: AsyncFn(&Q, &A, &mut Message<'_, C>) -> HandlerResult + Send + Sync,

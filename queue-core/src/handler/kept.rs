@@ -30,7 +30,7 @@ impl<Q: 'static, C, H: LeaseHandler<Q, C>> LeaseHandler<Q, C> for Kept<'_, H> {
         around_call(entity, None, || self.0.apply(entity, answer, message))
     }
 
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
+    fn background(&self) -> Result<Option<Background>, Error> {
         self.0.background()
     }
 }

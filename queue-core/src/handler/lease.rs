@@ -1,5 +1,6 @@
 //! The lease that a call holds on its row.
 
+use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,8 +164,9 @@ pub enum LeaseLost {
             |entity: &{Q}, answer: &Answer, message: &mut Message<'_, {C}>| Ok(Outcome::Done))`"
 )]
 pub trait LeaseHandler<Q, C>: Send + Sync {
-    /// The answer of `call`, for `apply` to write.
-    type Answer;
+    /// The answer of `call`, for `apply` to write. If a worker is left behind because an `apply` does not return, other
+    /// workers apply the answers that it holds.
+    type Answer: Send + 'static;
 
     /// Does the slow work. It has no transaction and no connection, so it blocks no other session of the database. It
     /// may take as long as the entity's `timeout`, which is the lease by default; [`Lease::extend`] asks for more.
@@ -178,6 +180,12 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
     /// one second, whatever the entity's `timeout` says. The worker runs it again, with the same answer, if its
     /// transaction meets a conflict or loses its connection.
     ///
+    /// If calls are quick and many rows are due, one transaction applies several answers. If one of them cannot be
+    /// committed, the transaction is undone, and each is applied in a transaction of its own. So `apply` may run more than
+    /// once for one answer; its writes are committed once. What it leaves behind in the transaction beside its writes, the
+    /// next `apply` sees: a `SET LOCAL` of the application's own setting, an advisory lock, the time of `now()`. With
+    /// [`claim_batch(1)`](crate::Poller::claim_batch) each answer has a transaction of its own.
+    ///
     /// # Errors
     ///
     /// Every error rolls back what `apply` has written. The message is then retried by its policy, and `call` runs
@@ -186,13 +194,14 @@ pub trait LeaseHandler<Q, C>: Send + Sync {
 
     /// Returns how the calls run beside the workers, if they do: then the poller does not use `call`.
     #[doc(hidden)]
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
+    fn background(&self) -> Result<Option<Background>, Error> {
         Ok(None)
     }
 }
 
 impl<Q, C, A, Call, Apply> LeaseHandler<Q, C> for (Call, Apply)
 where
+    A: Send + 'static,
     Call: Fn(&Q, &Lease) -> Result<A, Failure> + Send + Sync,
     Apply: Fn(&Q, &A, &mut Message<'_, C>) -> HandlerResult + Send + Sync,
 {
@@ -218,7 +227,7 @@ impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Arc<H> {
         (**self).apply(entity, answer, message)
     }
 
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
+    fn background(&self) -> Result<Option<Background>, Error> {
         (**self).background()
     }
 }
@@ -234,7 +243,7 @@ impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Box<H> {
         (**self).apply(entity, answer, message)
     }
 
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
+    fn background(&self) -> Result<Option<Background>, Error> {
         (**self).background()
     }
 }
@@ -374,19 +383,19 @@ fn far_from(now: Instant, duration: Duration) -> Instant {
 
 /// Calls that run beside the workers.
 #[doc(hidden)]
-pub struct Background<C> {
+pub struct Background {
     /// How many rows of the entity are leased by this process at most.
     pub(crate) in_flight: usize,
     /// How many answers one transaction applies at most.
     pub(crate) most_together: u32,
-    pub(crate) executor: Box<dyn BeginCall<C>>,
+    pub(crate) executor: Box<dyn BeginCall>,
 }
 
 /// Where the calls run.
-pub(crate) trait BeginCall<C>: Send + Sync {
+pub(crate) trait BeginCall: Send + Sync {
     /// Begins a call, which does not block, and returns at once. `done` is called once, on any thread, after the call's
     /// future is dropped.
-    fn begin(&self, message: OwnedMessage, lease: Lease, done: Done<C>) -> AbortCall;
+    fn begin(&self, message: OwnedMessage, lease: Lease, done: Done) -> AbortCall;
 
     /// Tells whether it runs nothing any more.
     fn has_ended(&self) -> bool;
@@ -399,19 +408,19 @@ pub(crate) trait BeginCall<C>: Send + Sync {
 pub(crate) type OwnedMessage = PanicSafeDrop<(ErasedEntity, QueueState)>;
 
 /// Hears of the end of a call. `None`: the executor has dropped the call before its end.
-pub(crate) type Done<C> = Box<dyn FnOnce(Option<Called<C>>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Option<Called>) + Send>;
 
 /// The result of a call. A panic is a failure.
-pub(crate) type Called<C> = PanicSafeDrop<Result<Answered<C>, Failure>>;
+pub(crate) type Called = PanicSafeDrop<Result<Answered, Failure>>;
 
 /// The answer of a call, with the message that it answers.
-pub(crate) struct Answered<C> {
+pub(crate) struct Answered {
     pub(crate) message: OwnedMessage,
-    pub(crate) answer: ApplyAnswer<C>,
+    pub(crate) answer: Answer,
 }
 
-/// Applies an answer by its handler.
-pub(crate) type ApplyAnswer<C> = Box<dyn Fn(&ErasedEntity, &mut Message<'_, C>) -> HandlerResult + Send>;
+/// The answer of a call, which its handler applies.
+pub(crate) type Answer = Box<dyn Any + Send>;
 
 /// What ends a call from outside.
 pub(crate) struct AbortCall(pub(crate) Box<dyn Fn() + Send + Sync>);

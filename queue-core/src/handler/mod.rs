@@ -35,5 +35,5 @@ pub use self::lease::{Lease, LeaseHandler, LeaseLost};
 pub(crate) use self::group::{BeforeUse, GroupedMessage};
 pub(crate) use self::handler::{Panicked, RetryChoice};
 pub(crate) use self::kept::Kept;
-pub(crate) use self::lease::{AbortCall, Answered, Background, BeginCall, Called, LeaseClock, OwnedMessage};
+pub(crate) use self::lease::{AbortCall, Answer, Answered, Background, BeginCall, Called, LeaseClock, OwnedMessage};
 pub(crate) use self::panic_safe::{PanicSafeDrop, StopSignal, drop_safely};

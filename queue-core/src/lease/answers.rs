@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::calls::{Calls, EndedCall};
+use super::calls::EndedCall;
 use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use super::settle::taken_away;
@@ -30,40 +30,40 @@ const LOCKED_TOGETHER: u32 = 8;
 
 /// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
 /// them, so that other workers apply them anew.
-pub(super) struct Batch<K, C> {
-    pub(super) applied: Vec<EndedCall<K, C>>,
+pub(super) struct Batch<K> {
+    pub(super) applied: Vec<EndedCall<K>>,
     /// Those that are to be applied next, whose rows are locked.
-    pub(super) locked: VecDeque<EndedCall<K, C>>,
+    pub(super) locked: VecDeque<EndedCall<K>>,
     /// The row of which that thread has recorded that its handler is late.
     pub(super) given_up: Option<Arc<LeasedRow<K>>>,
 }
 
-pub(super) type SharedBatch<K, C> = Arc<Mutex<Batch<K, C>>>;
+pub(super) type SharedBatch<K> = Arc<Mutex<Batch<K>>>;
 
-impl<K, C> Batch<K, C> {
+impl<K> Batch<K> {
     /// Takes the answers that other workers are to apply instead.
-    pub(super) fn take_answers(&mut self) -> Vec<EndedCall<K, C>> {
+    pub(super) fn take_answers(&mut self) -> Vec<EndedCall<K>> {
         self.applied.drain(..).chain(self.locked.drain(..)).collect()
     }
 }
 
 /// A row whose answer is being applied after others, for the thread that records that its handler is late.
-pub(crate) struct LateBatch<K, C> {
+pub(crate) struct LateBatch<K> {
     pub(super) late: LateRow<K>,
-    pub(super) batch: SharedBatch<K, C>,
+    pub(super) batch: SharedBatch<K>,
 }
 
 /// A worker's state while it applies answers.
-pub(super) struct InHand<K, C> {
-    pub(super) batch: SharedBatch<K, C>,
+pub(super) struct InHand<K> {
+    pub(super) batch: SharedBatch<K>,
     /// What becomes of the rows whose answers are applied, in the same order.
     pub(super) decided: Vec<DecidedLease<K>>,
     /// Answers whose rows are to be locked.
-    pub(super) taken: Vec<EndedCall<K, C>>,
+    pub(super) taken: Vec<EndedCall<K>>,
     /// The answer that is being applied.
-    pub(super) current: Option<EndedCall<K, C>>,
+    pub(super) current: Option<EndedCall<K>>,
     /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
-    pub(super) aside: Vec<EndedCall<K, C>>,
+    pub(super) aside: Vec<EndedCall<K>>,
 }
 
 /// Rows that one statement settles.
@@ -99,10 +99,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// next handler runs, so that the state of a row that a handler commits fits its effects.
     pub(super) fn apply_each(
         &self,
-        calls: &Calls<K, C>,
         session: &mut Session<C>,
         slot: &Slot,
-        hand: &mut InHand<K, C>,
+        hand: &mut InHand<K>,
         most: u32,
     ) -> Result<(), Uncommitted<K>> {
         let (in_turn, mut has_savepoint) = (!C::Backend::REFUSES_COMMITS, false);
@@ -118,7 +117,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                     break;
                 }
                 let sent = Instant::now();
-                if !self.take_up_answers(calls, session, hand, left.min(LOCKED_TOGETHER))? {
+                if !self.take_up_answers(session, hand, left.min(LOCKED_TOGETHER))? {
                     break;
                 }
                 takes_up_for = takes_up_for.max((sent.elapsed() * LOCKED_TOGETHER).min(TAKES_UP_FOR_AT_MOST));
@@ -179,13 +178,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Takes up more answers, and locks those of their rows that are as they were claimed. Returns whether there are any.
     fn take_up_answers(
         &self,
-        calls: &Calls<K, C>,
         session: &mut Session<C>,
-        hand: &mut InHand<K, C>,
+        hand: &mut InHand<K>,
         most: u32,
     ) -> Result<bool, Uncommitted<K>> {
         // In the hand while the statement runs, which may fail.
-        hand.taken.extend(std::iter::from_fn(|| calls.take_answer()).take(most as usize - hand.taken.len()));
+        hand.taken.extend(std::iter::from_fn(|| self.calls.take_answer()).take(most as usize - hand.taken.len()));
         if hand.taken.is_empty() {
             return Ok(false);
         }
@@ -219,7 +217,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         &self,
         session: &mut Session<C>,
         slot: &Slot,
-        ended: &EndedCall<K, C>,
+        ended: &EndedCall<K>,
     ) -> Result<DecidedLease<K>, Uncommitted<K>> {
         let EndedCall { row, .. } = ended;
         let Some(Answered { message, answer }) = ended.answer() else {
@@ -237,7 +235,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         };
         let applied = catch_unwind(AssertUnwindSafe(|| {
             fail_point("sentinel");
-            let applied = answer(&message.0, &mut message_of_call);
+            let applied = self.handler.apply(&message.0, answer, &mut message_of_call);
             fail_point("handled");
             applied
         }));

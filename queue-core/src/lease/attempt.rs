@@ -8,19 +8,18 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
+use super::calls::{CallEnd, EndedCall};
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner, leave};
 use super::settle::{Written, taken_away};
-use crate::attempt::{
-    AttemptBody, AttemptError, ClaimPlan, LockedRow, Plan, Rest, Runner, Turn, WorkerTurn, settle_claimed,
-};
+use crate::attempt::{AttemptError, ClaimPlan, LockedRow, Plan, Rest, Runner, Turn, WorkerTurn, settle_claimed};
 use crate::backend::{HOLD, QueueConnection, Session, SessionHolder};
 use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::event::Event;
-use crate::handler::{Failure, LeaseLost, PanicSafeDrop, Panicked};
-use crate::row::{ErrorText, Fence, QueueState, Settlement};
+use crate::handler::{Answered, Failure, LeaseLost, Message, PanicSafeDrop, Panicked};
+use crate::row::{ErrorText, Fence, Settlement};
 use crate::statement::{literal, time_literal};
 use crate::sync::{ErasedEntity, fail_point};
 
@@ -30,22 +29,7 @@ const EXCLUDED_TRIES: u32 = 20;
 
 const EXCLUDED_PAUSE: Duration = Duration::from_millis(5);
 
-/// The message of a call, and its answer.
-type AppliedTo<'a, C> = (&'a (ErasedEntity, QueueState), &'a AttemptBody<'a, C>);
-
 impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
-    /// Processes a leased message to its end.
-    pub(crate) fn work(&self, worker: &mut WorkerTurn<'_, '_, C>, leased: LeasedMessage<K>) -> Turn {
-        let LeasedMessage { held, message } = leased;
-        if held.clock.ended().is_some() {
-            // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
-            self.give_back(worker.holder, &held);
-            return Turn::Interrupted;
-        }
-        let row = self.watch(held);
-        self.to_its_end(worker, &row, |worker| self.call_and_settle(worker, &row, &message))
-    }
-
     /// Does the rest of an attempt, and tells how it has ended.
     pub(crate) fn to_its_end(
         &self,
@@ -114,34 +98,42 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         })
     }
 
-    fn call_and_settle(
+    /// Calls the handler of a leased message. An error is the end of its attempt.
+    pub(super) fn call_leased(
         &self,
         worker: &mut WorkerTurn<'_, '_, C>,
-        held: &WatchedRow<K>,
-        message: &(ErasedEntity, QueueState),
-    ) -> Turn {
-        let lease = self.lease_of(held, &message.1);
+        LeasedMessage { held, message }: LeasedMessage<K>,
+    ) -> Result<EndedCall<K>, Turn> {
+        if held.clock.ended().is_some() {
+            // The row has waited too long for a worker: half its lease is over, and its handler would see that at once.
+            self.give_back(worker.holder, &held);
+            return Err(Turn::Interrupted);
+        }
+        let row = self.watch(held);
+        let _span = row.watch.enter_span();
+        let lease = self.lease_of(&row, &message.1);
         lease.begin();
         // This session may have begun the transaction of a claim with the end of its last message, but another worker
         // has made the claim.
         worker.holder.roll_back_idle();
-        let late = LateRow { row: held.clone(), timeout: self.time_to_call() };
-        worker.slot.enter_leased(held.clock.clone(), Box::new(late), &held.watch);
-        held.watch.begin();
+        let late = LateRow { row: row.clone(), timeout: self.time_to_call() };
+        worker.slot.enter_leased(row.clock.clone(), Box::new(late), &row.watch);
+        row.watch.begin();
         worker.holder.end_wait();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             fail_point("calling");
-            let answer = self.call(worker.holder, held, &message.0, &lease);
+            let answer = self.call(worker.holder, &row, &message.0, &lease);
             fail_point("called");
             answer
         }));
         if worker.slot.leave() {
-            return Turn::GivenUp;
+            self.leased_rows.remove(&row.held);
+            return Err(Turn::GivenUp);
         }
         let answer = answer.unwrap_or_else(|panic| Err(Panicked::failure(panic)));
         // A panic in its `Drop` comes too late to belong to the attempt.
-        let answer = PanicSafeDrop::new(answer);
-        self.settle_called(worker, held, answer.as_ref().map(|answer| (message, &**answer)))
+        let called = PanicSafeDrop::new(answer.map(|answer| Answered { message, answer }));
+        Ok(EndedCall::new(row, CallEnd::Called(called), None))
     }
 
     /// Settles a row after the end of its call.
@@ -149,14 +141,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         &self,
         worker: &mut WorkerTurn<'_, '_, C>,
         held: &WatchedRow<K>,
-        called: Result<AppliedTo<'_, C>, &Failure>,
+        called: Result<&Answered, &Failure>,
     ) -> Turn {
         fail_point("lease-called");
         if let Some(turn) = self.settle_taken_away(worker.holder, held) {
             return turn;
         }
         match called {
-            Ok(applied) => self.settle_answer(worker, held, applied),
+            Ok(answered) => self.settle_answer(worker, held, answered),
             Err(failure) => self.settle_failure(worker.holder, held, failure),
         }
     }
@@ -177,16 +169,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     }
 
     /// Applies the answer and settles the row, again and again until it is written or the lease ends.
-    fn settle_answer(
-        &self,
-        worker: &mut WorkerTurn<'_, '_, C>,
-        held: &WatchedRow<K>,
-        applied: AppliedTo<'_, C>,
-    ) -> Turn {
+    fn settle_answer(&self, worker: &mut WorkerTurn<'_, '_, C>, held: &WatchedRow<K>, answered: &Answered) -> Turn {
         self.persist(held, &mut || {
             let writing = self.turn_to_write();
             let places = self.limits().map(Places::hold);
-            let written = self.apply(worker, held, places.as_ref(), applied);
+            let written = self.apply(worker, held, places.as_ref(), answered);
             if self.keeps_turns()
                 && worker.holder.session().and_then(|session| Ok(leave(self.served.queue, session, places)?)).is_err()
             {
@@ -208,12 +195,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         worker: &mut WorkerTurn<'_, '_, C>,
         held: &WatchedRow<K>,
         places: Option<&HeldPlaces<'_, K, C>>,
-        (message, answer): AppliedTo<'_, C>,
+        Answered { message, answer }: &Answered,
     ) -> Result<Written, Error> {
         let (slot, session) = (worker.slot, worker.holder.session()?);
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
         // settle another row.
-        session.begin_next(self.calls.is_none() && self.claimed_ahead() == 0 && !self.claims_at_once());
+        session.begin_next(!self.calls.run_beside() && self.claimed_ahead() == 0 && !self.claims_at_once());
         let is_under_savepoint = match self.hold(session, held, places)? {
             Ok(is_under_savepoint) => is_under_savepoint,
             Err(written) => return Ok(written),
@@ -226,11 +213,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(Written::Ended(turn));
         }
-        let plan = Plan { served: &self.served, handler: answer, slot, claim: ClaimPlan::none() };
+        let apply = |entity: &ErasedEntity, message: &mut Message<'_, C>| self.handler.apply(entity, answer, message);
+        let plan = Plan { served: &self.served, handler: &apply, slot, claim: ClaimPlan::none() };
         let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
         let (fence, before, tries, watch) = (*fence, *before, *tries, &held.watch);
         let row = LockedRow { key, fence, before, tries, kept: &ErrorText::Keep, details, is_under_savepoint, watch };
-        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(Box::new(message)), None);
+        let (result, session_is_sound) = settle_claimed(session, &plan, row, Ok(Box::new(&**message)), None);
         let given_up = slot.leave();
         if given_up || !session_is_sound {
             worker.holder.close();

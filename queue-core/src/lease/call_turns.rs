@@ -1,17 +1,15 @@
-//! A turn in lease mode whose calls run beside the workers: settle a row whose call has ended, or claim rows and begin
-//! their calls.
+//! A turn in lease mode: settle rows whose calls have ended, or claim rows and begin their calls, here or beside the workers.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::calls::{CallEnd, Calls, EndedCall};
+use super::calls::{CallEnd, EndedCall};
+use super::claim_size::AT_ONCE;
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
-use crate::attempt::{CallPlace, Reserved, Tally, Turn, WorkerTurn};
+use crate::attempt::{CallPlace, Reserved, Runner, Tally, Turn, WorkerTurn};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
-use crate::handler::Answered;
 
 /// How long a runtime may take at least to begin a call.
 const UNTIL_POLLED: Duration = Duration::from_secs(60);
@@ -22,15 +20,13 @@ const MOST: u32 = 256;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Takes a turn. Rows whose calls have ended go first, unless so many places are free that too few calls would run.
-    pub(crate) fn turn_beside(&self, calls: &Arc<Calls<K, C>>, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+    pub(crate) fn turn_beside(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+        let calls = &self.calls;
         let goes_on = worker.calls.goes_on();
         let claims_fail = calls.claims_fail.load(Ordering::Relaxed);
         let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.calls.may_find_rows();
         if !claims_first && let Some(ended) = calls.take_ended() {
-            let turn = match self.answers_together(calls, &ended) {
-                1 => self.settle_ended(worker, ended),
-                most => self.settle_together(calls, worker, ended, most),
-            };
+            let turn = self.settle(worker, ended);
             if self.limits().is_some() {
                 // The row has left its lane, where others may have waited.
                 worker.calls.note_freed_others();
@@ -45,7 +41,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let most = usize::try_from(self.size.asked().unwrap_or(MOST)).unwrap_or(usize::MAX);
         match calls.counts.reserve(most) {
             Some(places) if worker.calls.may_find_rows() => {
-                let turn = self.claim_and_begin(calls, worker, places);
+                let turn = self.claim_and_begin(worker, places);
                 calls.claims_fail.store(turn == Turn::Trouble, Ordering::Relaxed);
                 turn
             }
@@ -54,22 +50,67 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         }
     }
 
-    /// Returns how many answers may be applied in one transaction with this one, itself included. If no other answer
-    /// waits, it is applied alone, in fewer round trips.
-    fn answers_together(&self, calls: &Calls<K, C>, ended: &EndedCall<K, C>) -> u32 {
-        match ended.may_join() && calls.counts.has_answers() && !self.keeps_turns() {
-            true => calls.sizes.lock().next(Instant::now()),
-            false => 1,
+    /// Calls the handler of a claimed row, and those of the rows that were claimed with it as long as that is quick. Then
+    /// applies their answers in one transaction.
+    pub(super) fn call_in_turn(&self, worker: &mut WorkerTurn<'_, '_, C>, mut leased: LeasedMessage<K>) -> Turn {
+        let (begun, calls_of_worker) = (Instant::now(), worker.calls);
+        let together = if self.keeps_turns() || self.claimed_ahead() == 0 { 1 } else { self.next_size() };
+        for called in 1.. {
+            let at_work = self.size.begin();
+            let ended = match self.call_leased(worker, leased) {
+                Ok(ended) => ended,
+                Err(turn) if called == 1 => return turn,
+                Err(turn) => {
+                    // What it says is about this row.
+                    drop(at_work);
+                    return if turn == Turn::GivenUp { turn } else { self.settle_kept(worker) };
+                }
+            };
+            let goes_on = called < together && begun.elapsed() < AT_ONCE && calls_of_worker.goes_on();
+            match if goes_on { self.take_message() } else { None } {
+                Some(next) => {
+                    self.calls.keep_answer(ended);
+                    leased = next;
+                }
+                None if called == 1 => {
+                    // The time of a call says how many rows may be claimed at once, unless each has a transaction of its own.
+                    let _at_work = self.keeps_turns().then_some(at_work);
+                    return self.settle_ended(worker, ended);
+                }
+                None => {
+                    drop(at_work);
+                    self.calls.keep_answer(ended);
+                    break;
+                }
+            }
+        }
+        self.settle_kept(worker)
+    }
+
+    /// Applies the answers that this worker has kept, unless another one was faster.
+    fn settle_kept(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+        self.calls.take_ended().map_or(Turn::Group(Tally::default()), |ended| self.settle(worker, ended))
+    }
+
+    /// Settles the row of a call that has ended, together with others if that may be.
+    pub(super) fn settle(&self, worker: &mut WorkerTurn<'_, '_, C>, ended: EndedCall<K>) -> Turn {
+        // If no other answer waits, it is applied alone, in fewer round trips.
+        match ended.may_join() && self.calls.have_ended_calls() && !self.keeps_turns() {
+            true => match self.next_size() {
+                1 => self.settle_ended(worker, ended),
+                most => self.settle_together(worker, ended, most),
+            },
+            false => self.settle_ended(worker, ended),
         }
     }
 
+    /// Returns how many answers the next transaction may apply.
+    fn next_size(&self) -> u32 {
+        self.calls.sizes.lock().next(Instant::now())
+    }
+
     /// Claims as many rows as there are places, and begins their calls.
-    fn claim_and_begin(
-        &self,
-        calls: &Arc<Calls<K, C>>,
-        worker: &mut WorkerTurn<'_, '_, C>,
-        mut places: Reserved,
-    ) -> Turn {
+    fn claim_and_begin(&self, worker: &mut WorkerTurn<'_, '_, C>, mut places: Reserved) -> Turn {
         let limit = u32::try_from(places.places).unwrap_or(u32::MAX);
         let mut ready = match self.next(worker.holder, limit) {
             Ok(ready) => Some(ready),
@@ -86,7 +127,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                 Ready::DecidedLease(row) if may_begin(&row.held) => decided.push(row),
                 Ready::LeasedMessage(leased) if may_begin(&leased.held) => {
                     let held = leased.held.clone();
-                    let begun = held.clock.ended().is_none() && self.begin_call(calls, leased, places.take());
+                    let begun = held.clock.ended().is_none() && self.begin_call(leased, places.take());
                     if !begun {
                         self.give_back(worker.holder, &held);
                         tally.count(Turn::Interrupted);
@@ -115,7 +156,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
 
     /// Begins the call of a row, if there is a place. Returns whether it was begun: a poller that has shut down begins
     /// none.
-    fn begin_call(&self, calls: &Arc<Calls<K, C>>, leased: LeasedMessage<K>, place: Option<CallPlace>) -> bool {
+    fn begin_call(&self, leased: LeasedMessage<K>, place: Option<CallPlace>) -> bool {
         let Some(place) = place else { return false };
         let LeasedMessage { held, message } = leased;
         let row = self.watch(held);
@@ -124,15 +165,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         // Until the runtime polls the call for the first time. One that stands still must not keep the row for ever.
         row.clock.begin(lease.timeout.saturating_mul(10).saturating_add(UNTIL_POLLED));
         row.watch.begin();
-        calls.begin(row, message, lease, place).is_ok()
+        self.calls.begin(row, message, lease, place).is_ok()
     }
 
-    /// Settles the row of a call that has ended beside the workers.
-    pub(crate) fn settle_ended(&self, worker: &mut WorkerTurn<'_, '_, C>, ended: EndedCall<K, C>) -> Turn {
+    /// Settles the row of a call that has ended, in a transaction of its own.
+    pub(crate) fn settle_ended(&self, worker: &mut WorkerTurn<'_, '_, C>, ended: EndedCall<K>) -> Turn {
         let EndedCall { row, end, .. } = &ended;
         self.to_its_end(worker, row, |worker| match end {
             CallEnd::Called(called) => match &**called {
-                Ok(Answered { message, answer }) => self.settle_called(worker, row, Ok((message, &**answer))),
+                Ok(answered) => self.settle_called(worker, row, Ok(answered)),
                 Err(failure) => self.settle_called(worker, row, Err(failure)),
             },
             CallEnd::Aborted => self.settle_taken_away(worker.holder, row).unwrap_or_else(|| {
@@ -140,14 +181,13 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                 Turn::Interrupted
             }),
             CallEnd::Dropped => {
-                match self.calls.as_ref().is_some_and(|calls| calls.have_ended()) {
+                match self.calls.have_ended() {
                     true => worker.calls.stop("the tokio runtime of the async calls has ended"),
                     false => self.served.warn("the runtime has dropped a call: its row is given back"),
                 }
                 self.give_back(worker.holder, &row.held);
                 // The worker rests before it begins more calls there, and not before it has given all of them back.
-                let has_others = self.calls.as_ref().is_some_and(|calls| calls.counts.has_answers());
-                if has_others { Turn::Interrupted } else { Turn::Trouble }
+                if self.calls.counts.has_answers() { Turn::Interrupted } else { Turn::Trouble }
             }
         })
     }

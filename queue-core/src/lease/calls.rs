@@ -1,10 +1,11 @@
-//! The calls of one entity that run beside the workers.
+//! The calls of one entity: those that run beside the workers, and all that have ended and whose answers wait for a worker.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::claim_size::AT_ONCE;
 use super::leased_rows::WatchedRow;
 use crate::attempt::{BackgroundCalls, CallPlace, InFlight, Size};
 use crate::entity::Key;
@@ -12,21 +13,25 @@ use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, 
 use crate::row::QueueState;
 use crate::sync::{ErasedEntity, Mutex};
 
+/// How many answers of calls that the workers make one transaction applies at most. Claims take no more rows.
+const MOST_TOGETHER: u32 = 64;
+
 /// The calls that are in flight, and those that have ended and wait for a worker.
-pub(crate) struct Calls<K, C> {
+pub(crate) struct Calls<K> {
     pub(crate) counts: Arc<InFlight>,
     /// Whether the last claim met an error of the database. Then the rows whose calls have ended go first.
     pub(crate) claims_fail: AtomicBool,
-    executor: Box<dyn BeginCall<C>>,
+    /// What runs them. `None`: each worker calls the handler itself, and nothing is in flight.
+    executor: Option<Box<dyn BeginCall>>,
     /// How many answers one transaction applies.
     pub(crate) sizes: Mutex<Size>,
-    table: Mutex<Table<K, C>>,
+    table: Mutex<Table<K>>,
 }
 
-struct Table<K, C> {
+struct Table<K> {
     next: u64,
     running: HashMap<u64, RunningCall<K>>,
-    ended: VecDeque<EndedCall<K, C>>,
+    ended: VecDeque<EndedCall<K>>,
     /// Whether the poller has shut down and no call begins any more.
     is_closed: bool,
 }
@@ -40,18 +45,26 @@ struct RunningCall<K> {
 }
 
 /// A call that has ended, and whose row is to be settled.
-pub(crate) struct EndedCall<K, C> {
+pub(crate) struct EndedCall<K> {
     pub(crate) row: WatchedRow<K>,
-    pub(crate) end: CallEnd<C>,
+    pub(crate) end: CallEnd,
     /// Whether its answer is to be applied in a transaction of its own.
     pub(crate) is_alone: bool,
+    since: Instant,
+    /// Whether the worker that has made the call has left its answer to any worker.
+    is_left: bool,
     /// The place is free when the row is settled and the future is dropped.
-    _place: Arc<CallPlace>,
+    _place: Option<Arc<CallPlace>>,
 }
 
-impl<K, C> EndedCall<K, C> {
+impl<K> EndedCall<K> {
+    /// Notes how the call of a row has ended.
+    pub(super) fn new(row: WatchedRow<K>, end: CallEnd, place: Option<Arc<CallPlace>>) -> Self {
+        EndedCall { row, end, is_alone: false, since: Instant::now(), is_left: false, _place: place }
+    }
+
     /// Returns the message and its answer, if there is one.
-    pub(crate) fn answer(&self) -> Option<&Answered<C>> {
+    pub(crate) fn answer(&self) -> Option<&Answered> {
         match &self.end {
             CallEnd::Called(called) => (**called).as_ref().ok(),
             CallEnd::Aborted | CallEnd::Dropped => None,
@@ -67,22 +80,39 @@ impl<K, C> EndedCall<K, C> {
 }
 
 /// How a call has ended.
-pub(crate) enum CallEnd<C> {
-    Called(Called<C>),
+pub(crate) enum CallEnd {
+    Called(Called),
     /// It was aborted, because its lease has ended.
     Aborted,
     /// Its executor has dropped it.
     Dropped,
 }
 
-impl<K: Key, C: 'static> Calls<K, C> {
-    /// `is_exclusive`: whether one row is processed at a time.
-    pub(crate) fn new(background: Background<C>, is_exclusive: bool) -> Arc<Self> {
-        let Background { in_flight, most_together, executor } = background;
+impl<K: Key> Calls<K> {
+    /// Makes the calls that run there, or on the workers themselves. `is_exclusive`: whether one row is processed at a time.
+    pub(crate) fn new(background: Option<Background>, is_exclusive: bool) -> Arc<Self> {
+        let (in_flight, most_together, executor) = match background {
+            Some(Background { in_flight, most_together, executor }) => (in_flight, most_together, Some(executor)),
+            None => (usize::MAX, MOST_TOGETHER, None),
+        };
         let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
         let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });
         let (claims_fail, sizes) = (AtomicBool::new(false), Mutex::new(Size::new(most_together, most_together)));
         Arc::new(Calls { counts, claims_fail, executor, sizes, table: Mutex::new(table) })
+    }
+
+    /// Tells whether the calls run beside the workers.
+    pub(crate) fn run_beside(&self) -> bool {
+        self.executor.is_some()
+    }
+
+    /// Keeps a call that a worker has made and whose answer it will apply together with others. If that worker does not come
+    /// back from its next call, another one does.
+    pub(super) fn keep_answer(&self, ended: EndedCall<K>) {
+        ended.row.clock.awaits_writing();
+        let mut table = self.table.lock();
+        table.ended.push_back(ended);
+        self.count(&table);
     }
 
     /// Begins a call. Returns the row if the poller has shut down.
@@ -93,6 +123,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
         lease: Lease,
         place: CallPlace,
     ) -> Result<(), WatchedRow<K>> {
+        let Some(executor) = &self.executor else { return Err(row) };
         let place = Arc::new(place);
         let (number, place_of_future) = {
             let mut table = self.table.lock();
@@ -111,7 +142,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
             calls.end(number, called);
             drop(place_of_future);
         };
-        let abort = self.executor.begin(message, lease, Box::new(done));
+        let abort = executor.begin(message, lease, Box::new(done));
         if let Some(abort) = self.keep(number, abort) {
             abort.abort();
         }
@@ -127,28 +158,54 @@ impl<K: Key, C: 'static> Calls<K, C> {
     }
 
     /// Notes that a call has ended. If another thread has ended it before, its answer is discarded.
-    fn end(&self, number: u64, called: Option<Called<C>>) {
+    fn end(&self, number: u64, called: Option<Called>) {
         let mut table = self.table.lock();
         let Some(RunningCall { row, place, abort }) = table.running.remove(&number) else { return };
         row.clock.awaits_writing();
         let end = called.map_or(CallEnd::Dropped, CallEnd::Called);
-        table.ended.push_back(EndedCall { row, end, is_alone: false, _place: place });
+        table.ended.push_back(EndedCall::new(row, end, Some(place)));
         self.count(&table);
         drop(table);
         drop(abort);
         self.counts.wake();
     }
 
+    /// Tells whether a call has ended whose row no worker has taken.
+    pub(super) fn have_ended_calls(&self) -> bool {
+        !self.table.lock().ended.is_empty()
+    }
+
     /// Takes the call that has ended first.
-    pub(crate) fn take_ended(&self) -> Option<EndedCall<K, C>> {
+    pub(crate) fn take_ended(&self) -> Option<EndedCall<K>> {
         let mut table = self.table.lock();
         let ended = table.ended.pop_front()?;
         self.count(&table);
         Some(ended)
     }
 
+    /// Leaves the answers that no worker has applied in its turn to the next one that takes a turn.
+    pub(super) fn leave_answers(&self) {
+        let mut table = self.table.lock();
+        if table.ended.is_empty() {
+            return;
+        }
+        table.ended.iter_mut().for_each(|ended| ended.is_left = true);
+        self.count(&table);
+        drop(table);
+        self.counts.wake();
+    }
+
+    /// Takes the call that has ended first, if it was left, or if the worker that has made it does not come back soon.
+    pub(super) fn take_left(&self) -> Option<EndedCall<K>> {
+        let mut table = self.table.lock();
+        let is_left = |ended: &EndedCall<K>| ended.is_left || ended.since.elapsed() >= AT_ONCE;
+        let ended = table.ended.front().is_some_and(is_left).then(|| table.ended.pop_front())??;
+        self.count(&table);
+        Some(ended)
+    }
+
     /// Takes the call that has ended first, if its answer may be applied in one transaction with others.
-    pub(crate) fn take_answer(&self) -> Option<EndedCall<K, C>> {
+    pub(crate) fn take_answer(&self) -> Option<EndedCall<K>> {
         let mut table = self.table.lock();
         let answer = table.ended.front().is_some_and(EndedCall::may_join).then(|| table.ended.pop_front())??;
         self.count(&table);
@@ -157,7 +214,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Puts back calls that have ended, so that the answer of each is applied alone. Returns them if the poller has shut
     /// down.
-    pub(crate) fn put_back(&self, ended: Vec<EndedCall<K, C>>) -> Vec<EndedCall<K, C>> {
+    pub(crate) fn put_back(&self, ended: Vec<EndedCall<K>>) -> Vec<EndedCall<K>> {
         let mut table = self.table.lock();
         if table.is_closed {
             return ended;
@@ -166,7 +223,7 @@ impl<K: Key, C: 'static> Calls<K, C> {
         for ended in ended.into_iter().rev() {
             // The heartbeat goes on extending its lease.
             ended.row.clock.awaits_writing();
-            table.ended.push_front(EndedCall { is_alone: true, ..ended });
+            table.ended.push_front(EndedCall { is_alone: true, is_left: true, ..ended });
         }
         self.count(&table);
         drop(table);
@@ -190,21 +247,26 @@ impl<K: Key, C: 'static> Calls<K, C> {
 
     /// Tells whether the runtime of the calls has ended, so that none begins any more.
     pub(crate) fn have_ended(&self) -> bool {
-        self.executor.has_ended()
+        self.executor.as_ref().is_some_and(|executor| executor.has_ended())
     }
 
-    fn count(&self, table: &Table<K, C>) {
-        self.counts.count(table.running.len() + table.ended.len(), table.ended.len());
+    /// An answer that its own worker is about to apply calls for no other worker.
+    fn count(&self, table: &Table<K>) {
+        let answered = match self.run_beside() {
+            true => table.ended.len(),
+            false => table.ended.iter().filter(|ended| ended.is_left).count(),
+        };
+        self.counts.count(table.running.len() + table.ended.len(), answered);
     }
 }
 
-impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
+impl<K: Key> BackgroundCalls for Calls<K> {
     fn counts(&self) -> &Arc<InFlight> {
         &self.counts
     }
 
     fn respond_within(&self, patience: Duration) -> bool {
-        self.executor.responds_within(patience)
+        self.executor.as_ref().is_none_or(|executor| executor.responds_within(patience))
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -234,7 +296,7 @@ impl<K: Key, C: 'static> BackgroundCalls for Calls<K, C> {
                 row.watch.mark_past_timeout();
             }
             aborts.extend(abort);
-            table.ended.push_back(EndedCall { row, end: CallEnd::Aborted, is_alone: true, _place: place });
+            table.ended.push_back(EndedCall { is_alone: true, ..EndedCall::new(row, CallEnd::Aborted, Some(place)) });
         }
         self.count(&table);
         drop(table);

@@ -7,7 +7,7 @@ use crate::sync::Mutex;
 
 /// The time in which the workers should begin all rows of one claim. It is a few claims long. A row that waits here is
 /// no later than if each row were claimed alone, and another process would hardly have come to it.
-const AT_ONCE: Duration = Duration::from_millis(5);
+pub(super) const AT_ONCE: Duration = Duration::from_millis(5);
 
 /// How many rows one claim takes at most. They share its cost, and with more rows there is little left to share.
 const MOST: u32 = 16;

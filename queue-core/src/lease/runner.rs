@@ -10,12 +10,12 @@ use diesel::result::QueryResult;
 use super::calls::Calls;
 use super::claim_size::ClaimSize;
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
-use crate::attempt::{AttemptBody, RunnerSettings, ServedQueue};
+use crate::attempt::{RunnerSettings, ServedQueue};
 use crate::backend::{LockSql, QueueConnection};
 use crate::claim::{HeldPlaces, LeaseStatements, Places, Standing};
 use crate::entity::{Entity, Key};
 use crate::error::Error;
-use crate::handler::{Background, Failure, Lease, LeaseHandler};
+use crate::handler::{Answer, Background, Failure, HandlerResult, Lease, LeaseHandler, Message};
 use crate::row::{QueueState, Settlement, idempotency_key};
 use crate::statement::{ErasedQueue, QueueOn};
 use crate::sync::{ErasedEntity, Mutex, opened};
@@ -31,8 +31,7 @@ pub(crate) struct LateRow<K> {
 pub(crate) struct LeaseRunner<'h, K: Key, C: QueueConnection> {
     pub(super) served: ServedQueue<K, C>,
     pub(crate) handler: Box<dyn AnyLeaseHandler<C> + 'h>,
-    /// The handler's calls, if they run beside the workers.
-    pub(crate) calls: Option<Arc<Calls<K, C>>>,
+    pub(crate) calls: Arc<Calls<K>>,
     pub(crate) leased_rows: LeasedRows<K>,
     pub(crate) size: ClaimSize,
     pub(crate) statements: LeaseStatements,
@@ -45,12 +44,11 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
     where
         Q: Entity<Key = K> + QueueOn<C>,
     {
-        let background = handler.background()?;
-        let calls = background.map(|background| Calls::new(background, Q::QUEUE.sql.options.exclusive));
+        let calls = Calls::new(handler.background()?, Q::QUEUE.sql.options.exclusive);
         let size = ClaimSize::of(settings.claim_batch, Q::SETTINGS);
         let statements = LeaseStatements::new(settings.claim_style);
         let (writer, mut served) = (settings.writer.clone(), ServedQueue::new::<Q>(settings)?);
-        if let Some(calls) = &calls {
+        if calls.run_beside() {
             served.info.way.push_str(&format!(", up to {} calls in flight", calls.counts.most));
         }
         let (leased_rows, ready) = (LeasedRows::new(), Mutex::default());
@@ -153,11 +151,13 @@ pub(crate) enum Ready<K> {
     Settled(Settlement),
 }
 
-/// A handler under a lease that returns its answer together with the code that applies it.
+/// A handler under a lease, whose entity and answer have no types.
 pub(crate) trait AnyLeaseHandler<C>: Send + Sync {
-    fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<AttemptBody<'a, C>>, Failure>;
+    fn call(&self, entity: &ErasedEntity, lease: &Lease) -> Result<Answer, Failure>;
 
-    fn background(&self) -> Result<Option<Background<C>>, Error>;
+    fn apply(&self, entity: &ErasedEntity, answer: &Answer, message: &mut Message<'_, C>) -> HandlerResult;
+
+    fn background(&self) -> Result<Option<Background>, Error>;
 }
 
 /// A handler of entities of type `Q`.
@@ -175,12 +175,16 @@ where
     C: 'static,
     H: LeaseHandler<Q, C>,
 {
-    fn call<'a>(&'a self, entity: &ErasedEntity, lease: &Lease) -> Result<Box<AttemptBody<'a, C>>, Failure> {
-        let answer = self.0.call(opened(entity), lease)?;
-        Ok(Box::new(move |entity, message| self.0.apply(opened(entity), &answer, message)))
+    fn call(&self, entity: &ErasedEntity, lease: &Lease) -> Result<Answer, Failure> {
+        Ok(Box::new(self.0.call(opened(entity), lease)?))
     }
 
-    fn background(&self) -> Result<Option<Background<C>>, Error> {
+    fn apply(&self, entity: &ErasedEntity, answer: &Answer, message: &mut Message<'_, C>) -> HandlerResult {
+        let answer = answer.downcast_ref().expect("the answer of this handler's call");
+        self.0.apply(opened(entity), answer, message)
+    }
+
+    fn background(&self) -> Result<Option<Background>, Error> {
         self.0.background()
     }
 }

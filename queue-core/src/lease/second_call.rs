@@ -6,23 +6,22 @@ use std::thread;
 
 use super::leased_rows::LeasedRow;
 use super::runner::LeaseRunner;
-use crate::attempt::AttemptBody;
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
-use crate::handler::{Failure, Lease, drop_safely};
+use crate::handler::{Answer, Failure, Lease, drop_safely};
 use crate::statement::Claimed;
 use crate::sync::ErasedEntity;
 use crate::sync::in_test::{offer_second_call, wants_second_call};
 
 impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Calls the handler. A second call has its own copy of the entity, and its answer is lost.
-    pub(super) fn call<'a>(
-        &'a self,
+    pub(super) fn call(
+        &self,
         holder: &mut SessionHolder<C>,
         held: &LeasedRow<K>,
         entity: &ErasedEntity,
         lease: &Lease,
-    ) -> Result<Box<AttemptBody<'a, C>>, Failure> {
+    ) -> Result<Answer, Failure> {
         let handler = &*self.handler;
         if !wants_second_call() {
             return handler.call(entity, lease);

@@ -11,7 +11,7 @@ use std::time::Instant;
 use diesel::connection::TransactionManager;
 
 use super::answers::{Batch, InHand, LateBatch, Uncommitted};
-use super::calls::{Calls, EndedCall};
+use super::calls::EndedCall;
 use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
 use super::runner::LeaseRunner;
 use crate::attempt::{InDoubt, Tally, Turn, WorkerTurn};
@@ -23,18 +23,12 @@ use crate::sync::Mutex;
 impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that
     /// is impossible, they are to be applied alone.
-    pub(crate) fn settle_together(
-        &self,
-        calls: &Calls<K, C>,
-        worker: &mut WorkerTurn<'_, '_, C>,
-        first: EndedCall<K, C>,
-        most: u32,
-    ) -> Turn {
+    pub(crate) fn settle_together(&self, worker: &mut WorkerTurn<'_, '_, C>, first: EndedCall<K>, most: u32) -> Turn {
         first.row.clock.answered();
         let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), locked: VecDeque::new(), given_up: None }));
         let mut hand = InHand { batch, decided: Vec::new(), taken: vec![first], current: None, aside: Vec::new() };
         let writing = self.turn_to_write();
-        let tried = || self.try_together(calls, worker, &mut hand, most);
+        let tried = || self.try_together(worker, &mut hand, most);
         let end = catch_unwind(AssertUnwindSafe(tried)).unwrap_or_else(|panic| {
             // Handlers' panics are caught closer to them. This one comes from this library or from the driver, at any time.
             std::mem::forget(panic);
@@ -54,12 +48,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             worker.holder.close();
             let is_recorded = |row: &Arc<LeasedRow<K>>| given_up.as_ref().is_some_and(|it| Arc::ptr_eq(it, row));
             back.extend(applied.into_iter().chain(hand.current).filter(|ended| !is_recorded(&ended.row.held)));
-            calls.put_back(back);
+            self.calls.put_back(back);
             return Turn::GivenUp;
         }
         let mut tally = Tally::default();
-        back.extend(self.conclude_together(calls, worker, end, applied, hand, &mut tally));
-        for EndedCall { row, .. } in calls.put_back(back) {
+        back.extend(self.conclude_together(worker, end, applied, hand, &mut tally));
+        for EndedCall { row, .. } in self.calls.put_back(back) {
             row.watch.interrupt("the poller shuts down");
             tally.count(Turn::Interrupted);
         }
@@ -70,16 +64,15 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// to be applied alone.
     fn conclude_together(
         &self,
-        calls: &Calls<K, C>,
         worker: &mut WorkerTurn<'_, '_, C>,
         end: Result<(), Uncommitted<K>>,
-        mut applied: Vec<EndedCall<K, C>>,
-        InHand { decided, current, .. }: InHand<K, C>,
+        mut applied: Vec<EndedCall<K>>,
+        InHand { decided, current, .. }: InHand<K>,
         tally: &mut Tally,
-    ) -> Vec<EndedCall<K, C>> {
+    ) -> Vec<EndedCall<K>> {
         let why = match end {
             Ok(()) => {
-                calls.sizes.lock().note_success();
+                self.calls.sizes.lock().note_success();
                 for (EndedCall { row, .. }, DecidedLease { new, .. }) in applied.iter().zip(&decided) {
                     self.served.rules.teller.tell_settled(&row.key, new, &row.watch);
                     tally.count(self.note_settled(row, new.settled));
@@ -88,7 +81,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             }
             Err(why) => why,
         };
-        calls.sizes.lock().note_hindered();
+        self.calls.sizes.lock().note_hindered();
         match why {
             Uncommitted::Undone(why) => {
                 let (answers, why) = (decided.len(), self.served.redacted(&why));
@@ -123,34 +116,29 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     }
 
     /// Records that the last of several handlers is late, and has the answers before it applied anew.
-    pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<K, C>) -> Turn {
+    pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<K>) -> Turn {
         let applied = {
             let mut batch = late.batch.lock();
             batch.given_up = Some(late.late.row.held.clone());
             batch.take_answers()
         };
-        if let Some(calls) = &self.calls {
-            // The transaction was taken away, and cannot commit any more.
-            let is_another = |ended: &EndedCall<K, C>| !Arc::ptr_eq(&ended.row.held, &late.late.row.held);
-            calls.put_back(applied.into_iter().filter(is_another).collect());
-        }
+        // The transaction was taken away, and cannot commit any more.
+        let is_another = |ended: &EndedCall<K>| !Arc::ptr_eq(&ended.row.held, &late.late.row.held);
+        self.calls.put_back(applied.into_iter().filter(is_another).collect());
         self.settle_late(holder, &late.late)
     }
 
     /// Has other workers apply the answers of a transaction whose worker was left behind.
-    pub(crate) fn put_back_applied(&self, late: &LateBatch<K, C>) {
+    pub(crate) fn put_back_applied(&self, late: &LateBatch<K>) {
         let answers = late.batch.lock().take_answers();
-        if let Some(calls) = &self.calls {
-            calls.put_back(answers);
-        }
+        self.calls.put_back(answers);
     }
 
     /// Runs the transaction. After an error it is over.
     fn try_together(
         &self,
-        calls: &Calls<K, C>,
         worker: &mut WorkerTurn<'_, '_, C>,
-        hand: &mut InHand<K, C>,
+        hand: &mut InHand<K>,
         most: u32,
     ) -> Result<(), Uncommitted<K>> {
         let slot = worker.slot;
@@ -161,7 +149,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         }
         slot.enter(session.id, self.served.info.timeout);
         let end = self
-            .apply_each(calls, session, slot, hand, most)
+            .apply_each(session, slot, hand, most)
             .and_then(|()| self.settle_each(session, &hand.decided))
             .and_then(|()| self.commit_together(session, slot));
         let is_over = match &end {
@@ -182,11 +170,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     fn find_out_each(
         &self,
         holder: &mut SessionHolder<C>,
-        applied: Vec<EndedCall<K, C>>,
+        applied: Vec<EndedCall<K>>,
         decided: Vec<DecidedLease<K>>,
         cause: &str,
         tally: &mut Tally,
-    ) -> Vec<EndedCall<K, C>> {
+    ) -> Vec<EndedCall<K>> {
         let (mut others, since) = (Vec::new(), Instant::now());
         for (ended, DecidedLease { new, .. }) in applied.into_iter().zip(decided) {
             let row = &ended.row;

@@ -51,6 +51,48 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         Some(ready)
     }
 
+    /// Takes a turn whose call the worker makes itself.
+    fn turn_here(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+        let left = if worker.calls.goes_on() { self.calls.take_left() } else { self.calls.take_ended() };
+        if let Some(ended) = left {
+            return self.settle(worker, ended);
+        }
+        let ready = match self
+            .next(worker.holder, if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() })
+        {
+            Ok(ready) => ready,
+            Err(turn) => return turn,
+        };
+        worker.calls.note_claim();
+        match ready {
+            Ready::Settled(settled) => Turn::Settled(settled),
+            Ready::LeasedMessage(leased) if worker.calls.goes_on() && self.may_begin(&leased.held) => {
+                self.call_in_turn(worker, leased)
+            }
+            Ready::DecidedLease(decided) if worker.calls.goes_on() && self.may_begin(&decided.held) => {
+                self.settle_decided(worker.holder, &decided)
+            }
+            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedLease(DecidedLease { held, .. }) => {
+                // The heartbeat may have passed already, or may have ended.
+                self.give_back(worker.holder, &held);
+                self.give_back_unstarted(worker.holder, Duration::ZERO);
+                Turn::Idle
+            }
+        }
+    }
+
+    /// Takes a claimed row whose handler a worker may call.
+    pub(super) fn take_message(&self) -> Option<LeasedMessage<K>> {
+        let mut ready = self.ready.lock();
+        let is_message = |ready: &(Instant, Ready<K>)| matches!(&ready.1, Ready::LeasedMessage(leased) if self.may_begin(&leased.held));
+        let (claimed, ready) = ready.front().is_some_and(is_message).then(|| ready.pop_front())??;
+        self.size.note_wait(claimed.elapsed());
+        match ready {
+            Ready::LeasedMessage(leased) => Some(leased),
+            Ready::DecidedLease(_) | Ready::Settled(_) => None,
+        }
+    }
+
     /// Returns the next claimed row, and claims up to `limit` rows if none is left. An error is the end of the turn.
     pub(crate) fn next(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Ready<K>, Turn> {
         if let Some(ready) = self.take_ready() {
@@ -200,47 +242,31 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
     }
 
     fn calls(&self) -> Option<&dyn BackgroundCalls> {
-        self.calls.as_deref().map(|calls| calls as &dyn BackgroundCalls)
+        Some(&*self.calls)
     }
 
     fn turn(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
-        if let Some(calls) = &self.calls {
-            return self.turn_beside(calls, worker);
+        if self.calls.run_beside() {
+            return self.turn_beside(worker);
         }
-        let ready = match self
-            .next(worker.holder, if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() })
-        {
-            Ok(ready) => ready,
-            Err(turn) => return turn,
-        };
-        worker.calls.note_claim();
-        match ready {
-            Ready::Settled(settled) => Turn::Settled(settled),
-            Ready::LeasedMessage(leased) if worker.calls.goes_on() && self.may_begin(&leased.held) => {
-                let _at_work = self.size.begin();
-                self.work(worker, leased)
-            }
-            Ready::DecidedLease(decided) if worker.calls.goes_on() && self.may_begin(&decided.held) => {
-                self.settle_decided(worker.holder, &decided)
-            }
-            Ready::LeasedMessage(LeasedMessage { held, .. }) | Ready::DecidedLease(DecidedLease { held, .. }) => {
-                // The heartbeat may have passed already, or may have ended.
-                self.give_back(worker.holder, &held);
-                self.give_back_unstarted(worker.holder, Duration::ZERO);
-                Turn::Idle
-            }
-        }
+        let turn = self.turn_here(worker);
+        self.calls.leave_answers();
+        turn
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Turn {
-        match row.downcast::<LateBatch<K, C>>() {
+        match row.downcast::<LateBatch<K>>() {
             Ok(late) => self.settle_late_batch(holder, &late),
-            Err(row) => self.settle_late(holder, &row.downcast().expect("what this runner has put there")),
+            Err(row) => {
+                // Its worker does not come back for those of the calls before this one.
+                self.calls.leave_answers();
+                self.settle_late(holder, &row.downcast().expect("what this runner has put there"))
+            }
         }
     }
 
     fn put_back(&self, row: ErasedRow) {
-        if let Ok(late) = row.downcast::<LateBatch<K, C>>() {
+        if let Ok(late) = row.downcast::<LateBatch<K>>() {
             self.put_back_applied(&late);
         }
     }
@@ -251,10 +277,8 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
 
     fn heartbeat(&self, holder: &mut SessionHolder<C>, is_stopping: bool) {
         self.extend_leases(holder);
-        if let Some(calls) = &self.calls {
-            // The heartbeat may have found that rows are lost.
-            calls.abort_ended();
-        }
+        // The heartbeat may have found that rows are lost.
+        self.calls.abort_ended();
         if is_stopping {
             self.give_back_unstarted(holder, Duration::ZERO);
         } else if self.size.is_free() {
@@ -267,7 +291,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
         for held in self.leased_rows.all() {
             held.clock.end(LeaseLost::Shutdown);
         }
-        self.calls.as_ref().map_or(0, |calls| calls.close())
+        self.calls.close()
     }
 
     fn give_back_revoked(&self, holder: &mut SessionHolder<C>) {

@@ -181,6 +181,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     ) -> Self
     where
         Q: Entity<Mode = LeaseMode> + 'static,
+        A: Send + 'static,
         C: ConnectionFor<Q>,
     {
         self.serve((call, apply))

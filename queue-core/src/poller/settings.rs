@@ -57,13 +57,15 @@ pub struct PollerSettings {
     pub error_text_limit: usize,
     /// Lease mode: how many rows one claim takes at most, 1 to 1000. The rows that its worker cannot begin at once wait
     /// for the other workers of this poller, and are given back at shutdown. A larger number saves transactions, but
-    /// rows may wait here while another process is idle, and a killed process costs each of them a try.
+    /// rows may wait here while another process is idle, and a killed process costs each of them a try. A worker calls
+    /// the handlers of its claimed rows for some 5 milliseconds and applies their answers, at most 64, in one transaction;
+    /// if one of them cannot be committed, each is applied in a transaction of its own.
     ///
-    /// Default none: as many as the workers begin within some 5 milliseconds, and no more than 16. That is 1 while
-    /// little is due, if a row has fewer than 10 tries, and if a message takes longer than these milliseconds, so that
-    /// nothing waits behind it. If a message takes longer without warning, the next claim takes 1, and rows that have
+    /// Default none: as many as the workers call within some 5 milliseconds, and no more than 64. That is 1 while
+    /// little is due, if a row has fewer than 10 tries, and if a call takes longer than these milliseconds, so that
+    /// nothing waits behind it. If a call takes longer without warning, the next claim takes 1, and rows that have
     /// waited for an eighth of the lease are given back soon. Set 1 if a killed process is to cost no more tries than
-    /// it has workers.
+    /// it has workers, or if each answer is to have a transaction of its own.
     pub claim_batch: Option<u32>,
     /// Lease mode: how rows are claimed. Default [`ClaimStyle::Auto`].
     pub claim_style: ClaimStyle,
