@@ -100,12 +100,15 @@ impl Browser {
     }
 }
 
+/// Runs axe as if a person pressed a mouse button meanwhile: the page's script then replaces no part of it, and axe speaks of no element
+/// that is gone.
 const RUN: &str = "
     const [tags, done] = arguments;
+    document.dispatchEvent(new Event('pointerdown'));
     axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] }).then(
         found => done(found.violations.flatMap(finding => finding.nodes.map(node => (
             { rule: finding.id, impact: node.impact, html: node.html, why: node.failureSummary })))),
-        error => done(String(error)));";
+        error => done(String(error))).finally(() => window.dispatchEvent(new Event('pointerup')));";
 
 const HAS_BACKGROUND: &str = "
     return [document.documentElement, document.body].some(element => getComputedStyle(element).backgroundColor !== 'rgba(0, 0, 0, 0)');";
