@@ -9,3 +9,4 @@ pub(crate) mod served;
 mod walk;
 mod whole_way;
 mod wide;
+mod without;

@@ -36,7 +36,7 @@ fn failed(served: &Served) -> i64 {
     failed.get_result(&mut served.database.connect()).expect("the table is there")
 }
 
-fn watch_and_stop(browser: &Browser) {
+pub(super) fn watch_and_stop(browser: &Browser) {
     let served = served();
     let gate = Gate::after(usize::try_from(HELD_AFTER).expect("two"), &served.database);
     browser.open(&served.address("/q/payments/change?operation=retry&state=failed"));
@@ -82,9 +82,4 @@ fn watch_and_stop(browser: &Browser) {
 #[test]
 fn an_operation_is_watched_and_stopped() {
     watch_and_stop(&Browser::new());
-}
-
-#[test]
-fn an_operation_is_watched_and_stopped_without_scripts() {
-    watch_and_stop(&Browser::without_scripts());
 }
