@@ -17,6 +17,7 @@ prepare quick
 required_step 'format' cargo fmt --all --check
 required_step 'build and lint' build_and_lint
 step 'tests' run_programs --skip suite::readme --skip testing_page
-step 'examples of the documentation' cargo test --quiet --workspace --all-features --doc
+# Through the same compiler, so that the libraries need not be built once more.
+step 'examples of the documentation' env RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --quiet --workspace --all-features --doc
 step 'chaos, in brief' "$target/debug/chaos" --brief --seed 20261121
 conclude

@@ -113,7 +113,9 @@ run_programs() {
     export threads=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} LD_LIBRARY_PATH
     # The tests of a procedural macro need the compiler's own libraries.
     LD_LIBRARY_PATH=$(rustc --print target-libdir)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    awk '{ place = index(" suite_postgres suite_mysql suite_async_postgres suite_async_mysql postgres mysql sqlite ui examples ", " " $1 " ") }
+    local longest='suite_postgres suite_mysql suite_async_postgres suite_async_mysql suite_page_postgres suite_page_mysql'
+    longest+=' page_sqlite postgres mysql sqlite console_mysql console_postgres console_sqlite ui examples'
+    awk -v longest=" $longest " '{ place = index(longest, " " $1 " ") }
         { print (place ? place : 999), $0 }' "$logs/programs" | sort -n | cut -d ' ' -f 2- |
         xargs -P 3 -L 1 bash -c 'run_program "$@"' run
     ! compgen -G "$logs/failed-*" >/dev/null || { cat $(compgen -G "$logs/failed-*" | sed 's/failed-/test-/'); return 1; }

@@ -73,6 +73,21 @@ fn every_file_of_the_suite_is_mounted() {
     }
 }
 
+#[test]
+fn the_nightly_run_has_each_root_that_the_usual_run_leaves_out() {
+    let nightly = read(".ci/nightly");
+    let mut found = 0;
+    for manifest in ["Cargo.toml", "tests/page/Cargo.toml"] {
+        let text = read(manifest);
+        for root in text.split("[[test]]").skip(1).filter(|root| root.contains("test = false")) {
+            let name = root.split('"').nth(1).expect("a root has a name");
+            assert!(nightly.contains(&format!("--test {name}")), "{manifest}: nothing runs {name}");
+            found += 1;
+        }
+    }
+    assert!(found > 5, "{found} roots");
+}
+
 /// The row's number, or numbers: `S23, S27`.
 fn systems(cell: &str) -> Vec<u32> {
     cell.split(',').filter_map(|system| system.trim().strip_prefix('S')?.parse().ok()).collect()

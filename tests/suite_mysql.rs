@@ -23,6 +23,8 @@ mod long_texts;
 mod outage;
 #[path = "only/printed_mysql.rs"]
 mod printed;
+#[path = "only/private_server.rs"]
+mod private_server;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_mysql.rs"]

@@ -37,6 +37,8 @@ mod pooler;
 mod prefetch_rows;
 #[path = "only/printed_postgres.rs"]
 mod printed;
+#[path = "only/private_server.rs"]
+mod private_server;
 #[path = "only/repeated_calls.rs"]
 mod repeated_calls;
 #[path = "only/rerun_postgres.rs"]

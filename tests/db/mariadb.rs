@@ -16,7 +16,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 
 pub(crate) use self::database::Database;
-pub(crate) use self::server::{PrivateServer, free_ports};
+pub(crate) use self::server::{PrivateServer, eventually, free_ports};
 use super::Conn;
 
 /// Names the backend, as its feature does.

@@ -12,7 +12,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
 pub(crate) use self::database::Database;
-pub(crate) use self::server::PrivateServer;
+pub(crate) use self::server::{PrivateServer, eventually};
 use super::Conn;
 
 /// Names the backend, as its feature does.

@@ -17,6 +17,7 @@ use crate::db::{Conn, DISK_IS_FULL, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, RE
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
+use crate::suite::thorough::times;
 use crate::suite::warnings::{await_warning, keep_warnings};
 
 /// Payments in the order of their amounts.
@@ -309,11 +310,14 @@ fn a_full_disk_uses_no_try_and_no_interruption_of_another_kind() {
 }
 
 /// The bad rows are more than a survey reads. The first one reads 1024 keys, all of one due time here, and the next ones
-/// read 2048. Only when a thousand rows are known to be refused does a survey read the last ones.
+/// read 2048. Every night there are more than that, too: only when a thousand rows are known to be refused does a survey
+/// read the last ones.
 #[test]
 fn more_refused_rows_than_a_survey_reads_leave_the_others_their_turn() {
     let bank = Bank::new();
-    let (bad, sound) = enqueue_bad_and_sound(&bank, 2_200, 500);
+    let mut bad = bank.enqueue(vec![7; 1_100]);
+    let (others, sound) = enqueue_bad_and_sound(&bank, times(20, 1_100), 500);
+    bad.extend(others);
     bank.connect().batch_execute(REFUSE_SEVEN).unwrap();
     let runs = Runs::default();
     let tally = MODES[0].2(&bank, 4, runs.clone()).run_until_idle().unwrap();

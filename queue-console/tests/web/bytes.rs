@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::suite::served::Served;
+use crate::web::served::Served;
 
 #[test]
 fn a_value_that_is_no_text_keeps_no_page_from_being_shown() {

@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use queueable_console::Page;
 
 use crate::db::{Database, PrivateServer};
-use crate::suite::guard::PAGES;
-use crate::suite::served::{Served, console, set_up};
+use crate::web::guard::PAGES;
+use crate::web::served::{Served, console, set_up};
 
 /// How many requests are sent at once.
 const AT_ONCE: usize = 50;

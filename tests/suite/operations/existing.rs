@@ -115,10 +115,10 @@ fn two_back_fills_at_once_enqueue_each_row_once() {
 
 #[test]
 fn more_rows_than_keys_are_read_at_a_time() {
-    let bank = history(1);
+    let bank = history(400);
     let mut connection = bank.connect();
     let double = "INSERT INTO payments (company_id, amount_cents) SELECT company_id, amount_cents + 1 FROM payments";
-    for _ in 0..14 {
+    for _ in 0..5 {
         connection.batch_execute(double).unwrap();
     }
     let back_fill = Payment::queue().filter(payments::amount_cents.ne(5)).enqueue_existing().batch(5_000);

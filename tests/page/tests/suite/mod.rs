@@ -6,6 +6,9 @@ mod gate;
 mod hostile;
 mod operation;
 pub(crate) mod served;
+#[path = "../../../suite/thorough.rs"]
+mod thorough;
 mod walk;
 mod whole_way;
 mod wide;
+mod without;

@@ -8,7 +8,7 @@ use crate::browser::{Browser, By};
 
 /// How a person uses a browser.
 #[derive(Clone, Copy, PartialEq)]
-enum Hand {
+pub(super) enum Hand {
     Mouse,
     Keyboard,
 }
@@ -59,7 +59,7 @@ impl Person {
     }
 }
 
-fn go_the_whole_way(browser: Browser, hand: Hand) {
+pub(super) fn go_the_whole_way(browser: Browser, hand: Hand) {
     let served = Served::filled();
     let person = Person { browser, hand };
     let browser = &person.browser;
@@ -119,14 +119,4 @@ fn go_the_whole_way(browser: Browser, hand: Hand) {
 #[test]
 fn a_person_finds_failed_payments_and_retries_them() {
     go_the_whole_way(Browser::new(), Hand::Mouse);
-}
-
-#[test]
-fn a_person_without_scripts_does_the_same() {
-    go_the_whole_way(Browser::without_scripts(), Hand::Mouse);
-}
-
-#[test]
-fn a_person_without_a_mouse_does_the_same() {
-    go_the_whole_way(Browser::new(), Hand::Keyboard);
 }
