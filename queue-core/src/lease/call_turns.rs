@@ -26,7 +26,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let claims_fail = calls.claims_fail.load(Ordering::Relaxed);
         let claims_first = goes_on && !claims_fail && calls.counts.has_much_room() && worker.calls.may_find_rows();
         if !claims_first && let Some(ended) = calls.take_ended() {
-            let turn = self.settle(worker, ended);
+            let turn = self.settle(worker, ended, u32::MAX);
             if self.limits().is_some() {
                 // The row has left its lane, where others may have waited.
                 worker.calls.note_freed_others();
@@ -54,53 +54,42 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// applies their answers in one transaction.
     pub(super) fn call_in_turn(&self, worker: &mut WorkerTurn<'_, '_, C>, mut leased: LeasedMessage<K>) -> Turn {
         let (begun, calls_of_worker) = (Instant::now(), worker.calls);
-        let together = if self.keeps_turns() || self.claimed_ahead() == 0 { 1 } else { self.next_size() };
-        for called in 1.. {
+        let most = if self.keeps_turns() || self.claimed_ahead() == 0 { 1 } else { self.next_size() };
+        let mut called = 0;
+        loop {
+            called += 1;
             let at_work = self.size.begin();
             let ended = match self.call_leased(worker, leased) {
                 Ok(ended) => ended,
-                Err(turn) if called == 1 => return turn,
-                Err(turn) => {
-                    // What it says is about this row.
-                    drop(at_work);
-                    return if turn == Turn::GivenUp { turn } else { self.settle_kept(worker) };
-                }
+                // What it says is about this row alone.
+                Err(Turn::Interrupted) if called > 1 => break,
+                Err(turn) => return turn,
             };
-            let goes_on = called < together && begun.elapsed() < AT_ONCE && calls_of_worker.goes_on();
-            match if goes_on { self.take_message() } else { None } {
-                Some(next) => {
-                    self.calls.keep_answer(ended);
-                    leased = next;
-                }
-                None if called == 1 => {
-                    // The time of a call says how many rows may be claimed at once, unless each has a transaction of its own.
-                    let _at_work = self.keeps_turns().then_some(at_work);
-                    return self.settle_ended(worker, ended);
-                }
-                None => {
-                    drop(at_work);
-                    self.calls.keep_answer(ended);
-                    break;
-                }
+            let goes_on = called < most && begun.elapsed() < AT_ONCE && calls_of_worker.goes_on();
+            let next = if goes_on { self.take_message() } else { None };
+            if called == 1 && next.is_none() {
+                // The time of a call says how many rows may be claimed at once, unless each has a transaction of its own.
+                let _at_work = self.keeps_turns().then_some(at_work);
+                return self.settle_ended(worker, ended);
+            }
+            drop(at_work);
+            self.calls.keep_answer(worker.slot, ended);
+            match next {
+                Some(next) => leased = next,
+                None => break,
             }
         }
-        self.settle_kept(worker)
+        // Another worker may have been faster.
+        self.calls.take_ended().map_or(Turn::Group(Tally::default()), |ended| self.settle(worker, ended, called))
     }
 
-    /// Applies the answers that this worker has kept, unless another one was faster.
-    fn settle_kept(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
-        self.calls.take_ended().map_or(Turn::Group(Tally::default()), |ended| self.settle(worker, ended))
-    }
-
-    /// Settles the row of a call that has ended, together with others if that may be.
-    pub(super) fn settle(&self, worker: &mut WorkerTurn<'_, '_, C>, ended: EndedCall<K>) -> Turn {
+    /// Settles the row of a call that has ended, together with up to `most` in all if that may be.
+    pub(super) fn settle(&self, worker: &mut WorkerTurn<'_, '_, C>, ended: EndedCall<K>, most: u32) -> Turn {
         // If no other answer waits, it is applied alone, in fewer round trips.
-        match ended.may_join() && self.calls.have_ended_calls() && !self.keeps_turns() {
-            true => match self.next_size() {
-                1 => self.settle_ended(worker, ended),
-                most => self.settle_together(worker, ended, most),
-            },
-            false => self.settle_ended(worker, ended),
+        let may_join = ended.may_join() && self.calls.have_more() && !self.keeps_turns();
+        match if may_join { most.min(self.next_size()) } else { 1 } {
+            1 => self.settle_ended(worker, ended),
+            most => self.settle_together(worker, ended, most),
         }
     }
 

@@ -1,20 +1,21 @@
 //! The calls of one entity: those that run beside the workers, and all that have ended and whose answers wait for a worker.
 
 use std::collections::{HashMap, VecDeque};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::claim_size::AT_ONCE;
 use super::leased_rows::WatchedRow;
-use crate::attempt::{BackgroundCalls, CallPlace, InFlight, Size};
+use crate::attempt::{BackgroundCalls, CallPlace, InFlight, Size, Slot};
 use crate::entity::Key;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseLost, PanicSafeDrop};
 use crate::row::QueueState;
 use crate::sync::{ErasedEntity, Mutex};
 
-/// How many answers of calls that the workers make one transaction applies at most. Claims take no more rows.
-const MOST_TOGETHER: u32 = 64;
+/// How many answers of calls that the workers make one transaction applies at most.
+pub(super) const MOST_TOGETHER: u32 = 64;
 
 /// The calls that are in flight, and those that have ended and wait for a worker.
 pub(crate) struct Calls<K> {
@@ -51,8 +52,8 @@ pub(crate) struct EndedCall<K> {
     /// Whether its answer is to be applied in a transaction of its own.
     pub(crate) is_alone: bool,
     since: Instant,
-    /// Whether the worker that has made the call has left its answer to any worker.
-    is_left: bool,
+    /// The worker that has made the call and is about to apply its answer, by the address of its slot.
+    kept_by: Option<usize>,
     /// The place is free when the row is settled and the future is dropped.
     _place: Option<Arc<CallPlace>>,
 }
@@ -60,7 +61,7 @@ pub(crate) struct EndedCall<K> {
 impl<K> EndedCall<K> {
     /// Notes how the call of a row has ended.
     pub(super) fn new(row: WatchedRow<K>, end: CallEnd, place: Option<Arc<CallPlace>>) -> Self {
-        EndedCall { row, end, is_alone: false, since: Instant::now(), is_left: false, _place: place }
+        EndedCall { row, end, is_alone: false, since: Instant::now(), kept_by: None, _place: place }
     }
 
     /// Returns the message and its answer, if there is one.
@@ -108,10 +109,10 @@ impl<K: Key> Calls<K> {
 
     /// Keeps a call that a worker has made and whose answer it will apply together with others. If that worker does not come
     /// back from its next call, another one does.
-    pub(super) fn keep_answer(&self, ended: EndedCall<K>) {
+    pub(super) fn keep_answer(&self, slot: &Slot, ended: EndedCall<K>) {
         ended.row.clock.awaits_writing();
         let mut table = self.table.lock();
-        table.ended.push_back(ended);
+        table.ended.push_back(EndedCall { kept_by: Some(ptr::from_ref(slot).addr()), ..ended });
         self.count(&table);
     }
 
@@ -170,8 +171,8 @@ impl<K: Key> Calls<K> {
         self.counts.wake();
     }
 
-    /// Tells whether a call has ended whose row no worker has taken.
-    pub(super) fn have_ended_calls(&self) -> bool {
+    /// Tells whether more calls have ended.
+    pub(super) fn have_more(&self) -> bool {
         !self.table.lock().ended.is_empty()
     }
 
@@ -183,22 +184,24 @@ impl<K: Key> Calls<K> {
         Some(ended)
     }
 
-    /// Leaves the answers that no worker has applied in its turn to the next one that takes a turn.
-    pub(super) fn leave_answers(&self) {
-        let mut table = self.table.lock();
-        if table.ended.is_empty() {
-            return;
+    /// Leaves the answers that a worker has kept and not applied to the next worker that takes a turn.
+    pub(super) fn leave_answers(&self, slot: &Slot) {
+        let (mut table, keeper) = (self.table.lock(), Some(ptr::from_ref(slot).addr()));
+        let mut are_left = false;
+        for ended in table.ended.iter_mut().filter(|ended| ended.kept_by == keeper) {
+            (ended.kept_by, are_left) = (None, true);
         }
-        table.ended.iter_mut().for_each(|ended| ended.is_left = true);
-        self.count(&table);
-        drop(table);
-        self.counts.wake();
+        if are_left {
+            self.count(&table);
+            drop(table);
+            self.counts.wake();
+        }
     }
 
     /// Takes the call that has ended first, if it was left, or if the worker that has made it does not come back soon.
     pub(super) fn take_left(&self) -> Option<EndedCall<K>> {
         let mut table = self.table.lock();
-        let is_left = |ended: &EndedCall<K>| ended.is_left || ended.since.elapsed() >= AT_ONCE;
+        let is_left = |ended: &EndedCall<K>| ended.kept_by.is_none() || ended.since.elapsed() >= AT_ONCE;
         let ended = table.ended.front().is_some_and(is_left).then(|| table.ended.pop_front())??;
         self.count(&table);
         Some(ended)
@@ -223,7 +226,7 @@ impl<K: Key> Calls<K> {
         for ended in ended.into_iter().rev() {
             // The heartbeat goes on extending its lease.
             ended.row.clock.awaits_writing();
-            table.ended.push_front(EndedCall { is_alone: true, is_left: true, ..ended });
+            table.ended.push_front(EndedCall { is_alone: true, kept_by: None, ..ended });
         }
         self.count(&table);
         drop(table);
@@ -254,7 +257,7 @@ impl<K: Key> Calls<K> {
     fn count(&self, table: &Table<K>) {
         let answered = match self.run_beside() {
             true => table.ended.len(),
-            false => table.ended.iter().filter(|ended| ended.is_left).count(),
+            false => table.ended.iter().filter(|ended| ended.kept_by.is_none()).count(),
         };
         self.counts.count(table.running.len() + table.ended.len(), answered);
     }

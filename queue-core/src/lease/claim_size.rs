@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::calls::MOST_TOGETHER;
 use crate::entity::Settings;
 use crate::sync::Mutex;
 
@@ -9,8 +10,9 @@ use crate::sync::Mutex;
 /// no later than if each row were claimed alone, and another process would hardly have come to it.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How many rows one claim takes at most. They share its cost, and with more rows there is little left to share.
-const MOST: u32 = 16;
+/// How many rows one claim takes at most. They share its cost and the commit of their answers, and with more rows there is
+/// little left to share.
+const MOST: u32 = MOST_TOGETHER;
 
 /// The wait of a claimed row after which the next claim takes one row. It is a hundredth of the lease if that is
 /// shorter.
@@ -146,8 +148,8 @@ mod tests {
     #[test]
     fn a_claim_doubles_while_it_comes_back_full_and_messages_are_quick() {
         let quick = with_turns_of(Duration::from_micros(100));
-        assert_eq!(grow(&quick, 6), [1, 2, 4, 8, 16, 16]);
-        quick.note_claim(16, 3);
+        assert_eq!(grow(&quick, 8), [1, 2, 4, 8, 16, 32, 32, 32]);
+        quick.note_claim(32, 3);
         assert_eq!(quick.next(), 2);
         quick.note_claim(2, 0);
         assert_eq!(quick.next(), 1);
@@ -187,7 +189,7 @@ mod tests {
         let size = with_turns_of(Duration::from_micros(100));
         grow(&size, 5);
         size.note_wait(Duration::from_millis(99));
-        assert_eq!(size.next(), 16);
+        assert_eq!(size.next(), 32);
         size.note_wait(Duration::from_millis(101));
         assert_eq!(grow(&size, 3), [1, 1, 1]);
     }

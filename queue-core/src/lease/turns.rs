@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::answers::LateBatch;
+use super::calls::MOST_TOGETHER;
 use super::claimed::{ClaimedBatch, LeaseClaim};
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
@@ -55,7 +56,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     fn turn_here(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
         let left = if worker.calls.goes_on() { self.calls.take_left() } else { self.calls.take_ended() };
         if let Some(ended) = left {
-            return self.settle(worker, ended);
+            return self.settle(worker, ended, MOST_TOGETHER);
         }
         let ready = match self
             .next(worker.holder, if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() })
@@ -250,16 +251,16 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
             return self.turn_beside(worker);
         }
         let turn = self.turn_here(worker);
-        self.calls.leave_answers();
+        self.calls.leave_answers(worker.slot);
         turn
     }
 
-    fn give_up(&self, holder: &mut SessionHolder<C>, _slot: &Slot, row: ErasedRow) -> Turn {
+    fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         match row.downcast::<LateBatch<K>>() {
             Ok(late) => self.settle_late_batch(holder, &late),
             Err(row) => {
                 // Its worker does not come back for those of the calls before this one.
-                self.calls.leave_answers();
+                self.calls.leave_answers(slot);
                 self.settle_late(holder, &row.downcast().expect("what this runner has put there"))
             }
         }
