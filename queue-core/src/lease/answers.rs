@@ -26,7 +26,7 @@ const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 const TAKES_UP_FOR_AT_MOST: Duration = Duration::from_secs(1);
 
 /// How many rows are locked together.
-const LOCKED_TOGETHER: u32 = 8;
+const LOCKED_TOGETHER: u32 = 16;
 
 /// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
 /// them, so that other workers apply them anew.

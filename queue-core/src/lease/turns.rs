@@ -54,9 +54,14 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
 
     /// Takes a turn whose call the worker makes itself.
     fn turn_here(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
-        let left = if worker.calls.goes_on() { self.calls.take_left() } else { self.calls.take_ended() };
+        let goes_on = worker.calls.goes_on();
+        let left = if goes_on { self.calls.take_left() } else { self.calls.take_ended() };
         if let Some(ended) = left {
             return self.settle(worker, ended, MOST_TOGETHER);
+        }
+        if !goes_on && self.claimed_ahead() == 0 {
+            // Another worker was faster, and nothing new may begin.
+            return Turn::Idle;
         }
         let ready = match self
             .next(worker.holder, if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() })
