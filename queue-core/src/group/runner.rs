@@ -32,6 +32,8 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
 
     /// Attempts one message as in transaction mode.
     fn turn_alone(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+        // Otherwise the runner would go on with one message after the other as long as some are due.
+        worker.stays = false;
         let turn = self.runner.turn(worker);
         match turn {
             Turn::Idle => self.size.lock().note_idle(),
@@ -129,8 +131,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<'_, K, C> {
         }
         loop {
             let rows = match self.runner.pick_rows(worker.holder, size) {
-                Ok(Some(rows)) => rows,
-                Ok(None) => return Turn::Idle,
+                Ok(rows) => rows,
                 Err(turn) => return turn,
             };
             if let Some(turn) = self.attempt_several(worker, size, &rows) {

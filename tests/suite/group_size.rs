@@ -1,0 +1,51 @@
+//! How many messages share a transaction.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use diesel::prelude::*;
+use queueable::bounds::{HandlerFor, QueueOn};
+use queueable::{Event, Failure, HandlerResult, Message, Outcome, Queueable};
+
+use crate::db::Conn;
+use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::events::listener;
+use crate::suite::group::entity;
+
+entity!(FiftyOptimistic, fifty_optimistic_queue, group(50, optimistic));
+
+/// Handles a message whose amount is the milliseconds that it takes.
+fn take_time(Payment { amount_cents, .. }: Payment) -> HandlerResult {
+    let (_nobody, wait) = mpsc::channel::<()>();
+    // Nobody ever sends.
+    let _ = wait.recv_timeout(Duration::from_millis(amount_cents.unsigned_abs()));
+    if amount_cents < 0 { Err(Failure::retry("no")) } else { Ok(Outcome::Done) }
+}
+
+/// Processes payments with one worker. Returns what became of them, in its order.
+fn events<Q: QueueOn<Conn>>(
+    amounts: impl IntoIterator<Item = i64>,
+    handler: impl HandlerFor<Q, Conn> + 'static,
+) -> Vec<Event> {
+    let bank = Bank::new();
+    bank.enqueue(amounts);
+    let (listener, heard) = listener();
+    Q::poller(bank.pool(1), handler).workers(1).on_event(listener).run_until_idle().unwrap();
+    heard.iter().filter(|event| event.attempt().is_some()).collect()
+}
+
+/// Returns how many messages began before the first of them was committed, again and again.
+fn sizes(events: &[Event]) -> Vec<usize> {
+    let begun: Vec<_> = events.iter().map(|event| matches!(event, Event::Begun(_))).collect();
+    begun.chunk_by(|one, other| one == other).filter(|events| events[0]).map(<[_]>::len).collect()
+}
+
+#[test]
+fn groups_go_on_after_messages_that_had_to_run_alone() {
+    let amounts = (0..1000).map(|number| if number == 200 { -1 } else { 0 });
+    let events =
+        events::<FiftyOptimistic>(amounts, |row: &FiftyOptimistic, _: &mut Message<'_, Conn>| take_time(row.payment()));
+    let failed = events.iter().position(|event| matches!(event, Event::WillRetry(_))).expect("one message fails");
+    let later = sizes(&events[failed..]);
+    assert!(later.iter().any(|size| *size >= 8), "{later:?}");
+}
