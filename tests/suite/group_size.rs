@@ -12,6 +12,7 @@ use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::events::listener;
 use crate::suite::group::entity;
 
+entity!(Fifty, fifty_queue, group = 50);
 entity!(FiftyOptimistic, fifty_optimistic_queue, group(50, optimistic));
 
 /// Handles a message whose amount is the milliseconds that it takes.
@@ -38,6 +39,18 @@ fn events<Q: QueueOn<Conn>>(
 fn sizes(events: &[Event]) -> Vec<usize> {
     let begun: Vec<_> = events.iter().map(|event| matches!(event, Event::Begun(_))).collect();
     begun.chunk_by(|one, other| one == other).filter(|events| events[0]).map(<[_]>::len).collect()
+}
+
+#[test]
+fn a_message_of_a_group_begins_when_its_handler_is_called() {
+    // After a panic the worker closes the group, here after the second of eight.
+    let amounts = (0..15).map(|number| if number == 8 { 7 } else { 0 });
+    let events = events::<Fifty>(amounts, |row: &Fifty, _: &mut Message<'_, Conn>| {
+        assert_ne!(row.amount_cents, 7, "seven is odd");
+        Ok(Outcome::Done)
+    });
+    assert!(!events.iter().any(|event| matches!(event, Event::Interrupted(_))), "{events:?}");
+    assert_eq!(sizes(&events).iter().sum::<usize>(), 15);
 }
 
 #[test]

@@ -107,11 +107,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
                 kept_rows.record_written(*row);
             });
         }
-        let transaction_is_over = match &end {
-            GroupEnd::Settled(_) => true,
-            GroupEnd::Undone(_) => self.roll_back(),
-            _ => false,
-        };
+        let transaction_is_over =
+            matches!(end, GroupEnd::Settled(_)) || matches!(end, GroupEnd::Undone(_)) && self.roll_back();
         let given_up = slot.leave();
         let session_is_sound = self.session_is_sound && !given_up && transaction_is_over;
         WorkedGroup { end, claimed, begun: self.begun, session_is_sound, given_up, remark: self.remark }

@@ -27,7 +27,7 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
     pub(crate) fn new(runner: TransactionRunner<'h, K, C>, handler: Box<dyn GroupBody<C> + 'h>) -> Self {
         let settings = &runner.served.rules.settings;
         let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
-        GroupRunner { size: Mutex::new(Size::new(1, most)), rereading: Rereading::new(), runner, handler }
+        GroupRunner { size: Mutex::new(Size::new(1, most)), rereading: Rereading::default(), runner, handler }
     }
 
     /// Attempts one message as in transaction mode.
