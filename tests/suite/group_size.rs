@@ -1,4 +1,4 @@
-//! How many messages share a transaction.
+//! How many messages share a transaction, above all where the entity leaves it to the queue: `group = auto`.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -12,8 +12,13 @@ use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::events::listener;
 use crate::suite::group::entity;
 
+entity!(Auto, auto_queue, group = auto);
+entity!(AutoOptimistic, auto_optimistic_queue, group(auto, optimistic));
 entity!(Fifty, fifty_queue, group = 50);
 entity!(FiftyOptimistic, fifty_optimistic_queue, group(50, optimistic));
+
+/// A time that is longer than the messages of a group may take together.
+const SLOW: i64 = 60;
 
 /// Handles a message whose amount is the milliseconds that it takes.
 fn take_time(Payment { amount_cents, .. }: Payment) -> HandlerResult {
@@ -39,6 +44,49 @@ fn events<Q: QueueOn<Conn>>(
 fn sizes(events: &[Event]) -> Vec<usize> {
     let begun: Vec<_> = events.iter().map(|event| matches!(event, Event::Begun(_))).collect();
     begun.chunk_by(|one, other| one == other).filter(|events| events[0]).map(<[_]>::len).collect()
+}
+
+/// The sizes of an entity's groups.
+macro_rules! sizes_of {
+    ($entity:ident, $amounts:expr) => {
+        sizes(&events::<$entity>($amounts, |row: &$entity, _: &mut Message<'_, Conn>| take_time(row.payment())))
+    };
+}
+
+#[test]
+fn the_first_of_a_few_messages_is_committed_before_the_second_begins() {
+    assert_eq!(sizes_of!(Auto, [0; 3])[0], 1);
+    assert_eq!(sizes_of!(AutoOptimistic, [0; 3])[0], 1);
+}
+
+#[test]
+fn a_backlog_of_quick_messages_is_committed_in_groups() {
+    for sizes in [sizes_of!(Auto, [0; 400]), sizes_of!(AutoOptimistic, [0; 400])] {
+        assert_eq!(sizes.iter().sum::<usize>(), 400);
+        // A machine that is busy with other work makes any message slow, but hardly all of them.
+        assert!(sizes.iter().any(|size| *size >= 4), "{sizes:?}");
+    }
+}
+
+#[test]
+fn slow_messages_are_committed_one_by_one_unless_the_entity_asks_for_groups() {
+    assert_eq!(sizes_of!(Auto, [SLOW; 5]), [1; 5]);
+    assert_eq!(sizes_of!(AutoOptimistic, [SLOW; 5]), [1; 5]);
+    assert_eq!(sizes_of!(Fifty, [SLOW; 5]), [1, 2, 2]);
+    assert_eq!(sizes_of!(FiftyOptimistic, [SLOW; 5]), [1, 2, 2]);
+}
+
+#[test]
+fn a_message_that_is_unexpectedly_slow_is_the_last_of_its_group() {
+    let amounts = || (0..40).map(|number| if number == 31 { SLOW } else { 0 });
+    for sizes in [sizes_of!(Auto, amounts()), sizes_of!(AutoOptimistic, amounts())] {
+        let ends = sizes.iter().scan(0, |messages, size| {
+            *messages += size;
+            Some(*messages)
+        });
+        assert!(ends.clone().any(|end| end == 32), "{sizes:?}");
+        assert_eq!(ends.last(), Some(40));
+    }
 }
 
 #[test]

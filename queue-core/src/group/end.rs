@@ -27,6 +27,8 @@ pub(crate) struct WorkedGroup<K> {
     pub(crate) claimed: usize,
     /// How many of them were handled, or begun.
     pub(crate) begun: usize,
+    /// How long one of them took on average, if that is known.
+    pub(crate) turn: Option<Duration>,
     pub(crate) session_is_sound: bool,
     /// Whether the handler did not return in time, and another thread has done the rest.
     pub(crate) given_up: bool,
@@ -37,7 +39,7 @@ pub(crate) struct WorkedGroup<K> {
 impl<K> WorkedGroup<K> {
     /// Returns the end of a group none of whose rows was handled.
     pub(crate) fn without_rows(end: GroupEnd<K>, session_is_sound: bool) -> Self {
-        WorkedGroup { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None }
+        WorkedGroup { end, claimed: 0, begun: 0, turn: None, session_is_sound, given_up: false, remark: None }
     }
 }
 

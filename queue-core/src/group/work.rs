@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{cmp, thread, vec};
 
 use diesel::result::QueryResult;
@@ -31,6 +31,8 @@ pub(crate) struct OpenGroup<'a, 'c, K: Key, C: QueueConnection> {
     pub(crate) handler: &'a dyn GroupBody<C>,
     pub(crate) worker: &'a dyn WorkerCalls,
     pub(crate) started: Instant,
+    /// How long one of its messages took on average, once they are handled.
+    pub(crate) turn: Option<Duration>,
     pub(crate) reservation: Option<Reservation>,
     /// Whether each success is settled before the next handler runs.
     pub(crate) settles_in_turn: bool,
@@ -85,7 +87,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
     /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.served.info.timeout / 2 && self.worker.goes_on()
+        let served = &self.plan.served;
+        let most = served.rules.settings.most_together().1.min(served.info.timeout / 2);
+        self.started.elapsed() < most && self.worker.goes_on()
     }
 
     pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
