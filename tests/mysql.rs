@@ -60,6 +60,7 @@ mod suite {
     pub(crate) mod group;
     mod group_at_once;
     pub(crate) mod group_end;
+    mod group_size;
     mod harness;
     pub(crate) mod health;
     mod held;

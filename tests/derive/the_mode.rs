@@ -47,10 +47,11 @@ fn is_a_group_where_one_is_given() {
     entity!(Number, #[queue(group = 2)]);
     entity!(List, #[queue(group(1000))]);
     entity!(Comma, #[queue(group(50,))]);
-    assert_eq!([mode::<Number>(), mode::<List>(), mode::<Comma>()], [TypeId::of::<GroupMode>(); 3]);
+    entity!(Auto, #[queue(group = auto)]);
+    assert_eq!([mode::<Number>(), mode::<List>(), mode::<Comma>(), mode::<Auto>()], [TypeId::of::<GroupMode>(); 4]);
     assert_eq!(
-        [Number::SETTINGS, List::SETTINGS, Comma::SETTINGS],
-        [2, 1000, 50].map(|size| Settings { group: size, ..Settings::DEFAULT })
+        [Number::SETTINGS, List::SETTINGS, Comma::SETTINGS, Auto::SETTINGS],
+        [Some(2), Some(1000), Some(50), None].map(|group| Settings { group, ..Settings::DEFAULT })
     );
 }
 
@@ -58,10 +59,11 @@ fn is_a_group_where_one_is_given() {
 fn may_be_an_optimistic_group() {
     entity!(Optimistic, #[queue(group(50, optimistic))]);
     entity!(Comma, #[queue(group(50, optimistic,))]);
-    assert_eq!([mode::<Optimistic>(), mode::<Comma>()], [TypeId::of::<GroupMode>(); 2]);
+    entity!(Auto, #[queue(group(auto, optimistic))]);
+    assert_eq!([mode::<Optimistic>(), mode::<Comma>(), mode::<Auto>()], [TypeId::of::<GroupMode>(); 3]);
     assert_eq!(
-        [Optimistic::SETTINGS, Comma::SETTINGS],
-        [Settings { group: 50, optimistic: true, ..Settings::DEFAULT }; 2]
+        [Optimistic::SETTINGS, Comma::SETTINGS, Auto::SETTINGS],
+        [Some(50), Some(50), None].map(|group| Settings { group, optimistic: true, ..Settings::DEFAULT })
     );
 }
 

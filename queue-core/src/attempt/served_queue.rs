@@ -194,9 +194,10 @@ fn settings_of<Q: Entity>(
 fn mode_of<Q: Entity>(lease: Option<Duration>) -> String {
     match lease {
         Some(lease) => format!("lease of {lease:?}"),
-        None if TypeId::of::<Q::Mode>() == TypeId::of::<GroupMode>() => {
-            format!("groups of up to {}", Q::SETTINGS.group)
-        }
+        None if TypeId::of::<Q::Mode>() == TypeId::of::<GroupMode>() => match Q::SETTINGS.group {
+            Some(most) => format!("groups of up to {most}"),
+            None => "groups that follow the backlog".to_owned(),
+        },
         None => "one transaction each".to_owned(),
     }
 }

@@ -15,6 +15,10 @@ const MOST_ALONE: u32 = 512;
 pub(crate) struct Size {
     most: u32,
     size: u32,
+    /// How long a row has taken lately.
+    turn: Option<Duration>,
+    /// How many rows have the time to be processed together.
+    fits: u32,
     /// How many rows still have to run alone.
     alone: u32,
     /// How many are to, after the next time that one row has kept the others from success. It doubles each time.
@@ -26,7 +30,7 @@ pub(crate) struct Size {
 impl Size {
     /// Begins with this size, which grows up to `most`.
     pub(crate) fn new(size: u32, most: u32) -> Self {
-        Size { most: most.max(1), size, alone: 0, alone_next: 1, alone_until: None }
+        Size { most: most.max(1), size, turn: None, fits: u32::MAX, alone: 0, alone_next: 1, alone_until: None }
     }
 
     /// Returns how many rows come next.
@@ -51,6 +55,16 @@ impl Size {
             (false, claimed) if claimed > of / 2 => {}
             (false, _) => self.halve(1),
         }
+    }
+
+    /// Notes how long a row has taken, or one of several on average. No more rows are processed together than take
+    /// `together` at most.
+    pub(crate) fn note_turn(&mut self, took: Duration, together: Duration) {
+        let turn = self.turn.map_or(took, |turn| (turn * 3 + took) / 4);
+        let fits = u32::try_from(together.as_nanos() / turn.as_nanos().max(1)).unwrap_or(u32::MAX);
+        // Powers of two: each size is a statement of its own, which every session keeps.
+        (self.turn, self.fits) = (Some(turn), 1 << fits.max(1).ilog2());
+        self.size = self.size.min(self.fits);
     }
 
     /// Notes that nothing was due: the next rows are spread over the workers, and none waits for the end of its neighbours.
@@ -91,7 +105,7 @@ impl Size {
     }
 
     fn grow(&mut self) {
-        self.size = self.size.saturating_mul(2).min(self.most);
+        self.size = self.size.saturating_mul(2).min(self.most.min(self.fits));
     }
 
     fn halve(&mut self, least: u32) {
@@ -136,6 +150,22 @@ mod tests {
             size.note_failure(of);
         }
         assert_eq!(size.next(now), 1);
+    }
+
+    #[test]
+    fn rows_are_as_many_as_have_the_time_to_be_together() {
+        let (mut size, now, together) = (Size::new(1, 50), Instant::now(), Duration::from_millis(50));
+        size.note_turn(Duration::from_millis(3), together);
+        assert_eq!(grow(&mut size, 6, now), [1, 2, 4, 8, 16, 16]);
+        // One row is slow, and the average forgets it.
+        size.note_turn(Duration::from_millis(80), together);
+        assert_eq!(size.next(now), 2);
+        (0..20).for_each(|_| size.note_turn(Duration::from_millis(3), together));
+        assert_eq!(grow(&mut size, 4, now), [2, 4, 8, 16]);
+        (0..20).for_each(|_| size.note_turn(Duration::from_millis(80), together));
+        assert_eq!(grow(&mut size, 2, now), [1, 1]);
+        size.note_turn(Duration::ZERO, Duration::MAX);
+        assert_eq!(grow(&mut size, 7, now), [1, 2, 4, 8, 16, 32, 50]);
     }
 
     #[test]

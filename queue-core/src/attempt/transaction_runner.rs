@@ -77,18 +77,14 @@ impl<'h, K: Key, C: QueueConnection> TransactionRunner<'h, K, C> {
         }
     }
 
-    /// Picks the rows for the next turn. `None`: there are none.
-    pub(crate) fn pick_rows(
-        &self,
-        holder: &mut SessionHolder<C>,
-        limit: u32,
-    ) -> Result<Option<PickedRows<'_, K>>, Turn> {
+    /// Picks the rows for the next turn. An error is the end of the turn: there are none, or they cannot be read.
+    pub(crate) fn pick_rows(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<PickedRows<'_, K>, Turn> {
         let picked =
             self.served.due_rows.pick(holder, limit).map_err(|error| self.served.end_unclaimed(holder, &error))?;
         if picked.as_ref().is_some_and(|picked| picked.is_new) {
             self.forget_prefetched();
         }
-        Ok(picked)
+        picked.ok_or(Turn::Idle)
     }
 
     /// Attempts the row that is `locked` already, or else one of these, on the worker's session. Closes the session if
@@ -177,8 +173,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<'_, K, C> {
         let mut locked = None;
         loop {
             let rows = match self.pick_rows(worker.holder, 1) {
-                Ok(Some(rows)) => rows,
-                Ok(None) => return Turn::Idle,
+                Ok(rows) => rows,
                 Err(turn) => return turn,
             };
             let attempted = match self.attempt_one(worker, &rows, &mut locked) {

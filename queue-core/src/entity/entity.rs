@@ -121,6 +121,9 @@ pub enum TransactionMode {}
 /// - A worker never waits for a group to fill up. The group's size follows the backlog: one message while little is
 ///   due, twice as many each time the group comes back full, half as many after a failure, at most what the attribute
 ///   says (on PostgreSQL 60, because more savepoints slow down every other session).
+/// - `#[queue(group = auto)]` leaves the size to the queue. The messages of a group then take 50 milliseconds together at
+///   most: the slower they are, the smaller is the group, and one that takes longer than that is committed alone. So no message
+///   waits long for the end of its neighbours, and no row is locked for long. A group has 200 messages at most.
 /// - The timeout is the group's. A group whose handlers have used half of it is closed early, and a message that takes
 ///   longer than the rest is tried again alone, with the whole timeout.
 /// - Row locks that a handler takes last as long as the group. Handlers that update shared rows block each other's
@@ -172,16 +175,31 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// Lease mode: how long a claimed row belongs to its worker without a heartbeat. The default is 60 seconds.
     pub lease: Duration,
-    /// Group mode: the largest number of rows that share a transaction. The default is 50.
-    pub group: u32,
+    /// Group mode: the largest number of rows that share a transaction. `None`, the default, means that it follows from the
+    /// backlog and from how long a message takes.
+    pub group: Option<u32>,
     /// Group mode: whether the messages of a group share one savepoint, and run one by one only after a failure.
     pub optimistic: bool,
 }
 
+/// How many rows share a transaction at most, where the attribute does not say it. Measured with a hand-written loop on SQLite:
+/// in memory 50 rows are as quick as 1,000 (15,600 messages a second). On a busy disk, where a commit took a tenth of a second,
+/// groups of 50, 200 and 1,000 made 250, 940 and 1,600. More than 200 gain less than they lose with a failure.
+const MOST: u32 = 200;
+
+/// How long the messages of such a group may take together: a fifth of the time for which a statement of a group waits for a
+/// lock, so that a few groups in a row can wait for one another.
+const TOGETHER: Duration = Duration::from_millis(50);
+
 impl Settings {
     /// The settings of an entity whose attributes give none.
     pub const DEFAULT: Settings =
-        Settings { max_tries: 20, timeout: None, lease: Duration::from_secs(60), group: 50, optimistic: false };
+        Settings { max_tries: 20, timeout: None, lease: Duration::from_secs(60), group: None, optimistic: false };
+
+    /// Returns how many rows a group has at most, and how long they may take together, as far as their timeout allows it.
+    pub(crate) fn most_together(self) -> (u32, Duration) {
+        self.group.map_or((MOST, TOGETHER), |rows| (rows, Duration::MAX))
+    }
 }
 
 /// A queue whose rows have a priority: `#[queue(priority)]`. The derive implements it.

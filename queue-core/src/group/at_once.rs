@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::end::{GroupEnd, GroupRow, Handled, Reservation, Undone, conflict, reserve};
+use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, reserve};
 use super::savepoint::is_commit_refusal;
 use super::work::{Entities, OpenGroup};
 use crate::attempt::{RELEASE, ROLLBACK_TO};
@@ -11,13 +11,8 @@ use crate::entity::Key;
 use crate::handler::{BeforeUse, Group, GroupedMessage, HandlerResult, Outcome, Panicked, drop_safely};
 use crate::sync::fail_point;
 
-/// The handler's response to the offer to handle a group at once.
-struct Offered<K> {
-    answer: thread::Result<Option<Vec<HandlerResult>>>,
-    has_used_connection: bool,
-    /// The result of reserving the rows, if that was tried.
-    reserved: Option<Result<Reservation, GroupEnd<K>>>,
-}
+/// The handler's response to the offer to handle a group at once, or its panic.
+type Answer = thread::Result<Option<Vec<HandlerResult>>>;
 
 impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
@@ -31,10 +26,10 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             return Ok(false);
         }
         self.begun = rows.len();
-        let offered = self.offer(entities, rows);
+        let (answer, has_used_connection) = self.offer(entities, rows)?;
         // The handler wants the messages one by one, and has written nothing.
-        let is_untouched = matches!(offered.answer, Ok(None)) && !offered.has_used_connection;
-        let outcomes = self.classify(offered, rows)?;
+        let is_untouched = matches!(answer, Ok(None)) && !has_used_connection;
+        let outcomes = self.classify(answer, rows)?;
         if is_untouched {
             self.begun = 0;
             return Ok(false);
@@ -48,53 +43,53 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         Ok(false)
     }
 
-    /// Calls the handler with all messages. If rows are settled one after the other, they are reserved only when the
-    /// handler asks for the connection. A handler that wants its messages one by one does not ask for it, and a
-    /// reservation writes every row.
-    fn offer(&mut self, entities: &mut Entities, rows: &[GroupRow<K>]) -> Offered<K> {
-        let messages = rows
-            .iter()
-            .map(|GroupRow { state, details, tries, idempotency_key, .. }| GroupedMessage {
-                state,
-                details,
-                try_number: *tries,
-                idempotency_key,
-            })
-            .collect();
+    /// Calls the handler with all messages. Returns its answer, and whether it has used the connection. If rows are settled
+    /// one after the other, they are reserved only when the handler asks for the connection. A handler that wants its
+    /// messages one by one does not ask for it, and a reservation writes every row.
+    fn offer(&mut self, entities: &mut Entities, rows: &[GroupRow<K>]) -> Result<(Answer, bool), GroupEnd<K>> {
+        let messages = rows.iter().map(|row| GroupedMessage {
+            state: &row.state,
+            details: &row.details,
+            try_number: row.tries,
+            idempotency_key: &row.idempotency_key,
+        });
         let (handler, queue, timeout) = (self.handler, self.plan.served.queue, self.plan.served.info.timeout);
         self.plan.slot.watch(rows.iter().map(|row| &row.watch));
-        rows.iter().for_each(|row| row.watch.begin());
+        // A handler that wants its messages one by one has begun none of them.
+        let begin = || rows.iter().for_each(|row| row.watch.begin());
         let (mut has_used_connection, mut reserved) = (false, None);
         let reserves = self.settles_in_turn;
         let mut before_connection = |connection: &mut C| {
             has_used_connection = true;
+            begin();
             reserved = reserves.then(|| reserve(queue, connection, rows, timeout));
         };
         let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
         let stop = self.plan.slot.stop_signal();
-        let mut group = Group { connection: &mut connection, messages, stop };
+        let mut group = Group { connection: &mut connection, messages: messages.collect(), stop };
         fail_point("offering");
         let answer = handler.handle_group(entities, &mut group);
         fail_point("offered");
-        Offered { answer, has_used_connection, reserved }
+        if matches!(answer, Ok(Some(_))) {
+            begin();
+        }
+        match reserved.transpose() {
+            Ok(reservation) => {
+                self.reservation = reservation.or(self.reservation.take());
+                Ok((answer, has_used_connection))
+            }
+            // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
+            Err(end) => {
+                drop_safely(answer);
+                let GroupEnd::Undone(why) = end else { return Err(end) };
+                Err(self.undo_all(rows, why))
+            }
+        }
     }
 
-    /// Evaluates the answer. `None`: the handler has not handled all messages. An error is the end of the group: its rows
-    /// could not be reserved, its transaction was taken away or ended, or a message met a conflict.
-    fn classify(&mut self, offered: Offered<K>, rows: &[GroupRow<K>]) -> Result<Option<Vec<Outcome>>, GroupEnd<K>> {
-        let Offered { answer, reserved, .. } = offered;
-        match reserved {
-            Some(Ok(reservation)) => self.reservation = Some(reservation),
-            // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
-            Some(Err(end)) => {
-                drop_safely(answer);
-                return Err(match end {
-                    GroupEnd::Undone(why) => self.undo_all(rows, why),
-                    end => end,
-                });
-            }
-            None => {}
-        }
+    /// Evaluates the answer. `None`: the handler has not handled all messages. An error is the end of the group: its
+    /// transaction was taken away or ended, or a message met a conflict.
+    fn classify(&mut self, answer: Answer, rows: &[GroupRow<K>]) -> Result<Option<Vec<Outcome>>, GroupEnd<K>> {
         if let Some(why) = self.plan.slot.check_revoked() {
             drop_safely(answer);
             let why = self.revoked(why);
@@ -160,14 +155,12 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Undoes the writes of a handler that has not handled all messages. This includes `None`: otherwise the first
     /// message would be credited with the writes.
     fn undo_offer(&mut self, rows: &[GroupRow<K>]) -> Handled<K> {
-        match self.session.control(ROLLBACK_TO) {
-            Ok(()) => {
-                self.begun = 0;
-                // A reservation that was made since the savepoint is undone too.
-                self.reservation = self.reservation.take().filter(|_| !self.settles_in_turn);
-                Ok(())
-            }
-            Err(error) => Err(self.ended_by_unknown(rows, conflict::<C>(&error))),
+        if let Err(error) = self.session.control(ROLLBACK_TO) {
+            return Err(self.ended_by_unknown(rows, conflict::<C>(&error)));
         }
+        self.begun = 0;
+        // A reservation that was made since the savepoint is undone too.
+        self.reservation = self.reservation.take().filter(|_| !self.settles_in_turn);
+        Ok(())
     }
 }

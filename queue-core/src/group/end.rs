@@ -27,6 +27,8 @@ pub(crate) struct WorkedGroup<K> {
     pub(crate) claimed: usize,
     /// How many of them were handled, or begun.
     pub(crate) begun: usize,
+    /// How long one of them took on average, if that is known.
+    pub(crate) turn: Option<Duration>,
     pub(crate) session_is_sound: bool,
     /// Whether the handler did not return in time, and another thread has done the rest.
     pub(crate) given_up: bool,
@@ -37,7 +39,7 @@ pub(crate) struct WorkedGroup<K> {
 impl<K> WorkedGroup<K> {
     /// Returns the end of a group none of whose rows was handled.
     pub(crate) fn without_rows(end: GroupEnd<K>, session_is_sound: bool) -> Self {
-        WorkedGroup { end, claimed: 0, begun: 0, session_is_sound, given_up: false, remark: None }
+        WorkedGroup { end, claimed: 0, begun: 0, turn: None, session_is_sound, given_up: false, remark: None }
     }
 }
 
@@ -157,9 +159,7 @@ impl<K: Clone> GroupRow<K> {
     pub(crate) fn in_doubt(&self, rules: &SettleRules) -> DecidedRow<K> {
         self.decided(rules.after_failure(self.tries, &Failure::fatal(AttemptError::InDoubt), &self.details), false)
     }
-}
 
-impl<K> GroupRow<K> {
     /// Returns the change that makes the row what it was when it was claimed, if its group has reserved it.
     pub(crate) fn restored(&self) -> Change {
         let next = self.due().map(Next::At);
@@ -187,9 +187,7 @@ impl<K: Clone> DecidedRow<K> {
         let row = UnsettledRow::new(self.key.clone(), self.fence, None, Details::default());
         UnsettledRow { watch: self.watch.clone(), ..row }
     }
-}
 
-impl<K> DecidedRow<K> {
     /// Tells whether the row succeeded and its tries go up by one, so that one statement settles all rows of its kind.
     pub(crate) fn is_plain_success(&self) -> bool {
         let tries = self.fence.try_count;
@@ -208,8 +206,7 @@ pub(crate) type Handled<K> = Result<(), GroupEnd<K>>;
 
 /// Returns the end of a group after an error of a statement that was not a handler's.
 pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> GroupEnd<K> {
-    let cause = error.to_string();
-    GroupEnd::Undone(if is_interruption::<C>(&error) { Undone::Conflict(cause) } else { Undone::Alone(cause) })
+    GroupEnd::Undone(conflict::<C>(&error).unwrap_or_else(|| Undone::Alone(error.to_string())))
 }
 
 pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Undone> {
@@ -231,14 +228,9 @@ pub(crate) fn expect_rows<K, C: QueueConnection>(
     written: QueryResult<usize>,
     expected: usize,
 ) -> Result<(), GroupEnd<K>> {
-    match written {
-        Ok(rows) if rows == expected => Ok(()),
-        Ok(rows) => {
-            let what = format!("{rows} rows were settled instead of {expected}");
-            Err(GroupEnd::Undone(Undone::RowsChanged(what)))
-        }
-        Err(error) => Err(undone::<K, C>(error)),
-    }
+    let rows = written.map_err(undone::<K, C>)?;
+    let changed = || GroupEnd::Undone(Undone::RowsChanged(format!("{rows} rows were settled instead of {expected}")));
+    (rows == expected).then_some(()).ok_or_else(changed)
 }
 
 /// Makes the rows due long after their group's timeout, and reserves them.
@@ -256,18 +248,15 @@ pub(crate) fn reserve<K: Key, C: QueueConnection>(
     let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
     // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
     // it.
-    let until = reserved_until(queue.present(connection).map_err(undone::<K, C>)?, timeout);
+    let present = queue.present(connection).map_err(undone::<K, C>)?;
+    let delay = TimeDelta::from_std(timeout.saturating_add(RESERVED).min(MAX_DELAY)).ok();
+    let until = delay.and_then(|delay| present.checked_add_signed(delay));
+    // In the milliseconds that every database keeps.
+    let until = until.map_or(present, |until| Instant::from(until.trunc_subsecs(3)));
     let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
     let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
     for fenced in fenced.chunks(SETTLED_AT_ONCE) {
         expect_rows::<K, C>(queue.settle_many(connection, fenced, &change), fenced.len())?;
     }
     Ok(Reservation { text, until })
-}
-
-/// Returns when reserved rows are due, in the milliseconds that every database keeps.
-fn reserved_until(present: Instant, timeout: Duration) -> Instant {
-    let delay = timeout.saturating_add(RESERVED).min(MAX_DELAY);
-    let until = TimeDelta::from_std(delay).ok().and_then(|delay| present.checked_add_signed(delay));
-    until.map_or(present, |until| Instant::from(until.trunc_subsecs(3)))
 }

@@ -56,6 +56,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         handler,
         worker,
         started: Instant::now(),
+        turn: None,
         reservation: None,
         settles_in_turn: false,
         // A row that leaves its table does so together with the others, if a handler might commit.
@@ -107,14 +108,12 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
                 kept_rows.record_written(*row);
             });
         }
-        let transaction_is_over = match &end {
-            GroupEnd::Settled(_) => true,
-            GroupEnd::Undone(_) => self.roll_back(),
-            _ => false,
-        };
+        let transaction_is_over =
+            matches!(end, GroupEnd::Settled(_)) || matches!(end, GroupEnd::Undone(_)) && self.roll_back();
         let given_up = slot.leave();
         let session_is_sound = self.session_is_sound && !given_up && transaction_is_over;
-        WorkedGroup { end, claimed, begun: self.begun, session_is_sound, given_up, remark: self.remark }
+        let OpenGroup { begun, turn, remark, .. } = self;
+        WorkedGroup { end, claimed, begun, turn, session_is_sound, given_up, remark }
     }
 
     /// Returns the rows as they were claimed, with the texts of their keys.
@@ -191,6 +190,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
                 }
             }
         }
+        self.turn = u32::try_from(self.begun).ok().and_then(|begun| self.started.elapsed().checked_div(begun));
         if let Some(reservation) = &self.reservation {
             self.decided.iter_mut().for_each(|row| row.fence = reservation.fence(row.fence));
         }

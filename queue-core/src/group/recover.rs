@@ -159,7 +159,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
 
 /// Returns the row that shows whether its group was committed. A row that is not due again is best, because nobody has
 /// processed it meanwhile.
-fn witness<'a, K>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a DecidedRow<K>> {
+fn witness<'a, K: Clone>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a DecidedRow<K>> {
     let moved = rows.iter().filter(|row| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence)));
     moved.max_by_key(|row| row.new.change.next == Some(Next::Never))
 }

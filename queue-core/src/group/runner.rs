@@ -1,37 +1,57 @@
 //! One entity in group mode inside a poller: a turn takes a group, whose size follows the backlog.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
 use super::end::{GroupEnd, HeldGroup, Undone, WorkedGroup};
 use super::group::work_group;
 use super::work::{GroupBody, Rereading};
-use crate::attempt::{AnyQueue, ErasedRow, Rest, Runner, Size, Slot, TransactionRunner, Turn, WorkerTurn};
+use crate::attempt::{
+    AnyQueue, ErasedRow, Rest, Runner, RunnerSettings, Size, Slot, TransactionRunner, Turn, WorkerTurn,
+};
 use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
 use crate::claim::{PickedRows, Places};
-use crate::entity::Key;
-use crate::error::Finding;
+use crate::entity::{Entity, Key};
+use crate::error::{Error, Finding};
+use crate::handler::{Handler, Message};
 use crate::row::failure_text;
+use crate::statement::QueueOn;
 use crate::sync::Mutex;
 
 /// An entity whose messages share transactions. A message that runs alone is attempted as in transaction mode.
 pub(crate) struct GroupRunner<'h, K: Key, C: QueueConnection> {
     pub(super) runner: TransactionRunner<'h, K, C>,
     handler: Box<dyn GroupBody<C> + 'h>,
-    size: Mutex<Size>,
+    size: Arc<Mutex<Size>>,
     rereading: Rereading,
 }
 
 impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
-    pub(crate) fn new(runner: TransactionRunner<'h, K, C>, handler: Box<dyn GroupBody<C> + 'h>) -> Self {
-        let settings = &runner.served.rules.settings;
-        let most = if settings.optimistic { settings.group } else { settings.group.min(C::Backend::MOST_SAVEPOINTS) };
-        GroupRunner { size: Mutex::new(Size::new(1, most)), rereading: Rereading::new(), runner, handler }
+    pub(crate) fn new<Q>(handler: Arc<dyn Handler<Q, C> + 'h>, settings: RunnerSettings) -> Result<Self, Error>
+    where
+        Q: Entity<Key = K> + QueueOn<C> + Send,
+    {
+        let (most, together) = Q::SETTINGS.most_together();
+        let most = if Q::SETTINGS.optimistic { most } else { most.min(C::Backend::MOST_SAVEPOINTS) };
+        let size = Arc::new(Mutex::new(Size::new(1, most)));
+        // A group measures itself. Here it is the handler alone: a slow commit is a reason for larger groups.
+        let (alone, next) = (handler.clone(), size.clone());
+        let alone = move |entity: &Q, message: &mut Message<'_, C>| {
+            let begun = Instant::now();
+            let answer = Handler::handle(&alone, entity, message);
+            next.lock().note_turn(begun.elapsed(), together);
+            answer
+        };
+        let runner = TransactionRunner::new::<Q>(Arc::new(alone), settings)?;
+        Ok(GroupRunner { runner, handler: Box::new(handler), size, rereading: Rereading::default() })
     }
 
     /// Attempts one message as in transaction mode.
     fn turn_alone(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+        // Otherwise the runner would go on with one message after the other as long as some are due.
+        worker.stays = false;
         let turn = self.runner.turn(worker);
         match turn {
             Turn::Idle => self.size.lock().note_idle(),
@@ -85,13 +105,15 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
         if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
             rows.claim_floor.keep();
         }
-        learn(&mut self.size.lock(), &grouped, size);
+        let (_, together) = self.runner.served.rules.settings.most_together();
+        learn(&mut self.size.lock(), &grouped, size, together);
         Some(self.conclude(worker.holder, grouped.end, grouped.begun))
     }
 }
 
-/// Sets the size of the next group by the end of this one, which was to have this size.
-fn learn<K>(next: &mut Size, grouped: &WorkedGroup<K>, size: u32) {
+/// Sets the size of the next group by the end of this one, which was to have this size, and by the time that groups have.
+fn learn<K>(next: &mut Size, grouped: &WorkedGroup<K>, size: u32, together: Duration) {
+    grouped.turn.inspect(|turn| next.note_turn(*turn, together));
     let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
     match &grouped.end {
         GroupEnd::Idle => next.note_idle(),
@@ -129,8 +151,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<'_, K, C> {
         }
         loop {
             let rows = match self.runner.pick_rows(worker.holder, size) {
-                Ok(Some(rows)) => rows,
-                Ok(None) => return Turn::Idle,
+                Ok(rows) => rows,
                 Err(turn) => return turn,
             };
             if let Some(turn) = self.attempt_several(worker, size, &rows) {

@@ -20,11 +20,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         if self.settles_in_turn {
             return self.release_and_settle(row, outcome, goes_on, has_ended);
         }
-        let released = match goes_on {
-            true => self.session.end_handler(RELEASE, Some(SAVEPOINT)),
-            false => self.session.control(RELEASE),
-        };
-        let Err(error) = released else {
+        let Err(error) = self.session.end_handler(RELEASE, goes_on.then_some(SAVEPOINT)) else {
             fail_point("released");
             self.decide(row, outcome);
             return Ok(());

@@ -3,14 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{cmp, thread, vec};
 
 use diesel::result::QueryResult;
 
 use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
 use crate::attempt::{
-    AttemptError, Interruption, NewState, Plan, Rest, Revocation, WorkerCalls, is_interruption, tries_before,
+    AttemptError, Interruption, NewState, Plan, Rest, Revocation, ServedQueue, WorkerCalls, is_interruption,
+    tries_before,
 };
 use crate::backend::{QueueConnection, Session};
 use crate::entity::{Entity, Key};
@@ -30,6 +31,8 @@ pub(crate) struct OpenGroup<'a, 'c, K: Key, C: QueueConnection> {
     pub(crate) handler: &'a dyn GroupBody<C>,
     pub(crate) worker: &'a dyn WorkerCalls,
     pub(crate) started: Instant,
+    /// How long one of its messages took on average, once they are handled.
+    pub(crate) turn: Option<Duration>,
     pub(crate) reservation: Option<Reservation>,
     /// Whether each success is settled before the next handler runs.
     pub(crate) settles_in_turn: bool,
@@ -46,30 +49,29 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// to be handled.
     pub(super) fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
         let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
+        let ServedQueue { rules, info, .. } = self.plan.served;
         for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
-            match message {
-                Ok((entity, state)) => {
-                    let due = state.next_attempt_time;
-                    let watch = self.plan.served.rules.teller.watch(&key, tries, due.map(Into::into), &details);
-                    if let Some(new) = self.plan.served.rules.instead_of_handling(fence, tries, due, &details) {
+            let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time);
+            let watch = rules.teller.watch(&key, tries, due.map(Into::into), &details);
+            let new = match message {
+                Ok((entity, state)) => match rules.instead_of_handling(fence, tries, due, &details) {
+                    Some(new) => {
                         drop_safely(entity);
-                        unhandled.push(DecidedRow { key, fence, new, written: false, watch });
+                        new
+                    }
+                    None => {
+                        let idempotency_key = idempotency_key(&info.key_prefix, &key, &details);
+                        messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
                         continue;
                     }
-                    let idempotency_key = idempotency_key(&self.plan.served.info.key_prefix, &key, &details);
-                    messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
-                }
+                },
                 Err(error) => {
-                    let failure = Failure::retry(AttemptError::Undecodable(error));
-                    let watch = self.plan.served.rules.teller.watch(&key, tries, None, &details);
-                    let rules = &self.plan.served.rules;
-                    let judged = self.judge(tries, failure, &details);
-                    let new =
-                        judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details));
-                    unhandled.push(DecidedRow { key, fence, new, written: false, watch });
+                    let judged = self.judge(tries, Failure::retry(AttemptError::Undecodable(error)), &details);
+                    judged.unwrap_or_else(|by| rules.after_failure(tries, &Failure::retry(by.cause), &details))
                 }
-            }
+            };
+            unhandled.push(DecidedRow { key, fence, new, written: false, watch });
         }
         // The comparison is the user's code. A sort that panics leaves everything in some order.
         let handler = self.handler;
@@ -78,14 +80,16 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             std::mem::forget(panic);
             self.remark = Some("the comparison of two entities panicked: a group is handled in no order".to_owned());
         }
-        let (entities, rows) = messages.into_iter().unzip();
-        (Entities::new(entities), rows, unhandled)
+        let (entities, rows): (Vec<_>, _) = messages.into_iter().unzip();
+        (Entities(entities.into_iter()), rows, unhandled)
     }
 
     /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
     /// not when the poller stops.
     pub(crate) fn has_time(&self) -> bool {
-        self.started.elapsed() < self.plan.served.info.timeout / 2 && self.worker.goes_on()
+        let served = &self.plan.served;
+        let most = served.rules.settings.most_together().1.min(served.info.timeout / 2);
+        self.started.elapsed() < most && self.worker.goes_on()
     }
 
     pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
@@ -197,12 +201,6 @@ impl<Q: Entity + Send + 'static, C> GroupBody<C> for Arc<dyn Handler<Q, C> + '_>
 /// The entities of a group, which the user's code drops one by one: each of them may panic.
 pub(crate) struct Entities(pub(super) vec::IntoIter<ErasedEntity>);
 
-impl Entities {
-    pub(super) fn new(entities: Vec<ErasedEntity>) -> Self {
-        Entities(entities.into_iter())
-    }
-}
-
 impl Drop for Entities {
     fn drop(&mut self) {
         self.0.by_ref().for_each(drop_safely);
@@ -216,14 +214,10 @@ impl Drop for Entities {
 /// perhaps those of later rows too, so the group is undone and all of its calls are repeated. To look before each
 /// handler would cost every group a statement for each row, although hardly any handler writes on its neighbours. So
 /// only the next groups look, after a group was undone for this reason.
+#[derive(Default)]
 pub(crate) struct Rereading(AtomicU32);
 
 impl Rereading {
-    /// Starts with groups that do not.
-    pub(crate) fn new() -> Self {
-        Rereading(AtomicU32::new(0))
-    }
-
     /// Has the next groups reread their rows, because handlers change their neighbours' rows.
     pub(crate) fn begin(&self) {
         self.0.store(GROUPS, Ordering::Relaxed);
@@ -260,7 +254,7 @@ mod tests {
 
     #[test]
     fn as_many_groups_read_their_rows_again_after_it_was_needed() {
-        let rereading = Rereading::new();
+        let rereading = Rereading::default();
         assert!(!rereading.take_one());
         rereading.begin();
         assert!((0..GROUPS).all(|_| rereading.take_one()));

@@ -88,9 +88,7 @@ where
         handler: Box<dyn Handler<Q, C> + 'h>,
         settings: RunnerSettings,
     ) -> Result<BoxedRunner<'h, C>, Error> {
-        let handler: Arc<dyn Handler<Q, C> + 'h> = Arc::from(handler);
-        let runner = TransactionRunner::new::<Q>(handler.clone(), settings)?;
-        Ok(BoxedRunner(Box::new(GroupRunner::new(runner, Box::new(handler)))))
+        Ok(BoxedRunner(Box::new(GroupRunner::new::<Q>(Arc::from(handler), settings)?)))
     }
 
     fn lease_runner<'h, H>(handler: H, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>

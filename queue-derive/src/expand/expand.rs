@@ -218,9 +218,9 @@ pub(crate) fn queueable(model: &Model<'_>, key: &Key) -> TokenStream {
         model.attributes.timeout.map(duration).map(|timeout| quote!(timeout: ::core::option::Option::Some(#timeout),));
     let lease = model.attributes.lease.as_ref().map(|lease| duration(lease.value)).map(|lease| quote!(lease: #lease,));
     let group = model.attributes.group.as_ref().map(|group| {
-        let size = group.value.size;
         let optimistic = group.value.optimistic;
-        quote!(group: #size, optimistic: #optimistic,)
+        let size = group.value.size.map(|size| quote!(group: ::core::option::Option::Some(#size),));
+        quote!(#size optimistic: #optimistic,)
     });
     let mode = match (&lease, &group) {
         (Some(_), _) => quote!(LeaseMode),

@@ -80,8 +80,9 @@ const OTHER_WORDS: [(&str, &str); 27] = [
 ];
 
 /// Words that are no keys: the word, the keys in whose value it may stand, and an item that has it.
-const INNER_WORDS: [(&str, &[&str], &str); 20] = [
+const INNER_WORDS: [(&str, &[&str], &str); 21] = [
     ("age", &["order_by", "priority"], r#"order_by(due_date, age = "1h")"#),
+    ("auto", &[], "group = auto"),
     ("begin", &["timestamps"], "timestamps(begin, end)"),
     ("by", &["at_most"], "at_most(3, by = company_id)"),
     ("created", &["timestamps"], "timestamps(created, updated)"),

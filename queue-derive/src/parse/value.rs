@@ -105,7 +105,8 @@ pub(crate) fn lease(input: ParseStream<'_>) -> Result<Written<Duration>> {
 
 /// How rows share a transaction.
 pub(crate) struct Group {
-    pub(crate) size: u32,
+    /// How many at most. `None`: as the queue decides.
+    pub(crate) size: Option<u32>,
     pub(crate) optimistic: bool,
 }
 
@@ -114,7 +115,13 @@ const MAX_GROUP: u32 = 1000;
 
 /// Reads the size of a group.
 pub(crate) fn group(input: ParseStream<'_>) -> Result<Group> {
-    Ok(Group { size: whole_number(input, 2, MAX_GROUP)?, optimistic: false })
+    let accepted = format!("`auto` or a whole number from 2 to {MAX_GROUP}");
+    let is_auto = input.fork().parse::<Ident>().is_ok_and(|word| word == "auto");
+    let size = match is_auto {
+        true => input.parse::<Ident>().map(|_| None)?,
+        false => Some(number(input, 2, MAX_GROUP, &accepted)?),
+    };
+    Ok(Group { size, optimistic: false })
 }
 
 /// Reads the size of a group and, after a comma, whether it is optimistic.

@@ -165,6 +165,46 @@ struct GroupAndLease {
     amount_cents: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(group = automatic)]
+struct GroupWithUnknownSize {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(group = "auto")]
+struct GroupWithQuotedSize {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(group(optimistic, auto))]
+struct GroupWithSizeLast {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(group = auto(50))]
+struct GroupWithSizeOfAuto {
+    id: i64,
+    amount_cents: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(group = 50, auto)]
+struct GroupWithAutoOutside {
+    id: i64,
+    amount_cents: i64,
+}
+
 fn main() {
     // The rest of the user's code is not accused.
     let _ = (group_without_value_queue::try_count, GroupWithoutValue::queue_state());
@@ -187,4 +227,9 @@ fn main() {
     let _ = (group_with_junk_after_the_list_queue::try_count, GroupWithJunkAfterTheList::queue_state());
     let _ = (group_twice_queue::try_count, GroupTwice::queue_state());
     let _ = (group_and_lease_queue::try_count, GroupAndLease::queue_state());
+    let _ = (group_with_unknown_size_queue::try_count, GroupWithUnknownSize::queue_state());
+    let _ = (group_with_quoted_size_queue::try_count, GroupWithQuotedSize::queue_state());
+    let _ = (group_with_size_last_queue::try_count, GroupWithSizeLast::queue_state());
+    let _ = (group_with_size_of_auto_queue::try_count, GroupWithSizeOfAuto::queue_state());
+    let _ = (group_with_auto_outside_queue::try_count, GroupWithAutoOutside::queue_state());
 }
