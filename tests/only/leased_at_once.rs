@@ -131,7 +131,8 @@ fn a_table_whose_rule_forbids_the_one_statement_is_claimed_in_steps_as_many_rows
     bank.connect()
         .batch_execute(
             "CREATE TABLE audit (payment_id BIGINT NOT NULL, writer BIGINT NOT NULL);
-             CREATE RULE audit AS ON UPDATE TO payments DO ALSO INSERT INTO audit VALUES (OLD.id, txid_current())",
+             CREATE RULE audit AS ON UPDATE TO payments WHERE NEW.status = 'IN_PROGRESS'
+             DO ALSO INSERT INTO audit VALUES (OLD.id, txid_current())",
         )
         .unwrap();
     let call = |charge: &Charge, _: &Lease| Ok::<_, Failure>(charge.amount_cents);
