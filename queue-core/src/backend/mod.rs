@@ -52,7 +52,7 @@ pub(crate) use self::connection::{is_of_a_pooler, message_of};
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::examination::{Check, Examination};
-pub(crate) use self::now::{now, push_now_plus, statement_time, statement_time_plus};
+pub(crate) use self::now::{now, now_plus, push_now_plus, statement_time, statement_time_plus};
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
 pub(crate) use self::schema::{
     check_rights, column_names, explain_rights, fingerprint, index_of, lane_index_of, literal, ordered_index_of,

@@ -290,19 +290,6 @@ pub(crate) fn padded<T: Clone>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// Writes a text in which each name in braces stands for itself.
-pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: &str) -> QueryResult<()> {
-    keep_out_of_caches(out);
-    let mut rest = text;
-    while let Some((before, name, after)) = split_at_name(rest) {
-        out.push_sql(before);
-        out.push_identifier(name)?;
-        rest = after;
-    }
-    out.push_sql(rest);
-    Ok(())
-}
-
 /// Has the statement prepared each time if a test has moved the clock, whose time stands in the text.
 fn keep_out_of_caches<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
     if moved_clock().is_some() {
@@ -322,7 +309,7 @@ pub(crate) fn push_hint<DB: QueueBackend>(
 }
 
 /// Splits a text into what stands before its first name, the name, and what follows it.
-fn split_at_name(text: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn split_at_name(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = split_at_byte(text, b'{')?;
     let (name, after) = split_at_byte(rest, b'}').unwrap_or((rest, ""));
     Some((before, name, after))
