@@ -54,10 +54,7 @@ pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::examination::{Check, Examination};
 pub(crate) use self::now::{now, now_plus, push_now_plus, statement_time, statement_time_plus};
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
-pub(crate) use self::schema::{
-    check_rights, column_names, explain_rights, fingerprint, index_of, lane_index_of, literal, ordered_index_of,
-    pending_flag_of, report_index_of, reported_of, stage_index_of, strict_index_of,
-};
+pub(crate) use self::schema::{Named, check_rights, column_names, explain_rights, fingerprint, literal};
 pub(crate) use self::session::Session;
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::statement::{

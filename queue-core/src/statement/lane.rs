@@ -12,8 +12,8 @@ use super::queue::ErasedQueue;
 use super::walk::{Claimable, Scope, Walk, push_indexed};
 use super::writer::{Writer, statement};
 use crate::backend::{
-    LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
-    statement_time, statement_time_plus,
+    LaneWalk, Named, Place, QueueBackend, QueueConnection, Statement, load, load_first, statement_time,
+    statement_time_plus,
 };
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::row::{BoundValue, Lane, LaneValue, Lanes, Options, RowKey, Status, ValueKind, microseconds};
@@ -150,7 +150,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
     fn push_grouped<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
         push_value_text(sql, lanes)?;
         self.push_after(sql, lanes)?;
-        let flag = pending_flag_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names);
+        let flag = sql.queue.name_of(Named::PendingFlag)?;
         let group = [flag.as_str(), lanes.column];
         sql.push_with(" GROUP BY {.}, {.} HAVING MIN({.next_attempt_time}) <= {statement_time}", &group)?;
         sql.push_with(&format!(" ORDER BY {{.}}, {{.}} LIMIT {}", self.limit), &group)

@@ -8,10 +8,10 @@ use std::ptr;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
-use crate::backend::{QueueBackend, Statement, TableName, now, statement_time};
+use crate::backend::{Named, QueueBackend, Statement, now, statement_time};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
-use crate::row::{ColumnNames, Options};
+use crate::row::ColumnNames;
 use crate::sync::in_test::moved_clock;
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
@@ -82,7 +82,7 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
                 return Ok(());
             }
             let mut builder = DB::QueryBuilder::default();
-            Named { queue, text }.to_sql(&mut builder, &DB::default())?;
+            InText { queue, text }.to_sql(&mut builder, &DB::default())?;
             let sql = builder.finish();
             self.out.push_sql(&sql);
             made.insert(place, sql);
@@ -270,12 +270,12 @@ impl Hasher for Mixer {
 }
 
 /// A text about a queue.
-struct Named<DB: QueueBackend> {
+struct InText<DB: QueueBackend> {
     queue: &'static QueueSql<DB>,
     text: &'static str,
 }
 
-impl<DB: QueueBackend> QueryFragment<DB> for Named<DB> {
+impl<DB: QueueBackend> QueryFragment<DB> for InText<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         Writer::new(self.queue, out).push_with(self.text, &[])
     }
@@ -301,10 +301,10 @@ fn keep_out_of_caches<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
 pub(crate) fn push_hint<DB: QueueBackend>(
     sql: &mut Writer<'_, '_, DB>,
     hint: Option<(&str, &str)>,
-    index: fn(&TableName, ColumnNames, &Options) -> String,
+    index: Named<'_>,
 ) -> QueryResult<()> {
-    let (Some(hint), queue) = (hint, sql.queue) else { return Ok(()) };
-    let index = index(&TableName::of(queue.table, sql.out.backend())?, queue.names, queue.options);
+    let Some(hint) = hint else { return Ok(()) };
+    let index = sql.queue.name_of(index)?;
     sql.within(hint, |sql| sql.out.push_identifier(&index))
 }
 
