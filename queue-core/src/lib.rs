@@ -143,10 +143,10 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, Connections, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, Holds, IndexSql, LaneSql, LeadersDuty, Loads, LockSql, Now, NowPlus, OneRoundTrip,
-            OwnTable, Place, QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings,
-            SessionSetup, Sql, Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
+            AfterFinish, AsQueueConnection, Binds, Connections, DeclaredColumn, DeclaredTypes, Dialect, ErrorClass,
+            ErrorClasses, Exclusion, Holds, LeadersDuty, Loads, Now, NowPlus, OneRoundTrip, OwnTable, Place,
+            QueueBackend, QueueConnection, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
+            TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 

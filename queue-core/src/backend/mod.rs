@@ -32,7 +32,7 @@ pub use self::connection::{AsQueueConnection, Binds, ErrorClass, ErrorClasses, Q
 pub(crate) use self::connections::ServerWait;
 pub use self::connections::{ConnectionSource, Connections, ConnectionsFrom};
 pub(crate) use self::dialect::LaneWalk;
-pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+pub use self::dialect::{Dialect, TextSql, TimeSql};
 #[cfg(feature = "_async")]
 pub use self::diesel_async::DieselAsyncSession;
 #[cfg(feature = "async-mysql")]

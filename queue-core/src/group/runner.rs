@@ -8,7 +8,7 @@ use super::end::{GroupEnd, HeldGroup, Undone, WorkedGroup};
 use super::group::work_group;
 use super::work::{GroupBody, Rereading};
 use crate::attempt::{AnyQueue, ErasedRow, Rest, Runner, Size, Slot, TransactionRunner, Turn, WorkerTurn};
-use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
+use crate::backend::{Dialect, QueueConnection, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::Key;
 use crate::error::Finding;

@@ -13,7 +13,7 @@ use super::operation::Operation;
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows};
 use crate::audit::Record;
-use crate::backend::{LockSql, QueueConnection, SessionSetup, Statement, execute, load};
+use crate::backend::{Dialect, QueueConnection, SessionSetup, Statement, execute, load};
 use crate::entity::{Entity, IsKey};
 use crate::error::{Error, refused};
 use crate::statement::{

@@ -21,7 +21,7 @@ use super::own_tables::present;
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Claimable, Scope, Walk, until};
 use super::writer::{Writer, statement};
-use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, load_first, push_now_plus};
+use crate::backend::{Dialect, QueueBackend, QueueConnection, Statement, load_first, push_now_plus};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::error::refused;
 use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};

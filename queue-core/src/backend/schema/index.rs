@@ -21,7 +21,7 @@ pub(crate) enum KeyOrder {
 pub(crate) struct IndexKey {
     pub(crate) name: String,
     pub(crate) order: KeyOrder,
-    /// Whether its values may be too long for an index: the index has the [beginning](IndexSql::long_value) of each.
+    /// Whether its values may be too long for an index: the index has the [beginning](Dialect::long_value) of each.
     pub(crate) is_long: bool,
 }
 
