@@ -58,7 +58,7 @@ pub use self::queue::{
     ClaimedRow, ClaimedRowType, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, KeyRow, KeyTextRow,
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
 };
-pub use self::recall::{Recall, retake};
+pub use self::recall::{recall, recall_last_attempt, recall_reservation, retake};
 pub(crate) use self::report::{CHARACTERS_OF_TEXT, OwnColumn, OwnLane, WithBeginning};
 pub use self::report::{
     WithTexts, count_by_value, count_pending, error_examples, error_texts, sum_by_value, texts_after,
