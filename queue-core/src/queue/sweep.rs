@@ -85,7 +85,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
     ) -> Result<Swept, Error> {
-        let mut swept = Swept { record: self.record(connection, sweep.action, true)?, ..Swept::default() };
+        let mut swept = Swept { record: self.record(connection, sweep.action, "", true)?, ..Swept::default() };
         for kind in &operation.0 {
             if let Err(error) = self.sweep_kind(connection, kind, sweep, &mut swept, &mut work, &mut at) {
                 return Err(swept.interrupted_by(error));
@@ -208,7 +208,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ) -> Result<Swept, Error> {
         let passes_over = BackendOf::<C>::ONE_WRITER
             || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
-        let record = self.record_of(connection, sweep.action, picked_by, true)?;
+        let record = self.record(connection, sweep.action, picked_by, true)?;
         let mut swept = Swept { record, ..Swept::default() };
         let batches =
             parts.iter().flat_map(|part| part.keys.chunks(sweep.size()).map(|batch| (batch, part.texts.as_deref())));

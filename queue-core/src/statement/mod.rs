@@ -10,7 +10,6 @@ mod claimed;
 mod condition;
 mod filter_text;
 mod finish;
-mod glance;
 mod inspect;
 mod key_text;
 mod lane;
@@ -38,7 +37,6 @@ pub use self::claimed::{Claimed, read_details};
 pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
 pub(crate) use self::condition::{FAILED, PENDING, finished};
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
-pub use self::glance::{first_pending, longest_text, poison_among_last};
 pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
 pub use self::lane::{due_lanes, lane_of, lane_value, leased_in, next_lanes};
@@ -53,7 +51,9 @@ pub use self::own_tables::{
     read_control, read_pollers, remove_poller, set_environment, set_limits, set_pause, update_audit, update_poller,
 };
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
-pub use self::probe::{due_among_first, next_time, oldest_due, probe_due, unknown_stages};
+pub use self::probe::{
+    due_among_first, first_pending, longest_text, next_time, oldest_due, poison_among_last, probe_due, unknown_stages,
+};
 pub use self::queue::{
     ClaimedRow, ClaimedRowType, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, KeyRow, KeyTextRow,
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
