@@ -230,8 +230,8 @@ pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) ->
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
-    /// Begins the record of a call, if it has an author. `action`: the call and its argument. `picked_by` says by what the rows were
-    /// picked beside the filter; it may be empty.
+    /// Begins the record of a call, if it has an author. `action`: the call and its argument. `picked_by` says by what
+    /// the rows were picked beside the filter; it may be empty.
     pub(super) fn record<C>(
         &self,
         connection: &mut C,

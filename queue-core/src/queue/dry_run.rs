@@ -103,8 +103,8 @@ macro_rules! dry_runs {
             ///
             /// # Errors
             ///
-            /// [`Error::Database`], and [`Error::Archive`] if the rows are in an archive that the entity does not name, or that cannot
-            /// be searched.
+            /// [`Error::Database`], and [`Error::Archive`] if the rows are in an archive that the entity does not name, or
+            /// that cannot be searched.
             pub fn $name<C: LoadsRows<Q, F>>(
                 &self,
                 connection: &mut C,
