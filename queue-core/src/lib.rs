@@ -128,8 +128,9 @@ pub mod internals {
 
     /// For programs that know an entity's columns only by their names, such as a console.
     pub mod by_name {
-        pub use crate::audit::{pause_where, unpause_scope};
+        pub use crate::audit::{pause, unpause};
         pub use crate::backend::{DeclaredColumn, Holds};
+        pub use crate::control::PausedPart;
         pub use crate::doctor::{LIBRARY_VERSION, Size, plans, settings, sizes, version};
         pub use crate::queue::{
             Figures, GroupTexts, Operate, Operated, Picked, TextPage, TextRow, is_timeout, key_names, limit_session,
@@ -142,10 +143,10 @@ pub mod internals {
     /// The traits and types of the backends.
     pub mod backend {
         pub use crate::backend::{
-            AfterFinish, AsQueueConnection, Binds, ChangeSql, Connections, DeclaredColumn, DeclaredTypes, ErrorClass,
-            ErrorClasses, Exclusion, Holds, IndexSql, LaneSql, LeadersDuty, Loads, LockSql, Now, NowPlus, OneRoundTrip,
-            OwnTable, Place, QueueBackend, QueueConnection, RoundTrips, Schema, SessionLimits, SessionSettings,
-            SessionSetup, Sql, Statement, Step, TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
+            AfterFinish, AsQueueConnection, Binds, Connections, DeclaredColumn, DeclaredTypes, Dialect, ErrorClass,
+            ErrorClasses, Exclusion, Holds, LeadersDuty, Loads, Now, NowPlus, OneRoundTrip, OwnTable, Place,
+            QueueBackend, QueueConnection, Schema, SessionLimits, SessionSettings, SessionSetup, Sql, Statement, Step,
+            TableName, Target, TextSql, TimeSql, Transactions, Unfinished,
         };
     }
 
@@ -155,18 +156,18 @@ pub mod internals {
             And, Archive, AuditEntry, Change, Claim, ClaimFloor, ClaimSome, Claimable, Claimed, ClaimedRow,
             ClaimedRowType, Condition, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, FinishedRow,
             FinishedRowType, FromLane, IfAny, InspectedRow, InspectedRowType, KeyRow, KeyTextRow, LeaseDueRow,
-            LeasedAtOnce, ListedRow, Next, PageFrom, PageOrder, PauseEnd, Pick, PollerEntry, QueueOn, Recall, Row,
-            RowVersion, SampleRow, Scope, SetLimits, SetPause, Settle, StateCondition, Take, TypedLeaseDueRow,
-            TypedRow, UnusableRow, WithTexts, ahead_due, ahead_key, another_is_leased, change_all, claim_key,
-            claim_keys, copy_rows, count, count_by_status, count_by_value, count_finished, count_pending,
-            due_among_first, due_keys, due_lanes, end_limits, end_pause, enqueue_if_newer, error_examples, error_texts,
-            finish, finish_block, first_pending, head, insert_audit, insert_poller, inspect, inspect_pending,
-            is_archived, is_same, key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows,
-            lock_expired, lock_keys, lock_leased, lock_version, longest_text, next_lanes, next_rows, next_time,
-            oldest_due, pass_on, poison_among_last, prefetch_rows, present, probe_due, read_audit, read_control,
-            read_details, read_keys, read_page, read_pollers, remove_all, remove_poller, retake, sample, set_aside,
-            set_environment, set_priority, sum_by_value, taken, texts_after, unknown_stages, update_audit,
-            update_poller,
+            LeasedAtOnce, ListedRow, Next, PageFrom, PageOrder, PauseEnd, Pick, PollerEntry, QueueOn, Row, RowVersion,
+            SampleRow, Scope, Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts,
+            ahead_due, ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count,
+            count_by_status, count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes,
+            end_limits, end_pause, enqueue_if_newer, error_examples, error_texts, finish, finish_block, first_pending,
+            head, insert_audit, insert_poller, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found,
+            lane_of, lane_value, lease_due, leased_in, load_rows, lock_expired, lock_keys, lock_leased, lock_version,
+            longest_text, next_lanes, next_rows, next_time, oldest_due, pass_on, poison_among_last, prefetch_rows,
+            present, probe_due, read_audit, read_control, read_details, read_keys, read_page, read_pollers, recall,
+            recall_last_attempt, recall_reservation, remove_all, remove_poller, retake, sample, set_aside,
+            set_environment, set_limits, set_pause, set_priority, sum_by_value, taken, texts_after, unknown_stages,
+            update_audit, update_poller,
         };
     }
 }

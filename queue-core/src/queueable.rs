@@ -11,9 +11,9 @@ use diesel::r2d2::R2D2Connection;
 use diesel::sql_types::{Nullable, SqlType};
 
 use crate::attempt::ComparesSchema;
-use crate::audit::{self, Audit, AuditPage, Author};
+use crate::audit::{self, Audit, AuditPage};
 use crate::backend::{AsQueueConnection, ConnectionsFrom, Now, NowPlus, TriggerMigration, Waking};
-use crate::control::{Limits, Pause, name_of};
+use crate::control::{Limits, Pause, PausedPart, name_of};
 use crate::doctor::examine_queue;
 use crate::entity::{
     Entity, HasTraceParent, NextAttemptTime, QueueColumn, QueueStateColumns, QueueTable, StageOf, StatusText, StoredIn,
@@ -262,7 +262,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        audit::pause::<Self, _>(connection.as_queue_connection(), &pause)
+        audit::pause(connection.as_queue_connection(), Self::SQL, None, &pause)
     }
 
     /// Ends the [pause](Queueable::pause) of the whole queue. Returns whether there was one, also one whose end had come.
@@ -276,7 +276,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        audit::unpause::<Self, _>(connection.as_queue_connection(), None, None)
+        audit::unpause(connection.as_queue_connection(), Self::SQL, PausedPart::Whole, None)
     }
 
     /// Ends the [pause](Queueable::pause) of one stage. Returns whether there was one, also one whose end had come. A
@@ -289,7 +289,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        audit::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)), None)
+        audit::unpause(connection.as_queue_connection(), Self::SQL, PausedPart::Stage(Stage::name(stage)), None)
     }
 
     /// Ends the [pause](Queueable::pause) of the whole queue, as [`unpause`](Queueable::unpause) does, and leaves a row in the
@@ -323,8 +323,8 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        let author = Author { by: by.into(), reason: reason.into() };
-        audit::unpause::<Self, _>(connection.as_queue_connection(), None, Some(&author))
+        let author = Some((by.into(), reason.into()));
+        audit::unpause(connection.as_queue_connection(), Self::SQL, PausedPart::Whole, author)
     }
 
     /// Ends the [pause](Queueable::pause) of one stage, as [`unpause_stage`](Queueable::unpause_stage) does, and leaves a row in
@@ -342,8 +342,8 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        let author = Author { by: by.into(), reason: reason.into() };
-        audit::unpause::<Self, _>(connection.as_queue_connection(), Some(Stage::name(stage)), Some(&author))
+        let author = Some((by.into(), reason.into()));
+        audit::unpause(connection.as_queue_connection(), Self::SQL, PausedPart::Stage(Stage::name(stage)), author)
     }
 
     /// Reads what operators have changed in this queue, as [`audit`](fn@crate::audit) reads it of all: the newest first, a page at
@@ -395,7 +395,7 @@ pub trait Queueable: Entity {
         V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
     {
         let (_, value) = (column, value.as_expression());
-        audit::pause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, &pause)
+        audit::pause(connection.as_queue_connection(), Self::SQL, Some((S::NAME, &value)), &pause)
     }
 
     /// Ends the [pause](Queueable::pause_where) of the rows whose column has this value. Returns whether there was one, also one
@@ -413,7 +413,7 @@ pub trait Queueable: Entity {
         V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
     {
         let (_, value) = (column, value.as_expression());
-        audit::unpause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, None)
+        audit::unpause(connection.as_queue_connection(), Self::SQL, PausedPart::Value(S::NAME, &value), None)
     }
 
     /// Ends the [pause](Queueable::pause_where) of the rows whose column has this value, as
@@ -436,8 +436,8 @@ pub trait Queueable: Entity {
         S::SqlType: SqlType,
         V: AsExpression<S::SqlType, Expression: QueryFragment<BackendOf<C>>>,
     {
-        let (author, _, value) = (Author { by: by.into(), reason: reason.into() }, column, value.as_expression());
-        audit::unpause_where::<Self, _>(connection.as_queue_connection(), S::NAME, &value, Some(&author))
+        let (author, _, value) = (Some((by.into(), reason.into())), column, value.as_expression());
+        audit::unpause(connection.as_queue_connection(), Self::SQL, PausedPart::Value(S::NAME, &value), author)
     }
 
     /// Limits the queue in all processes whose pollers take part in [control](crate::Poller::control), within two seconds: fewer
@@ -469,7 +469,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        audit::set_limits::<Self, _>(connection.as_queue_connection(), &limits)
+        audit::set_limits(connection.as_queue_connection(), Self::SQL, &limits)
     }
 
     /// Ends the [limits](Queueable::set_limits) of the queue. Returns whether there were any.
@@ -481,7 +481,7 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        audit::end_limits::<Self, _>(connection.as_queue_connection(), None)
+        audit::end_limits(connection.as_queue_connection(), Self::SQL, None)
     }
 
     /// Ends the [limits](Queueable::set_limits) of the queue, as [`end_limits`](Queueable::end_limits) does, and leaves a row in the
@@ -498,8 +498,8 @@ pub trait Queueable: Entity {
     where
         Self: StoredIn<BackendOf<C>>,
     {
-        let author = Author { by: by.into(), reason: reason.into() };
-        audit::end_limits::<Self, _>(connection.as_queue_connection(), Some(&author))
+        let author = Some((by.into(), reason.into()));
+        audit::end_limits(connection.as_queue_connection(), Self::SQL, author)
     }
 
     /// Compares the derive, the application's `table!` and the live table, and returns all differences; none if a poller

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 268;
+const FILES: usize = 264;
 
 /// How many lines of code the core may have.
-const LINES: usize = 39_550;
+const LINES: usize = 39_070;
 
 /// How many lines of code a file of the core may have.
 const LINES_OF_A_FILE: usize = 320;

@@ -10,7 +10,7 @@ use queueable::{Failure, HandlerResult, Message, Outcome, Queueable, Status, Tal
 
 use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, companies, ledger, payment_queue, payments};
-use queue_core::internals::backend::{RoundTrips, SessionSetup};
+use queue_core::internals::backend::{Dialect, SessionSetup};
 
 /// An entity on the bank's payments. On SQLite, which has one writer, the default timeout is one second.
 macro_rules! entity {
@@ -140,7 +140,7 @@ fn a_group_is_as_large_as_it_may_be_but_has_no_more_savepoints_than_the_database
         watching.sees(large.id);
         book(&large.payment(), message)
     });
-    let most = [200, <<Conn as diesel::Connection>::Backend as RoundTrips>::MOST_SAVEPOINTS].into_iter().min();
+    let most = [200, <<Conn as diesel::Connection>::Backend as Dialect>::MOST_SAVEPOINTS].into_iter().min();
     assert_eq!(watch.sizes().into_iter().max(), most.and_then(|most| usize::try_from(most).ok()));
     assert_eq!(bank.booked().len(), 500);
 }

@@ -7,12 +7,13 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use queue_core::internals::backend::{OwnTable, Schema, Sql, Statement};
 use queue_core::internals::statement::{
-    And, Archive, AuditEntry, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Recall, SetLimits,
-    SetPause, Settle, StateCondition, Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count,
-    count_by_status, due_keys, end_limits, end_pause, finish_block, first_pending, insert_audit, insert_poller,
-    key_texts, keys_found, lease_due, load_rows, lock_expired, lock_keys, longest_text, next_rows, oldest_due,
-    poison_among_last, present, probe_due, read_audit, read_control, read_details, read_keys, read_pollers, remove_all,
-    remove_poller, retake, sample, set_aside, set_environment, taken, unknown_stages, update_audit, update_poller,
+    And, Archive, AuditEntry, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Settle, StateCondition,
+    Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_limits,
+    end_pause, finish_block, first_pending, insert_audit, insert_poller, key_texts, keys_found, lease_due, load_rows,
+    lock_expired, lock_keys, longest_text, next_rows, oldest_due, poison_among_last, present, probe_due, read_audit,
+    read_control, read_details, read_keys, read_pollers, recall, recall_last_attempt, recall_reservation, remove_all,
+    remove_poller, retake, sample, set_aside, set_environment, set_limits, set_pause, taken, unknown_stages,
+    update_audit, update_poller,
 };
 use queue_core::internals::{ErrorText, Fence, RowKey};
 use queueable::bounds::StoredIn;
@@ -95,8 +96,8 @@ fn the_sql_of_an_attempt() {
     listing.add("settle a failure", &Settle::new(row::<Payment>(&7), fence, &failure()));
     listing.add("settle for a later time", &Settle::new(row::<Payment>(&7), fence, &again));
     listing.add("remove", &Settle::remove(row::<Payment>(&7), fence));
-    listing.add("recall", &Recall::new(row::<Payment>(&7)));
-    listing.add("when its last attempt ended", &Recall::last_attempt(row::<Payment>(&7)));
+    listing.add("recall", &recall(row::<Payment>(&7), None));
+    listing.add("when its last attempt ended", &recall_last_attempt(row::<Payment>(&7)));
     listing.matches("attempt");
 }
 
@@ -155,7 +156,7 @@ fn the_sql_of_a_lease() {
     listing.add("lease", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
     let held = fenced.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
     listing.add("extend", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
-    listing.add("recall in a state", &Recall::new(row::<Payment>(&7)).in_state(held[0].1));
+    listing.add("recall in a state", &recall(row::<Payment>(&7), Some(held[0].1)));
     listing.add("the present", &present());
     listing.add(
         "without SKIP LOCKED: take",
@@ -187,7 +188,7 @@ fn the_sql_of_a_group() {
     listing.add("claim others", &Claim::<Backend>::new::<Payment>().some(50, rows::<Payment>(&[7, 8])));
     listing.add("reserve", &Settle::many(queue::<Payment>(), &fenced, &reserved));
     listing.add("settle the successes", &Settle::many(queue::<Payment>(), &fenced, &success));
-    listing.add("recall the mark", &Recall::reservation(row::<Payment>(&7)));
+    listing.add("recall the mark", &recall_reservation(row::<Payment>(&7)));
     listing.matches("group");
 }
 
@@ -237,25 +238,17 @@ fn the_sql_of_schedules() {
 #[test]
 fn the_sql_of_pauses() {
     let mut listing = Listing::default();
-    let of = |end| SetPause {
-        queue: "payments.status",
-        scope: "stage SEND",
-        by: "ops",
-        reason: "bank down",
-        value: None,
-        end,
-    };
+    let of = |end| set_pause(("payments.status", "stage SEND"), ("ops", "bank down"), None, end);
     listing.add("read the table", &read_control(None));
     listing.add("read what is about a queue", &read_control(Some("payments.status")));
     listing.add("pause", &of(PauseEnd::Never));
     listing.add("pause until a time", &of(PauseEnd::At(Instant::from(DateTime::UNIX_EPOCH))));
     listing.add("pause for a time", &of(PauseEnd::After(Duration::from_secs(60))));
     listing.add("unpause", &end_pause("payments.status", ""));
-    let of_value = SetPause { scope: "value company_id 3345", value: Some("3345"), ..of(PauseEnd::Never) };
-    listing.add("pause a value", &of_value);
-    let (queue, by, reason) = ("payments.status", "ops", "bank is slow");
-    let limits = SetLimits { queue, by, reason, workers: Some(2), at_most: None, retry_delay_ms: Some(60_000) };
-    listing.add("limit", &limits);
+    let scope = ("payments.status", "value company_id 3345");
+    listing.add("pause a value", &set_pause(scope, ("ops", "bank down"), Some("3345"), PauseEnd::Never));
+    let limits = [Some(2), None, Some(60_000)];
+    listing.add("limit", &set_limits("payments.status", ("ops", "bank is slow"), limits));
     listing.add("end the limits", &end_limits("payments.status"));
     listing.add("name the environment", &set_environment("production", false));
     listing.add("adopt the environment", &set_environment("staging", true));

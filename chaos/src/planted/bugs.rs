@@ -55,8 +55,8 @@ pub(crate) const BUGS: &[Bug] = &[
         on: &[(Postgres, Transaction)],
         edits: &[instead_of(
             "backend/now.rs",
-            "push_sql(&time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)))",
-            r#"push_sql(&time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)).replace("clock_timestamp", "now"))"#,
+            "time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay))",
+            r#"time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)).replace("clock_timestamp", "now")"#,
         )],
     },
     Bug {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use diesel::Table;
 use diesel::query_builder::QueryFragment;
 use queue_core::internals::by_name::{
-    Figure, Figures, GroupTexts, Operate, Operated, PageOrder, Picked, Size, TextColumn, TextPage, TextRow,
-    pause_where, plans, sizes, unpause_scope,
+    self, Figure, Figures, GroupTexts, Operate, Operated, PageOrder, PausedPart, Picked, Size, TextColumn, TextPage,
+    TextRow, plans, sizes,
 };
 use queue_core::{
     AllFilters, ComparesSchema, EveryRow, Explains, Filtered, LoadsRows, MovesRows, QueueOn, QueueTable, StoredIn,
@@ -211,15 +211,21 @@ where
             Ends::After(time) => pause = pause.lasting(time),
         }
         match &scope.value {
-            Some((column, value)) => pause_where(connection, column, &ValueOf(value), &pause),
+            Some((column, value)) => {
+                let value = ValueOf(value);
+                by_name::pause(connection, Q::SQL, Some((column, &value)), &pause)
+            }
             None => Q::pause(connection, pause),
         }
     }
 
     fn unpause(&self, connection: &mut C, scope: &Scope, author: &Author) -> Result<bool, Error> {
         let value = scope.value.as_ref().map(|(column, value)| (column, ValueOf(value)));
-        let value = value.as_ref().map(|(column, value)| (column.as_str(), value as _));
-        unpause_scope::<Q, C>(connection, scope.stage, value, (&author.by, &author.reason))
+        let part = match (scope.stage, &value) {
+            (_, Some((column, value))) => PausedPart::Value(column, value),
+            (stage, None) => stage.map_or(PausedPart::Whole, PausedPart::Stage),
+        };
+        by_name::unpause(connection, Q::SQL, part, Some((author.by.clone(), author.reason.clone())))
     }
 
     fn limit(&self, connection: &mut C, limiting: Limiting, author: &Author) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! The command: what it refuses, its transaction, and what it says.
 
 use diesel::connection::TransactionManager;
-use queue_core::internals::backend::{ErrorClass, LockSql, Transactions};
+use queue_core::internals::backend::{Dialect, ErrorClass, Transactions};
 use queue_core::internals::by_name::PageOrder;
 use queueable::testing::AttemptEnd;
 use queueable::{Error, Explanation};

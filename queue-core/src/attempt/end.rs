@@ -8,7 +8,7 @@ use super::begin::{Attempt, Decision, Effects};
 use super::ended::{AttemptError, InDoubt, Interruption, NewState, Rest, is_interruption};
 use super::settle_rules::{SettleRules, stored};
 use super::slot::Revocation;
-use crate::backend::{FINISH_LEASE, QueueConnection, RoundTrips, Unfinished};
+use crate::backend::{Dialect, FINISH_LEASE, QueueConnection, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::Key;
 use crate::handler::Failure;

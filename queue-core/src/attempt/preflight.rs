@@ -8,7 +8,7 @@ use diesel::{Connection, Expression};
 
 use super::served_queue::ServedQueue;
 use crate::backend::{
-    DeclaredColumn, DeclaredTypes, ErrorClass, Holds, LockSql, QueueBackend, QueueConnection, TableName, Target,
+    DeclaredColumn, DeclaredTypes, Dialect, ErrorClass, Holds, QueueBackend, QueueConnection, TableName, Target,
     TriggerMigration, check_rights, column_names,
 };
 use crate::entity::{Entity, Key, QueueTable};

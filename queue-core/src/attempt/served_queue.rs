@@ -15,7 +15,7 @@ use super::runner::{AnyQueue, RunnerInfo, RunnerSettings};
 use super::settle_rules::{SettleRules, Teller};
 use super::stall::Stall;
 use crate::backend::{
-    ErrorClass, LockSql, QueueBackend, QueueConnection, Session, SessionHolder, Target, Unfinished, check_rights,
+    Dialect, ErrorClass, QueueBackend, QueueConnection, Session, SessionHolder, Target, Unfinished, check_rights,
 };
 use crate::claim::DueRows;
 use crate::entity::{Entity, GroupMode, IsKey, Key, QueueSql, QueueTable};

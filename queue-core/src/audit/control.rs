@@ -1,153 +1,106 @@
 //! The calls about the control table, which leave a row if somebody is named who asks, and if there is a table for that.
 
+use diesel::Connection;
 use diesel::query_builder::QueryFragment;
 
 use super::Author;
 use super::record::{CONTROL_WAIT, Record};
 use crate::backend::{AsQueueConnection, OwnTable, QueueConnection};
-use crate::control::{self, LONGEST_BY, Limits, Pause, PauseScope, check_text, expect_control, name_of};
-use crate::entity::{QueueTable, StoredIn};
+use crate::control::{
+    LONGEST_BY, Limits, Pause, PauseScope, PausedPart, check_text, environment_in, expect_control, name_of,
+};
+use crate::entity::QueueSql;
 use crate::error::Error;
 use crate::row::printable;
-use crate::statement::{NO_QUEUE, PauseEnd};
+use crate::statement::{self, NO_QUEUE, PauseEnd, set_environment};
 
-/// Begins the record of a call, of which the queue, the action and what it is about are given.
+/// Begins the record of a call, of which the queue, the action and what it is about are given. `author` says who asks, and why.
 fn record<C: QueueConnection>(
     connection: &mut C,
-    author: Option<&Author>,
+    author: Option<(String, String)>,
     (queue, action, of): (&str, &str, &str),
 ) -> Result<Record, Error> {
-    let Some(author) = author else { return Ok(Record::default()) };
+    let Some((by, reason)) = author else { return Ok(Record::default()) };
+    let author = Author { by, reason };
     author.check()?;
     if !connection.has_own(OwnTable::Audit)? {
         return Ok(Record::default());
     }
-    Record::begin(connection, author, (queue.to_owned(), action.to_owned(), of.to_owned()), CONTROL_WAIT, false)
+    Record::begin(connection, &author, (queue.to_owned(), action.to_owned(), of.to_owned()), CONTROL_WAIT, false)
 }
 
-/// Writes a pause of the whole queue, or of a stage.
-pub(crate) fn pause<Q, C>(connection: &mut C, pause: &Pause<Q>) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    pause.check()?;
-    expect_control(connection)?;
-    write_pause(connection, pause, &PauseScope::of(pause.stage))
-}
+type QueueOf<C> = &'static QueueSql<<C as Connection>::Backend>;
 
-/// Writes a pause of the rows whose column has this value.
-pub fn pause_where<Q, C>(
+/// Writes a pause of the whole queue, of the stage that the pause names, or of the rows whose column has a value.
+pub fn pause<Q, C: QueueConnection>(
     connection: &mut C,
-    column: &str,
-    value: &dyn QueryFragment<C::Backend>,
+    queue: QueueOf<C>,
+    value: Option<(&str, &dyn QueryFragment<C::Backend>)>,
     pause: &Pause<Q>,
-) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
+) -> Result<(), Error> {
     pause.check()?;
-    if let Some(stage) = pause.stage {
-        let (setting, found) = ("a pause of a value", format!("the stage {stage}"));
-        return Err(Error::Setting { setting, found, expected: "a pause of all stages" });
-    }
+    let part = match (pause.stage, value) {
+        (Some(stage), Some(_)) => {
+            let (setting, found) = ("a pause of a value", format!("the stage {stage}"));
+            return Err(Error::Setting { setting, found, expected: "a pause of all stages" });
+        }
+        (None, Some((column, value))) => PausedPart::Value(column, value),
+        (stage, None) => stage.map_or(PausedPart::Whole, PausedPart::Stage),
+    };
     expect_control(connection)?;
-    let of = PauseScope::of_value(connection, Q::SQL, column, value)?;
-    write_pause(connection, pause, &of)
-}
-
-fn write_pause<Q, C>(connection: &mut C, pause: &Pause<Q>, of: &PauseScope) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
+    let of = PauseScope::of(connection, queue, part)?;
     let end = match pause.end {
         PauseEnd::Never => String::new(),
         PauseEnd::At(time) => format!(" until {}", time.0),
         PauseEnd::After(time) => format!(" for {time:?}"),
     };
-    let author = Author { by: pause.by.clone(), reason: pause.reason.clone() };
-    let record = record(connection, Some(&author), (&name_of(Q::SQL)?, &format!("pause{end}"), &of.words))?;
-    control::pause(connection, pause, of, |connection, statement| record.beside(connection, statement))
+    let (Pause { by, reason, .. }, name) = (pause, name_of(queue)?);
+    let author = Some((by.clone(), reason.clone()));
+    let record = record(connection, author, (&name, &format!("pause{end}"), &of.words))?;
+    pause.check_end(connection)?;
+    let set = statement::set_pause((&name, &of.scope), (by, reason), of.value.as_deref(), pause.end);
+    record.beside(connection, &set)?;
+    Ok(())
 }
 
-/// Ends a pause of the whole queue, or of a stage. Returns whether there was one.
-pub(crate) fn unpause<Q, C>(connection: &mut C, stage: Option<&str>, author: Option<&Author>) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    expect_control(connection)?;
-    end_pause::<Q, C>(connection, &PauseScope::of(stage), author)
-}
-
-/// Ends a pause of the rows whose column has this value. Returns whether there was one.
-pub(crate) fn unpause_where<Q, C>(
+/// Ends a pause. Returns whether there was one.
+pub fn unpause<C: QueueConnection>(
     connection: &mut C,
-    column: &str,
-    value: &dyn QueryFragment<C::Backend>,
-    author: Option<&Author>,
-) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
+    queue: QueueOf<C>,
+    part: PausedPart<'_, C::Backend>,
+    author: Option<(String, String)>,
+) -> Result<bool, Error> {
     expect_control(connection)?;
-    let of = PauseScope::of_value(connection, Q::SQL, column, value)?;
-    end_pause::<Q, C>(connection, &of, author)
-}
-
-fn end_pause<Q, C>(connection: &mut C, of: &PauseScope, author: Option<&Author>) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    let record = record(connection, author, (&name_of(Q::SQL)?, "unpause", &of.words))?;
-    control::unpause::<Q, C>(connection, of, |connection, statement| record.beside(connection, statement))
-}
-
-/// Ends a pause of a stage, of a value, or of the whole queue. Returns whether there was one.
-pub fn unpause_scope<Q, C>(
-    connection: &mut C,
-    stage: Option<&str>,
-    value: Option<(&str, &dyn QueryFragment<C::Backend>)>,
-    (by, reason): (&str, &str),
-) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    let author = Author { by: by.to_owned(), reason: reason.to_owned() };
-    match value {
-        Some((column, value)) => unpause_where::<Q, C>(connection, column, value, Some(&author)),
-        None => unpause::<Q, C>(connection, stage, Some(&author)),
-    }
+    let (of, name) = (PauseScope::of(connection, queue, part)?, name_of(queue)?);
+    let record = record(connection, author, (&name, "unpause", &of.words))?;
+    Ok(record.beside(connection, &statement::end_pause(&name, &of.scope))? > 0)
 }
 
 /// Writes limits.
-pub(crate) fn set_limits<Q, C>(connection: &mut C, limits: &Limits<Q>) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    limits.check(&<Q::Queue as QueueTable>::OPTIONS)?;
+pub(crate) fn set_limits<Q, C: QueueConnection>(
+    connection: &mut C,
+    queue: QueueOf<C>,
+    limits: &Limits<Q>,
+) -> Result<(), Error> {
+    limits.check(queue.options)?;
     expect_control(connection)?;
-    let author = Author { by: limits.by.clone(), reason: limits.reason.clone() };
+    let (Limits { by, reason, .. }, name) = (limits, name_of(queue)?);
     let action = format!("set_limits {}", limits.words());
-    let record = record(connection, Some(&author), (&name_of(Q::SQL)?, &action, "the whole queue"))?;
-    control::set_limits(connection, limits, |connection, statement| record.beside(connection, statement))
+    let record = record(connection, Some((by.clone(), reason.clone())), (&name, &action, "the whole queue"))?;
+    record.beside(connection, &statement::set_limits(&name, (by, reason), limits.numbers()))?;
+    Ok(())
 }
 
 /// Ends limits. Returns whether there were any.
-pub(crate) fn end_limits<Q, C>(connection: &mut C, author: Option<&Author>) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
+pub(crate) fn end_limits<C: QueueConnection>(
+    connection: &mut C,
+    queue: QueueOf<C>,
+    author: Option<(String, String)>,
+) -> Result<bool, Error> {
     expect_control(connection)?;
-    let record = record(connection, author, (&name_of(Q::SQL)?, "end_limits", "the whole queue"))?;
-    control::end_limits::<Q, C>(connection, |connection, statement| record.beside(connection, statement))
+    let name = name_of(queue)?;
+    let record = record(connection, author, (&name, "end_limits", "the whole queue"))?;
+    Ok(record.beside(connection, &statement::end_limits(&name))? > 0)
 }
 
 /// Gives the database to an environment, and returns the one to which it belonged: for a copy that is to work by itself. Before
@@ -184,6 +137,8 @@ pub fn adopt_environment<C: AsQueueConnection>(
     author.check()?;
     expect_control(connection)?;
     let action = format!("adopt_environment {}", printable(name, false));
-    let record = record(connection, Some(&author), (NO_QUEUE, &action, "the database"))?;
-    control::adopt(connection, name, |connection, statement| record.beside(connection, statement))
+    let record = record(connection, Some((author.by, author.reason)), (NO_QUEUE, &action, "the database"))?;
+    let before = environment_in(connection)?;
+    record.beside(connection, &set_environment(name, true))?;
+    Ok(before)
 }

@@ -10,8 +10,8 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-pub use self::control::{adopt_environment, pause_where, unpause_scope};
-pub(crate) use self::control::{end_limits, pause, set_limits, unpause, unpause_where};
+pub use self::control::{adopt_environment, pause, unpause};
+pub(crate) use self::control::{end_limits, set_limits};
 pub(crate) use self::record::Record;
 use crate::backend::{AsQueueConnection, AuditRow, AuditType, OwnTable, load};
 use crate::control::{check_author, expect_own};

@@ -9,7 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::Nullable;
 
 use super::Author;
-use crate::backend::{ErrorClass, LockSql, OwnTable, QueueConnection, Statement, execute, load_first};
+use crate::backend::{Dialect, ErrorClass, OwnTable, QueueConnection, Statement, execute, load_first};
 use crate::control::check_own;
 use crate::error::Error;
 use crate::row::{Instant, TimestampUtc};

@@ -16,7 +16,7 @@ use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error, QueryRe
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
-use super::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use super::dialect::{Dialect, TextSql, TimeSql};
 use super::examination::Examination;
 use super::schema::{Holds, OwnTable, Schema, Step, Target};
 use super::setup::{Exclusion, SessionSettings, SessionSetup};
@@ -44,11 +44,7 @@ pub trait QueueBackend:
     + HasSqlType<TimestampUtc>
     + TimeSql
     + TextSql
-    + LaneSql
-    + LockSql
-    + IndexSql
-    + ChangeSql
-    + RoundTrips
+    + Dialect
     + 'static
 {
     /// How long a handler may hold the message's transaction by default.
@@ -246,7 +242,7 @@ pub trait ErrorClasses<DB = <Self as Connection>::Backend>: Connection {
     }
 
     /// Tells whether this is the error of a group's COMMIT that is refused because the group's cursor is gone, see
-    /// [`super::dialect::RoundTrips::REFUSES_COMMITS`].
+    /// [`super::dialect::Dialect::REFUSES_COMMITS`].
     fn lacks_group_cursor(_error: &Error) -> bool {
         false
     }

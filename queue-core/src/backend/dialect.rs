@@ -92,8 +92,9 @@ pub enum LaneWalk {
     Grouped,
 }
 
-/// How the values that make lanes are read and compared.
-pub trait LaneSql {
+/// How the values that make lanes are read and compared, how rows are locked and changed, how an index is used or avoided, and
+/// which round trips a message costs.
+pub trait Dialect {
     /// Whether the text of a value that is a text begins with its identity: texts that differ may be equal by the
     /// collation of their column.
     const TEXT_HAS_IDENTITY: bool = false;
@@ -131,10 +132,7 @@ pub trait LaneSql {
     fn bound_value(_kind: ValueKind) -> (&'static str, &'static str) {
         ("", "")
     }
-}
 
-/// How rows are locked, and the effects of locks.
-pub trait LockSql {
     /// The clause that locks a claimed row and passes over rows that others hold.
     const CLAIM_LOCK: &'static str;
 
@@ -172,10 +170,7 @@ pub trait LockSql {
     /// The system columns that distinguish one version of a row from every other, if there are any: its place, and the
     /// transaction that wrote it. With them, whole rows are prefetched, and locked by their versions.
     const ROW_VERSION: Option<[&'static str; 2]> = None;
-}
 
-/// How an index is used, or avoided.
-pub trait IndexSql {
     /// The SQL before and after the index's name that makes a claim use the index.
     ///
     /// MySQL sorts a small table instead of walking the index, and then locks every candidate that it sorted.
@@ -219,10 +214,7 @@ pub trait IndexSql {
     /// The SQL before a column, and between it and a value, that compares them without a walk along the column's index.
     /// An application that enqueues many rows gives all of them the same time, and the row's key selects better.
     const WITHOUT_INDEX_IS: (&'static str, &'static str);
-}
 
-/// How rows are changed, copied and removed.
-pub trait ChangeSql {
     /// Whether an update itself can have an order and a limit; elsewhere a subquery picks its rows.
     const UPDATE_HAS_LIMIT: bool = false;
 
@@ -239,10 +231,7 @@ pub trait ChangeSql {
 
     /// The SQL before and after the name of a column that gives, in such a change, the value that was to be inserted.
     const INSERTED: (&'static str, &'static str) = ("excluded.", "");
-}
 
-/// The round trips that a message costs.
-pub trait RoundTrips {
     /// The largest number of savepoints in a transaction that write something.
     ///
     /// PostgreSQL caches 64 of them. With one more, every session that reads has to look the others up in shared

@@ -6,9 +6,9 @@ use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 use diesel::row::{NamedRow, Row};
-use diesel::sql_types::{Nullable, Text};
+use diesel::sql_types::{Nullable, Text, Untyped};
 
-use super::statement::Statement;
+use super::statement::{Loads, Statement, load};
 use crate::ill::{Ill, IllKind, Severity};
 
 /// One look at the catalogue, a setting or a statistic.
@@ -57,7 +57,7 @@ const LIMITS: [(&str, &str); 9] = [
 pub(super) const LOOKS_FOR: u32 = 5;
 
 /// A database's answers about its own health. It only reads.
-pub trait Examination<DB = <Self as Connection>::Backend>: Connection {
+pub trait Examination<DB = <Self as Connection>::Backend>: Loads<Untyped, Figures> {
     /// The checks of the server, or of the file.
     const OF_DATABASE: &'static [Check];
 
@@ -84,7 +84,9 @@ pub trait Examination<DB = <Self as Connection>::Backend>: Connection {
     }
 
     /// Runs the query of a check.
-    fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>>;
+    fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
+        load::<Untyped, Figures, _>(self, &Explained("", &sql.as_str()))
+    }
 
     /// Returns the plan of a statement, which does not run.
     fn plan(&mut self, statement: &dyn Statement<DB>) -> QueryResult<String>;

@@ -32,7 +32,7 @@ pub use self::connection::{AsQueueConnection, Binds, ErrorClass, ErrorClasses, Q
 pub(crate) use self::connections::ServerWait;
 pub use self::connections::{ConnectionSource, Connections, ConnectionsFrom};
 pub(crate) use self::dialect::LaneWalk;
-pub use self::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+pub use self::dialect::{Dialect, TextSql, TimeSql};
 #[cfg(feature = "_async")]
 pub use self::diesel_async::DieselAsyncSession;
 #[cfg(feature = "async-mysql")]
@@ -52,12 +52,9 @@ pub(crate) use self::connection::{is_of_a_pooler, message_of};
 #[cfg(feature = "_async")]
 pub(crate) use self::diesel_async::{AsyncClient, ending_transactions};
 pub(crate) use self::examination::{Check, Examination};
-pub(crate) use self::now::{now, push_now_plus, statement_time, statement_time_plus};
+pub(crate) use self::now::{now, now_plus, push_now_plus, statement_time, statement_time_plus};
 pub(crate) use self::prepared::{FINISH_LEASE, HOLD, PreparedTexts};
-pub(crate) use self::schema::{
-    check_rights, column_names, explain_rights, fingerprint, index_of, lane_index_of, literal, ordered_index_of,
-    pending_flag_of, report_index_of, reported_of, stage_index_of, strict_index_of,
-};
+pub(crate) use self::schema::{Named, check_rights, column_names, explain_rights, fingerprint, literal};
 pub(crate) use self::session::Session;
 pub(crate) use self::session_holder::SessionHolder;
 pub(crate) use self::statement::{

@@ -48,7 +48,12 @@ pub(crate) fn push_now_plus<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, del
     if moved_clock().is_some() {
         out.unsafe_to_cache_prepared();
     }
-    out.push_sql(&time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay)));
+    out.push_sql(&now_plus::<DB>(delay));
+}
+
+/// Returns the SQL of `now + delay`.
+pub(crate) fn now_plus<DB: QueueBackend>(delay: Duration) -> String {
+    time_plus::<DB>(DB::NOW_PLUS_MICROSECONDS, microseconds(delay))
 }
 
 /// Returns the SQL of the time when it is evaluated.

@@ -9,7 +9,7 @@ use diesel::result::QueryResult;
 
 use super::connection::QueueConnection;
 use super::connections::{Connection, Connections, ServerWait};
-use super::dialect::RoundTrips;
+use super::dialect::Dialect;
 use super::prepared::{Prepared, PreparedTexts};
 use super::setup::{SessionLimits, Subscriptions};
 use super::transactions::{AfterFinish, Unfinished};

@@ -20,7 +20,7 @@ pub trait Transactions<DB = <Self as Connection>::Backend>: Connection {
     fn begin(&mut self) -> QueryResult<()>;
 
     /// Begins the transaction of a group, in which no statement waits longer than `wait` for a lock. If the server [can
-    /// refuse it](super::dialect::RoundTrips::REFUSES_COMMITS), only [`commit_group`](Self::commit_group) can commit
+    /// refuse it](super::dialect::Dialect::REFUSES_COMMITS), only [`commit_group`](Self::commit_group) can commit
     /// the transaction.
     fn begin_impatiently(&mut self, wait: Duration) -> QueryResult<()>;
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use diesel::result::QueryResult;
 
-use crate::backend::{LockSql, QueueConnection};
+use crate::backend::{Dialect, QueueConnection};
 use crate::entity::Key;
 use crate::row::RowKey;
 use crate::statement::{ClaimSome, Claimed, ClaimedRow, ErasedQueue, Scope};

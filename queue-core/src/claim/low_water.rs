@@ -10,7 +10,7 @@ use std::time::{self, Duration};
 
 use diesel::result::QueryResult;
 
-use crate::backend::{LockSql, QueueConnection};
+use crate::backend::{Dialect, QueueConnection};
 use crate::row::{Instant, Options};
 use crate::statement::ClaimFloor;
 use crate::sync::Mutex;

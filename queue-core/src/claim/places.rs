@@ -13,7 +13,7 @@ use diesel::result::QueryResult;
 
 use super::lane_turns::LaneTurns;
 use super::passed_rows::RefusedRows;
-use crate::backend::{LaneSql, LockSql, Place, QueueConnection, Target};
+use crate::backend::{Dialect, Place, QueueConnection, Target};
 use crate::entity::Key;
 use crate::row::{Lane, LaneValue, Lanes, RowKey};
 use crate::statement::ErasedQueue;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{LockSql, QueueBackend, QueueConnection};
+use crate::backend::{Dialect, QueueBackend, QueueConnection};
 use crate::entity::Key;
 use crate::row::{Missed, Options};
 use crate::statement::{ErasedQueue, Scope};

@@ -4,7 +4,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use super::table::{expect_control, given, rows};
-use crate::backend::{AsQueueConnection, ErrorClass, OwnTable, QueueConnection, Statement, execute};
+use crate::backend::{AsQueueConnection, ErrorClass, OwnTable, QueueConnection, execute};
 use crate::error::{Error, Finding};
 use crate::row::{ControlRow, failure_text, printable};
 use crate::statement::{NO_QUEUE, set_environment};
@@ -14,7 +14,7 @@ pub(super) fn read((queue, scope, .., name): &ControlRow) -> Option<String> {
     given(name).filter(|_| queue == NO_QUEUE && scope.is_empty())
 }
 
-fn name_in<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<String>> {
+pub(crate) fn environment_in<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<String>> {
     Ok(rows(connection, Some(NO_QUEUE))?.iter().find_map(read))
 }
 
@@ -37,27 +37,16 @@ fn name_in<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<String>
 pub fn environment<C: AsQueueConnection>(connection: &mut C) -> Result<Option<String>, Error> {
     let connection = connection.as_queue_connection();
     expect_control(connection)?;
-    Ok(name_in(connection)?)
-}
-
-/// Gives the database to an environment, and returns the one to which it belonged. `run` runs the statement.
-pub(crate) fn adopt<C: QueueConnection>(
-    connection: &mut C,
-    name: &str,
-    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
-) -> Result<Option<String>, Error> {
-    let before = name_in(connection)?;
-    run(connection, &set_environment(name, true))?;
-    Ok(before)
+    Ok(environment_in(connection)?)
 }
 
 /// Finds out whether the database belongs to this environment. If it belongs to none, it does from now on.
 pub(crate) fn check_environment<C: QueueConnection>(connection: &mut C, name: &str) -> QueryResult<Option<Finding>> {
-    let mut found = name_in(connection)?;
+    let mut found = environment_in(connection)?;
     if found.is_none() {
         // Another process may be faster, and its name stays.
         connection.begin()?;
-        let written = execute(connection, &set_environment(name, false)).and_then(|_| name_in(connection));
+        let written = execute(connection, &set_environment(name, false)).and_then(|_| environment_in(connection));
         match written {
             Ok(written) => {
                 C::TransactionManager::commit_transaction(connection)?;

@@ -5,15 +5,12 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
-use super::table::{Nonsense, check_author, expect_control, given, name_of, rows, time_of, utc};
-use crate::backend::{AsQueueConnection, QueueConnection, Statement};
-use crate::entity::StoredIn;
+use super::table::{Nonsense, check_author, expect_control, given, rows, time_of, utc};
+use crate::backend::AsQueueConnection;
 use crate::error::Error;
 use crate::row::{ControlRow, MAX_DELAY, Options, printable};
-use crate::statement::{self, SetLimits};
 
 /// The limits of a queue at run time: who has set them, when and why.
 ///
@@ -184,6 +181,13 @@ impl<Q> Limits<Q> {
         self
     }
 
+    /// Returns the workers, the rows at the same time and the milliseconds until a retry, as the control table has them.
+    pub(crate) fn numbers(&self) -> [Option<i64>; 3] {
+        let workers = self.workers.and_then(|workers| i64::try_from(workers).ok());
+        let retry_delay = self.retry_delay.and_then(|delay| i64::try_from(delay.as_millis()).ok());
+        [workers, self.at_most.map(i64::from), retry_delay]
+    }
+
     /// Returns what is limited, in words.
     pub(crate) fn words(&self) -> String {
         words(self.workers, self.at_most, self.retry_delay)
@@ -228,41 +232,6 @@ impl<Q> fmt::Debug for Limits<Q> {
             .field("retry_delay", retry_delay)
             .finish_non_exhaustive()
     }
-}
-
-/// Writes limits into the control table. `run` runs the statement.
-pub(crate) fn set_limits<Q, C>(
-    connection: &mut C,
-    limits: &Limits<Q>,
-    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
-) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    let Limits { reason, by, workers, at_most, retry_delay, .. } = limits;
-    let set = SetLimits {
-        queue: &name_of(Q::SQL)?,
-        by,
-        reason,
-        workers: workers.and_then(|workers| i64::try_from(workers).ok()),
-        at_most: at_most.map(i64::from),
-        retry_delay_ms: retry_delay.and_then(|delay| i64::try_from(delay.as_millis()).ok()),
-    };
-    run(connection, &set)?;
-    Ok(())
-}
-
-/// Ends the limits of a queue. Returns whether there were any. `run` runs the statement.
-pub(crate) fn end_limits<Q, C>(
-    connection: &mut C,
-    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
-) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    Ok(run(connection, &statement::end_limits(&name_of(Q::SQL)?))? > 0)
 }
 
 #[cfg(test)]

@@ -14,11 +14,10 @@ mod table;
 use diesel::result::QueryResult;
 
 pub use self::environment::environment;
-pub(crate) use self::environment::{adopt, check_environment};
+pub(crate) use self::environment::{check_environment, environment_in};
 pub use self::limits::{Limited, Limits, limits};
-pub(crate) use self::limits::{end_limits, set_limits};
-pub use self::pause::{Pause, Paused, pauses};
-pub(crate) use self::pause::{PauseScope, StandingPause, lane_name, pause, unpause};
+pub use self::pause::{Pause, Paused, PausedPart, pauses};
+pub(crate) use self::pause::{PauseScope, StandingPause, lane_name};
 pub use self::pollers::{PollerProcess, PollerState, ProcessedQueue, RunningMessage, Unserved};
 pub use self::presence::pollers;
 pub(crate) use self::presence::{PRESENT_EVERY, Presence, check_pollers, runner_of, unserved};

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use chrono::{DateTime, Datelike, Utc};
 use diesel::query_builder::QueryFragment;
-use diesel::result::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 use serde::{Deserialize, Serialize};
 
-use super::table::{Nonsense, check_author, expect_control, given, name_of, rows, time_of, utc};
-use crate::backend::{AsQueueConnection, QueueConnection, Statement, load_first};
-use crate::entity::{QueueSql, StageOf, StoredIn};
+use super::table::{Nonsense, check_author, expect_control, given, rows, time_of, utc};
+use crate::backend::{AsQueueConnection, QueueBackend, QueueConnection, load_first};
+use crate::entity::{QueueSql, StageOf};
 use crate::error::Error;
 use crate::row::{ControlRow, Instant, MAX_DELAY, Options, Stage, TimestampUtc, printable};
-use crate::statement::{PauseEnd, SetPause, end_pause, lane_value, present, read_lane};
+use crate::statement::{PauseEnd, lane_value, present, read_lane};
 
 /// What stands before a stage in the scope of a pause.
 const STAGE: &str = "stage ";
@@ -112,11 +111,6 @@ pub(super) fn read((queue, scope, pause, ..): &ControlRow) -> Option<Result<Stan
         Ok((left != Some(Duration::ZERO)).then_some(StandingPause { paused, left }))
     })();
     checked.map_err(|problem| Nonsense::of(queue, scope, problem)).transpose()
-}
-
-/// Returns the scope of a stage, or of the whole queue.
-fn scope_of(stage: Option<&str>) -> String {
-    stage.map_or_else(String::new, |stage| STAGE.to_owned() + stage)
 }
 
 /// Lists the pauses of all queues in the database, in the order of the queues' names. Rows of the control
@@ -225,7 +219,7 @@ impl<Q> Pause<Q> {
     }
 
     /// Refuses an end that has come, or that a database cannot store.
-    fn check_end<C: QueueConnection>(&self, connection: &mut C) -> Result<(), Error> {
+    pub(crate) fn check_end<C: QueueConnection>(&self, connection: &mut C) -> Result<(), Error> {
         let PauseEnd::At(Instant(until)) = self.end else { return Ok(()) };
         let now = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten();
         // Pollers read the table once a second, and SQLite stores milliseconds.
@@ -253,29 +247,41 @@ impl<Q> fmt::Debug for Pause<Q> {
     }
 }
 
+/// The part of a queue that a pause is of.
+pub enum PausedPart<'a, DB: QueueBackend> {
+    /// The whole queue.
+    Whole,
+    /// The stage of this name.
+    Stage(&'a str),
+    /// The rows whose column has this value.
+    Value(&'a str, &'a dyn QueryFragment<DB>),
+}
+
 /// What a pause is of, in the control table and for people.
 pub(crate) struct PauseScope {
-    scope: String,
-    value: Option<String>,
+    pub(crate) scope: String,
+    /// The value, as people read it.
+    pub(crate) value: Option<String>,
     /// What is paused, in words.
     pub(crate) words: String,
 }
 
 impl PauseScope {
-    /// The whole queue, or a stage.
-    pub(crate) fn of(stage: Option<&str>) -> Self {
-        let words =
-            stage.map_or_else(|| "the whole queue".to_owned(), |stage| format!("stage {}", printable(stage, false)));
-        PauseScope { scope: scope_of(stage), value: None, words }
-    }
-
-    /// The rows whose column has this value.
-    pub(crate) fn of_value<C: QueueConnection>(
+    pub(crate) fn of<C: QueueConnection>(
         connection: &mut C,
         queue: &'static QueueSql<C::Backend>,
-        column: &str,
-        value: &dyn QueryFragment<C::Backend>,
+        part: PausedPart<'_, C::Backend>,
     ) -> Result<Self, Error> {
+        let (column, value) = match part {
+            PausedPart::Whole => {
+                return Ok(PauseScope { scope: String::new(), value: None, words: "the whole queue".to_owned() });
+            }
+            PausedPart::Stage(stage) => {
+                let words = format!("stage {}", printable(stage, false));
+                return Ok(PauseScope { scope: STAGE.to_owned() + stage, value: None, words });
+            }
+            PausedPart::Value(column, value) => (column, value),
+        };
         let setting = "the column of a pause";
         if queue.options.lanes.is_none_or(|lanes| lanes.column != column) {
             let expected = "the column of `serial_by`, `fair_by` or `at_most(.., by = ..)`: along its index claims pass over a value";
@@ -303,36 +309,6 @@ pub(crate) fn lane_name<'l>(lane: &'l str, options: &Options) -> Option<&'l str>
     lane.strip_prefix(options.lanes?.column)?.strip_prefix(' ')
 }
 
-/// Writes a pause into the control table. `run` runs the statement.
-pub(crate) fn pause<Q, C>(
-    connection: &mut C,
-    pause: &Pause<Q>,
-    of: &PauseScope,
-    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
-) -> Result<(), Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    pause.check_end(connection)?;
-    let (Pause { reason, by, end, .. }, queue, value) = (pause, name_of(Q::SQL)?, of.value.as_deref());
-    run(connection, &SetPause { queue: &queue, scope: &of.scope, by, reason, value, end: *end })?;
-    Ok(())
-}
-
-/// Ends a pause. Returns whether there was one. `run` runs the statement.
-pub(crate) fn unpause<Q, C>(
-    connection: &mut C,
-    of: &PauseScope,
-    run: impl FnOnce(&mut C, &dyn Statement<C::Backend>) -> QueryResult<usize>,
-) -> Result<bool, Error>
-where
-    C: QueueConnection,
-    Q: StoredIn<C::Backend>,
-{
-    Ok(run(connection, &end_pause(&name_of(Q::SQL)?, &of.scope))? > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,7 +328,7 @@ mod tests {
     fn a_row_is_a_pause_of_the_queue_of_a_stage_or_of_a_value() {
         let paused = |scope: &str| standing(&row(scope, 0, None)).expect("it stands").paused;
         assert_eq!((paused("").stage, paused("").value), (None, None));
-        assert_eq!(paused(&scope_of(Some("SEND"))).stage.as_deref(), Some("SEND"));
+        assert_eq!(paused(&"stage SEND").stage.as_deref(), Some("SEND"));
         let of_value = paused("value company_id 33 45");
         assert_eq!(of_value.value.as_deref(), Some("company_id = 33 45"));
         assert_eq!(of_value.lane.as_deref(), Some("company_id 33 45"));

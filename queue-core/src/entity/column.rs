@@ -313,59 +313,49 @@ where
 #[doc(hidden)]
 pub trait LaneType {
     /// Its values. Most types are integers.
-    const VALUES: LaneValues = LaneValues { kind: ValueKind::Integer, nullable: false };
+    const VALUES: LaneValues;
 }
 
-#[diagnostic::do_not_recommend]
-impl LaneType for sql_types::SmallInt {}
-
-#[diagnostic::do_not_recommend]
-impl LaneType for sql_types::Integer {}
-
-#[diagnostic::do_not_recommend]
-impl LaneType for sql_types::BigInt {}
-
-#[diagnostic::do_not_recommend]
-impl LaneType for sql_types::Text {
-    const VALUES: LaneValues = LaneValues { kind: ValueKind::Text, nullable: false };
+macro_rules! lane_types {
+    ($($type:ty = $kind:ident,)*) => {
+        $(#[diagnostic::do_not_recommend]
+        impl LaneType for $type {
+            const VALUES: LaneValues = LaneValues { kind: ValueKind::$kind, nullable: false };
+        })*
+    };
 }
 
-#[diagnostic::do_not_recommend]
-impl LaneType for sql_types::Binary {
-    const VALUES: LaneValues = LaneValues { kind: ValueKind::Binary, nullable: false };
+lane_types! {
+    sql_types::SmallInt = Integer,
+    sql_types::Integer = Integer,
+    sql_types::BigInt = Integer,
+    sql_types::Text = Text,
+    sql_types::Binary = Binary,
 }
 
 #[cfg(feature = "_mysql")]
 mod mysql {
-    use diesel::sql_types;
+    use diesel::sql_types::{BigInt, Integer, SmallInt, TinyInt, Unsigned};
 
-    use super::LaneType;
+    use super::{LaneType, LaneValues, ValueKind};
 
-    #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::TinyInt {}
-
-    #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::TinyInt> {}
-
-    #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::SmallInt> {}
-
-    #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::Integer> {}
-
-    #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Unsigned<sql_types::BigInt> {}
+    lane_types! {
+        TinyInt = Integer,
+        Unsigned<TinyInt> = Integer,
+        Unsigned<SmallInt> = Integer,
+        Unsigned<Integer> = Integer,
+        Unsigned<BigInt> = Integer,
+    }
 }
 
 #[cfg(feature = "_postgres")]
 mod postgres {
-    use diesel::sql_types;
+    use diesel::sql_types::Uuid;
 
     use super::{LaneType, LaneValues, ValueKind};
 
-    #[diagnostic::do_not_recommend]
-    impl LaneType for sql_types::Uuid {
-        const VALUES: LaneValues = LaneValues { kind: ValueKind::Uuid, nullable: false };
+    lane_types! {
+        Uuid = Uuid,
     }
 }
 

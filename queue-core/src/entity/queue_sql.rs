@@ -12,7 +12,7 @@ use diesel::{Expression, Selectable};
 
 use super::claim_condition::ClaimCondition;
 use super::entity::{Entity, QueueTable};
-use crate::backend::{QueueBackend, TableName, Target, column_names};
+use crate::backend::{Named, QueueBackend, TableName, Target, column_names};
 use crate::row::{ColumnNames, Options};
 
 /// A queue's table, key and settings, as statements write them on one kind of database.
@@ -64,6 +64,11 @@ impl<DB: QueueBackend> QueueSql<DB> {
     pub(crate) fn orders_ties_by_key(&self, sorts: bool) -> bool {
         let is_serial = self.options.lanes.is_some_and(|lanes| lanes.serial);
         is_serial && (sorts || DB::TIES_NEED_KEY) && (self.integer_bits)().is_some()
+    }
+
+    /// Returns the name of an index or a column of the queue.
+    pub(crate) fn name_of(&self, named: Named<'_>) -> QueryResult<String> {
+        Ok(named.of(&TableName::of(self.table, &DB::default())?, self.names, self.options))
     }
 
     /// Says where the columns and the index of the queue live.

@@ -16,7 +16,7 @@ use super::end::{
 };
 use super::work::{Entities, GroupBody, OpenGroup, Rereading};
 use crate::attempt::{Plan, WorkerCalls};
-use crate::backend::{QueueConnection, RoundTrips, Session};
+use crate::backend::{Dialect, QueueConnection, Session};
 use crate::claim::{ClaimTerms, ClaimedAs, claim};
 use crate::entity::Key;
 use crate::row::OnFinish;

@@ -11,7 +11,7 @@ use super::work::{GroupBody, Rereading};
 use crate::attempt::{
     AnyQueue, ErasedRow, Rest, Runner, RunnerSettings, Size, Slot, TransactionRunner, Turn, WorkerTurn,
 };
-use crate::backend::{QueueConnection, RoundTrips, SessionHolder};
+use crate::backend::{Dialect, QueueConnection, SessionHolder};
 use crate::claim::{PickedRows, Places};
 use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};

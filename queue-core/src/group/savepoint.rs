@@ -5,7 +5,7 @@ use diesel::result::Error as DieselError;
 use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, undone, write};
 use super::work::OpenGroup;
 use crate::attempt::{AttemptError, Interruption, NewState, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
-use crate::backend::{COMMIT_REFUSED, ErrorClass, QueueConnection, RoundTrips, Unfinished};
+use crate::backend::{COMMIT_REFUSED, Dialect, ErrorClass, QueueConnection, Unfinished};
 use crate::entity::Key;
 use crate::handler::{Failure, Outcome};
 use crate::row::ErrorText;

@@ -12,7 +12,7 @@ use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
 use super::settle::taken_away;
 use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
-use crate::backend::{QueueConnection, RoundTrips, Session, Unfinished};
+use crate::backend::{Dialect, QueueConnection, Session, Unfinished};
 use crate::entity::Key;
 use crate::handler::{Answered, Failure, HandlerResult, Message, Panicked, drop_safely};
 use crate::row::{ErrorText, Fence, RowKey, idempotency_key};

@@ -11,7 +11,7 @@ use super::calls::Calls;
 use super::claim_size::ClaimSize;
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow, LeasedRows, WatchedRow};
 use crate::attempt::{RunnerSettings, ServedQueue};
-use crate::backend::{LockSql, QueueConnection};
+use crate::backend::{Dialect, QueueConnection};
 use crate::claim::{HeldPlaces, LeaseStatements, Places, Standing};
 use crate::entity::{Entity, Key};
 use crate::error::Error;

@@ -13,7 +13,7 @@ use diesel::connection::TransactionManager;
 use super::settings::PollerSettings;
 use crate::attempt::{Runner, RunnerInfo};
 use crate::backend::{
-    Connections, ErrorClass, LockSql, QueueConnection, ServerWait, Session, SessionLimits, TableName, is_of_a_pooler,
+    Connections, Dialect, ErrorClass, QueueConnection, ServerWait, Session, SessionLimits, TableName, is_of_a_pooler,
     message_of,
 };
 use crate::control::{check_control, check_environment, check_pollers};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::shared::PollerShared;
 use super::wake::PollTimer;
-use crate::backend::{QueueConnection, RoundTrips, Session, SessionHolder};
+use crate::backend::{Dialect, QueueConnection, Session, SessionHolder};
 use crate::row::failure_text;
 
 /// How long the scout rests before it asks its connection for notifications again. Diesel can only ask for them, and

@@ -13,7 +13,7 @@ use super::settings::PollerSettings;
 use super::wake::WakeSignal;
 use super::work_board::WorkBoard;
 use crate::attempt::{Runner, Slot};
-use crate::backend::{Connections, ErrorClass, LockSql, QueueConnection, Session, SessionHolder, SessionLimits};
+use crate::backend::{Connections, Dialect, ErrorClass, QueueConnection, Session, SessionHolder, SessionLimits};
 use crate::control::Presence;
 use crate::crash::{Crashes, GATE, Recorder};
 use crate::error::Error;

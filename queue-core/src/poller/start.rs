@@ -25,7 +25,7 @@ use super::wake::WakeSignal;
 use super::watchdog::Watchdog;
 use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
-use crate::backend::{LockSql, QueueConnection, SessionLimits};
+use crate::backend::{Dialect, QueueConnection, SessionLimits};
 use crate::control::Presence;
 use crate::crash::Crashes;
 use crate::error::Error;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::shared::PollerShared;
 use super::worker::Worker;
 use crate::attempt::Slot;
-use crate::backend::{LockSql, QueueConnection, SessionHolder};
+use crate::backend::{Dialect, QueueConnection, SessionHolder};
 use crate::crash::GATE;
 use crate::row::failure_text;
 

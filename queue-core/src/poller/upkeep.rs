@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 
 use super::shared::PollerShared;
 use crate::attempt::Runner;
-use crate::backend::{ErrorClass, LeadersDuty, LockSql, QueueConnection, SessionHolder, check_rights};
+use crate::backend::{Dialect, ErrorClass, LeadersDuty, QueueConnection, SessionHolder, check_rights};
 use crate::entity::IsKey;
 use crate::error::Finding;
 use crate::event::Measure;

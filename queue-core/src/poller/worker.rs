@@ -11,7 +11,7 @@ use super::post::{Duty, Post};
 use super::shared::{PollerShared, spawn};
 use super::work_board::TurnPermit;
 use crate::attempt::{Runner, Slot, Turn, WorkerCalls, WorkerTurn};
-use crate::backend::{LockSql, QueueConnection, SessionHolder};
+use crate::backend::{Dialect, QueueConnection, SessionHolder};
 use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};

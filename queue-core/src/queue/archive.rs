@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::dry_run::{DryRun, Preview, preview_of};
-use super::operate::{Operate, Side};
-use super::operation;
+use super::operate::Operate;
 use super::queue::{QueueRows, Selection};
 use super::read::{LoadsRows, MovesRows};
 use super::sweep::Moment;
-use crate::backend::TableName;
 use crate::entity::{Entity, HasArchive};
 use crate::error::Error;
 use crate::poller::wake;
@@ -54,7 +51,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         Q::Queue: HasArchive,
     {
-        self.swept(connection, &Operate::Archive, None, None, |_| true)?.unless_refused()
+        self.swept(connection, &Operate::Archive, None, |_| true)?.unless_refused()
     }
 
     /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. This
@@ -91,7 +88,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         Q::Queue: HasArchive,
     {
-        self.redrive_from(connection, Side::Failed)
+        self.redrive_by(connection, &Operate::Redrive)
     }
 
     /// Does the same from the archive for successes: the work is done once more, as a new occasion if the entity counts
@@ -104,7 +101,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         Q::Queue: HasArchive,
     {
-        self.redrive_from(connection, Side::Succeeded)
+        self.redrive_by(connection, &Operate::RedriveSucceeded)
     }
 
     /// Deletes rows whose work has ended (`SUCCESS`, `FAILED` or `SKIPPED`, and no next attempt time) and whose last attempt
@@ -140,52 +137,16 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: MovesRows<Q, F>>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error> {
-        self.swept(connection, &Operate::Purge(older_than), None, None, |_| true)?.unless_refused()
+        self.swept(connection, &Operate::Purge(older_than), None, |_| true)?.unless_refused()
     }
 
-    fn redrive_from<C: LoadsRows<Q, F>>(&self, connection: &mut C, side: Side) -> Result<Redriven, Error> {
-        let archive = side.archive::<Q>(&TableName::of(C::condition(self, &[]).queue.table, &Default::default())?)?;
-        let operate = if side == Side::Failed { Operate::Redrive } else { Operate::RedriveSucceeded };
-        let swept = self.swept(connection, &operate, Some(&archive), None, |moment| {
+    fn redrive_by<C: LoadsRows<Q, F>>(&self, connection: &mut C, operate: &Operate) -> Result<Redriven, Error> {
+        let swept = self.swept(connection, operate, None, |moment| {
             if let Moment::Done(1..) = moment {
                 wake::announce::<Q::Queue>();
             }
             true
         })?;
         Ok(Redriven { rows: swept.rows, conflicts: swept.refused })
-    }
-}
-
-impl<Q: Entity, F: Selection> DryRun<Q, F> {
-    /// Reads what [`QueueRows::redrive`] would do. Rows that would conflict count too.
-    ///
-    /// # Errors
-    ///
-    /// As [`QueueRows::redrive`].
-    pub fn redrive<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
-    where
-        Q::Queue: HasArchive,
-    {
-        self.redrive_from(connection, Side::Failed)
-    }
-
-    /// Reads what [`QueueRows::redrive_succeeded`] would do. Rows that would conflict count too.
-    ///
-    /// # Errors
-    ///
-    /// As [`QueueRows::redrive`].
-    pub fn redrive_succeeded<C: LoadsRows<Q, F>>(&self, connection: &mut C) -> Result<Preview<Q>, Error>
-    where
-        Q::Queue: HasArchive,
-    {
-        self.redrive_from(connection, Side::Succeeded)
-    }
-
-    fn redrive_from<C: LoadsRows<Q, F>>(&self, connection: &mut C, side: Side) -> Result<Preview<Q>, Error> {
-        let live = TableName::of(C::condition(&self.0, &[]).queue.table, &Default::default())?;
-        let archive = side.archive::<Q>(&live)?;
-        let kinds = operation::redrive(false).kinds();
-        let condition = C::condition(&self.0, &self.0.terms.states).of_kinds(&kinds).within(Some(&archive));
-        Ok(preview_of(connection, condition)?)
     }
 }

@@ -1,4 +1,4 @@
-//! The calls that change or remove all rows of a selection at once.
+//! The calls that change or remove all rows of a selection at once, and what the audit says of a call.
 
 use std::fmt::Display;
 use std::thread;
@@ -12,10 +12,12 @@ use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, ChangesRows, ReadsRows};
 use crate::audit::Record;
 use crate::backend::{ErrorClass, QueueConnection, execute};
+use crate::control::name_of;
 use crate::entity::{Entity, HasPriority, QueueTable, jittered};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{Change, Condition, change_all, remove_all, set_priority};
+use crate::row::Status;
+use crate::statement::{Change, Condition, StateCondition, change_all, filter_text, remove_all, set_priority};
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Makes rows due at once: pending rows, and `FAILED` ones, whose tries start anew. It leaves alone finished and
@@ -107,7 +109,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// As [`retry_now`](QueueRows::retry_now).
     pub fn delete<C: ChangesRows<Q, F>>(&self, connection: &mut C) -> Result<usize, Error> {
         let operation = operation::delete(&Q::Queue::OPTIONS);
-        let record = &mut self.record(connection, "delete", false)?;
+        let record = &mut self.record(connection, "delete", "", false)?;
         self.each_kind(connection, &operation, record, |connection, condition, _, _| {
             execute(connection, &remove_all(condition))
         })
@@ -146,7 +148,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         Q::Queue: HasPriority,
     {
         let operation = operation::set_priority(priority);
-        let record = &mut self.record(connection, format_args!("set_priority {priority}"), false)?;
+        let record = &mut self.record(connection, format_args!("set_priority {priority}"), "", false)?;
         self.each_kind(connection, &operation, record, |connection, condition, priority, alone| {
             execute(connection, &set_priority(condition, *priority, alone))
         })
@@ -158,7 +160,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         action: impl Display,
         operation: &Operation<Change>,
     ) -> Result<usize, Error> {
-        let record = &mut self.record(connection, action, false)?;
+        let record = &mut self.record(connection, action, "", false)?;
         let rows = self.each_kind(connection, operation, record, |connection, condition, change, alone| {
             execute(connection, &change_all(condition, change, alone))
         })?;
@@ -225,4 +227,52 @@ pub(crate) fn held_on_conflict<C: QueueConnection, T>(result: QueryResult<T>) ->
         ErrorClass::Conflict => Error::Held(error),
         _ => Error::Database(error),
     })
+}
+
+impl<Q: Entity, F: Selection> QueueRows<Q, F> {
+    /// Begins the record of a call, if it has an author. `action`: the call and its argument. `picked_by` says by what
+    /// the rows were picked beside the filter; it may be empty.
+    pub(super) fn record<C>(
+        &self,
+        connection: &mut C,
+        action: impl Display,
+        picked_by: &str,
+        in_batches: bool,
+    ) -> Result<Record, Error>
+    where
+        C: ReadsRows<Q, F>,
+    {
+        let Some(author) = &self.terms.author else { return Ok(Record::default()) };
+        author.check()?;
+        let condition = C::condition(self, &[]);
+        let states = self.terms.states.iter().map(|state| words(*state));
+        let picked_by = Some(picked_by.to_owned()).filter(|text| !text.is_empty());
+        let filter = filter_text(condition.filter, states.chain(picked_by));
+        let asked = (name_of(condition.queue)?, action.to_string(), filter);
+        Record::begin(connection.as_queue_connection(), author, asked, self.terms.wait, in_batches)
+    }
+
+    /// Writes the record of a call that had no row to change.
+    pub(super) fn close<C: ReadsRows<Q, F>>(&self, connection: &mut C, record: &Record) -> Result<(), Error> {
+        if record.is_written() {
+            return Ok(());
+        }
+        in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, _| record.write(connection, 0))
+    }
+}
+
+/// Says a condition as the operator does.
+fn words(state: StateCondition) -> String {
+    match state {
+        StateCondition::In(statuses) | StateCondition::Reported(statuses) => {
+            format!("status {}", statuses.iter().map(Status::to_string).collect::<Vec<_>>().join(" or "))
+        }
+        StateCondition::Pending => "pending".to_owned(),
+        StateCondition::NotPending => "not pending".to_owned(),
+        StateCondition::Due => "due".to_owned(),
+        StateCondition::Scheduled => "scheduled".to_owned(),
+        StateCondition::AttemptedWithin(time) => format!("attempted within {time:?}"),
+        // No method of a queue's rows asks for the others.
+        other => format!("{other:?}"),
+    }
 }

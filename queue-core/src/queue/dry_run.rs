@@ -8,11 +8,11 @@ use diesel::result::QueryResult;
 use diesel::sql_types::BigInt;
 use serde::{Deserialize, Serialize};
 
-use super::operation::{self, Operation};
+use super::operate::Operate;
 use super::queue::{Chosen, QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows};
 use crate::backend::load;
-use crate::entity::{Entity, HasArchive, HasPriority, QueueTable};
+use crate::entity::{Entity, HasArchive, HasPriority};
 use crate::error::Error;
 use crate::statement::{Condition, SampleRow, count};
 
@@ -96,13 +96,15 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
 
 /// The dry runs: each call stands for the one of the same name on [`QueueRows`].
 macro_rules! dry_runs {
-    ($($name:ident($($argument:ident: $type:ty),*) $(where $has:ident)? = $operation:expr;)*) => {
+    ($($name:ident($($argument:ident: $type:ty),*) $(where $has:ident)? = $operate:expr $(, $more:literal)?;)*) => {
         impl<Q: Entity, F: Selection> DryRun<Q, F> {$(
             #[doc = concat!("Reads what [`QueueRows::", stringify!($name), "`] would do.")]
+            $(#[doc = $more])?
             ///
             /// # Errors
             ///
-            /// [`Error::Database`].
+            /// [`Error::Database`], and [`Error::Archive`] if the rows are in an archive that the entity does not name, or
+            /// that cannot be searched.
             pub fn $name<C: LoadsRows<Q, F>>(
                 &self,
                 connection: &mut C,
@@ -110,37 +112,37 @@ macro_rules! dry_runs {
             ) -> Result<Preview<Q>, Error>
             $(where Q::Queue: $has,)?
             {
-                self.0.preview(connection, &$operation)
+                self.0.preview(connection, &$operate)
             }
         )*}
     };
 }
 
 dry_runs! {
-    retry_now() = operation::retry_now();
-    postpone_until(time: DateTime<Utc>) = operation::postpone_until(time.into());
-    stop() = operation::stop(&Q::Queue::OPTIONS);
-    restart() = operation::restart(Q::SETTINGS.lease, &Q::Queue::OPTIONS);
-    rerun() = operation::rerun(&Q::Queue::OPTIONS);
-    skip() = operation::skip(&Q::Queue::OPTIONS);
-    delete() = operation::delete(&Q::Queue::OPTIONS);
-    purge(older_than: Duration) = operation::purge(older_than);
-    enqueue_existing() = operation::enqueue_existing();
-    set_priority(priority: i32) where HasPriority = operation::set_priority(priority);
-    archive() where HasArchive = operation::archive(&Q::Queue::OPTIONS);
+    retry_now() = Operate::RetryNow;
+    postpone_until(time: DateTime<Utc>) = Operate::PostponeUntil(time);
+    stop() = Operate::Stop;
+    restart() = Operate::Restart;
+    rerun() = Operate::Rerun;
+    skip() = Operate::Skip;
+    delete() = Operate::Delete;
+    purge(older_than: Duration) = Operate::Purge(older_than);
+    enqueue_existing() = Operate::EnqueueExisting;
+    set_priority(priority: i32) where HasPriority = Operate::SetPriority(priority);
+    archive() where HasArchive = Operate::Archive;
+    redrive() where HasArchive = Operate::Redrive, "Rows that would conflict count too.";
+    redrive_succeeded() where HasArchive = Operate::RedriveSucceeded, "Rows that would conflict count too.";
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
-    pub(crate) fn preview<C: LoadsRows<Q, F>, E>(
-        &self,
-        connection: &mut C,
-        operation: &Operation<E>,
-    ) -> Result<Preview<Q>, Error> {
-        let kinds = operation.kinds();
+    fn preview<C: LoadsRows<Q, F>>(&self, connection: &mut C, operate: &Operate) -> Result<Preview<Q>, Error> {
+        let kinds = operate.operation::<Q>().kinds();
         if kinds.is_empty() {
             return Ok(Preview::default());
         }
-        Ok(preview_of(connection, C::condition(self, &self.terms.states).of_kinds(&kinds))?)
+        let archive = operate.archive(C::condition(self, &[]).queue)?;
+        let condition = C::condition(self, &self.terms.states).of_kinds(&kinds).within(archive.as_ref());
+        Ok(preview_of(connection, condition)?)
     }
 }
 

@@ -12,7 +12,6 @@ mod operation;
 mod page;
 mod queue;
 mod read;
-mod recorded;
 mod report;
 mod sweep;
 

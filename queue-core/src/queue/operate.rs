@@ -12,8 +12,8 @@ use super::operation::{self, Operation};
 use super::queue::{QueueRows, Selection};
 use super::read::{LoadsRows, MovesRows};
 use super::sweep::{Moment, PickedPart, Sweep, Swept, decoded, execute_on_each, is_refusal, no_columns};
-use crate::backend::{AsQueueConnection, ErrorClass, QueueConnection, Schema, TableName, load};
-use crate::entity::{Entity, QueueTable};
+use crate::backend::{AsQueueConnection, ErrorClass, QueueBackend, QueueConnection, Schema, TableName, load};
+use crate::entity::{Entity, QueueSql, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::{OnFinish, failure_text};
@@ -118,7 +118,7 @@ pub struct Operated {
 }
 
 /// What happens to a row.
-enum Effect {
+pub(super) enum Effect {
     Changes(Change),
     Removes,
     Sets(i32),
@@ -127,7 +127,7 @@ enum Effect {
 }
 
 impl Operate {
-    fn operation<Q: Entity>(&self) -> Operation<Effect> {
+    pub(super) fn operation<Q: Entity>(&self) -> Operation<Effect> {
         fn with<E>(operation: Operation<E>, effect: impl Fn(E) -> Effect) -> Operation<Effect> {
             Operation(operation.0.into_iter().map(|(states, of)| (states, effect(of))).collect())
         }
@@ -150,11 +150,18 @@ impl Operate {
     }
 
     /// Returns the archive in which the rows are; `None` if they are in the table.
-    fn archive<Q: Entity>(&self, live: &TableName) -> Result<Option<Archive>, Error> {
-        match self {
-            Operate::Redrive => Side::Failed.archive::<Q>(live).map(Some),
-            Operate::RedriveSucceeded => Side::Succeeded.archive::<Q>(live).map(Some),
-            _ => Ok(None),
+    pub(super) fn archive<DB: QueueBackend>(&self, queue: &QueueSql<DB>) -> Result<Option<Archive>, Error> {
+        let (on_finish, rows, key) = match self {
+            Operate::Redrive => (queue.options.on_failure, "failed", "failed"),
+            Operate::RedriveSucceeded => (queue.options.on_success, "succeeded", "success"),
+            _ => return Ok(None),
+        };
+        match on_finish {
+            OnFinish::Archive(name) => Archive::of(&TableName::of(queue.table, &DB::default())?, name).map(Some),
+            _ => Err(Error::Archive(format!(
+                "{} has no archive for rows that have {rows}: name it with #[queue(archive({key} = ..))]",
+                queue.entity
+            ))),
         }
     }
 
@@ -188,8 +195,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let operation = operate.operation::<Q>();
         operate.check::<Q>(&operation)?;
         let kinds = operation.kinds();
-        let archive =
-            operate.archive::<Q>(&TableName::of(C::condition(self, &[]).queue.table, &Default::default())?)?;
+        let archive = operate.archive(C::condition(self, &[]).queue)?;
         if archive.is_some() && group.is_some() {
             return Err(Error::Archive(
                 "failures are not grouped in an archive: choose its rows by a condition".to_owned(),
@@ -236,7 +242,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         mut goes_on: impl FnMut(Progress) -> bool,
     ) -> Result<Operated, Error> {
         let (total, mut seen) = (picked.count(), 0);
-        let swept = self.swept(connection, operate, picked.archive.as_ref(), Some(picked), |moment| {
+        let swept = self.swept(connection, operate, Some(picked), |moment| {
             if let Moment::Done(rows) = moment {
                 seen += rows;
                 wake::announce::<Q::Queue>();
@@ -253,14 +259,14 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         &self,
         connection: &mut C,
         operate: &Operate,
-        archive: Option<&Archive>,
         picked: Option<&Picked<Q::Key>>,
         goes_on: impl FnMut(Moment) -> bool,
     ) -> Result<Swept, Error> {
         let operation = operate.operation::<Q>();
         operate.check::<Q>(&operation)?;
         let queue = C::condition(self, &[]).queue;
-        let live = TableName::of(queue.table, &Default::default())?;
+        let archive = operate.archive(queue)?;
+        let (archive, live) = (archive.as_ref(), TableName::of(queue.table, &Default::default())?);
         let moves_away = *operate == Operate::Archive;
         let columns = &|connection: &mut C::Connection| match archive {
             Some(archive) => {
@@ -344,30 +350,6 @@ pub(super) fn load_figures<C: QueueConnection>(
     let (texts, rows) = rows.into_iter().next().unwrap_or_default();
     let lists: Vec<Vec<Option<String>>> = serde_json::from_str(&texts).unwrap_or_default();
     Ok((rows, lists.concat()))
-}
-
-/// Which of the two archives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Failed,
-    Succeeded,
-}
-
-impl Side {
-    pub(super) fn archive<Q: Entity>(self, live: &TableName) -> Result<Archive, Error> {
-        let options = Q::Queue::OPTIONS;
-        let (on_finish, rows, key) = match self {
-            Side::Failed => (options.on_failure, "failed", "failed"),
-            Side::Succeeded => (options.on_success, "succeeded", "success"),
-        };
-        match on_finish {
-            OnFinish::Archive(name) => Archive::of(live, name),
-            _ => Err(Error::Archive(format!(
-                "{} has no archive for rows that have {rows}: name it with #[queue(archive({key} = ..))]",
-                Q::ENTITY
-            ))),
-        }
-    }
 }
 
 fn is_conflict(error: &DieselError) -> bool {

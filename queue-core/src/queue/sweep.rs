@@ -13,7 +13,7 @@ use super::operation::Operation;
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows};
 use crate::audit::Record;
-use crate::backend::{LockSql, QueueConnection, SessionSetup, Statement, execute, load};
+use crate::backend::{Dialect, QueueConnection, SessionSetup, Statement, execute, load};
 use crate::entity::{Entity, IsKey};
 use crate::error::{Error, refused};
 use crate::statement::{
@@ -85,12 +85,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         mut at: impl FnMut(Moment),
     ) -> Result<Swept, Error> {
-        let mut swept = Swept { record: self.record(connection, sweep.action, true)?, ..Swept::default() };
-        for (states, effect) in &operation.0 {
-            let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
-                work(connection, keys, columns, effect)
-            };
-            if let Err(error) = self.sweep_kind(connection, states, sweep, &mut swept, &mut work, &mut at) {
+        let mut swept = Swept { record: self.record(connection, sweep.action, "", true)?, ..Swept::default() };
+        for kind in &operation.0 {
+            if let Err(error) = self.sweep_kind(connection, kind, sweep, &mut swept, &mut work, &mut at) {
                 return Err(swept.interrupted_by(error));
             }
         }
@@ -99,18 +96,18 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Processes the rows in these states, in passes until one takes nothing more.
-    fn sweep_kind<C: LoadsRows<Q, F>>(
+    fn sweep_kind<C: LoadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
-        states: &[StateCondition],
+        kind: &(Vec<StateCondition>, E),
         sweep: &Sweep<'_, C::Connection>,
         swept: &mut Swept,
-        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String]) -> QueryResult<usize>,
+        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         at: &mut impl FnMut(Moment),
     ) -> Result<(), Error> {
         let passes_over = BackendOf::<C>::ONE_WRITER
             || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
-        let states = self.states_and(states);
+        let (kinds, states) = (slice::from_ref(kind), self.states_and(&kind.0));
         let condition = C::condition(self, &states).within(sweep.archive);
         loop {
             // Each pass tries the refused rows once more.
@@ -126,12 +123,17 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                     tracing::warn!(entity = Q::ENTITY, rows, "passed over rows whose keys cannot be decoded");
                     left += rows;
                 }
-                for batch in keys.chunks(usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)) {
+                for batch in keys.chunks(sweep.size()) {
                     at(Moment::Begins);
-                    let record = &mut swept.record;
-                    let (done, stay) =
-                        self.sweep_batch(connection, (condition, passes_over), batch, sweep, record, work)?;
-                    left += stay;
+                    let (record, of) = (&mut swept.record, (batch, None));
+                    let done = self.sweep_batch(connection, (kinds, passes_over), of, sweep, record, work)?;
+                    if done.rows < batch.len() {
+                        let among = C::are_keys(batch);
+                        let stay = count(condition.among(&among));
+                        let stay = load::<BigInt, i64, _>(connection.as_queue_connection(), &stay);
+                        let stay = held_on_conflict::<C::Connection, _>(stay)?.into_iter();
+                        left += stay.filter_map(|rows| usize::try_from(rows).ok()).sum::<usize>();
+                    }
                     swept.rows += done.rows;
                     at(Moment::Done(done.rows));
                     pass.rows += done.rows;
@@ -148,32 +150,38 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         }
     }
 
-    /// Processes some rows in one transaction. Returns what it has done, and how many of the rows still match.
-    fn sweep_batch<C: LoadsRows<Q, F>>(
+    /// Processes those rows of a batch that are of the operation still, in one transaction.
+    fn sweep_batch<C: LoadsRows<Q, F>, E>(
         &self,
         connection: &mut C,
-        (condition, passes_over): (Condition<'_, BackendOf<C>>, bool),
-        batch: &[Q::Key],
+        (kinds, passes_over): (&[(Vec<StateCondition>, E)], bool),
+        (batch, texts): (&[Q::Key], Option<&[String]>),
         sweep: &Sweep<'_, C::Connection>,
         record: &mut Record,
-        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String]) -> QueryResult<usize>,
-    ) -> Result<(Swept, usize), Error> {
-        let connection = connection.as_queue_connection();
+        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
+    ) -> Result<Swept, Error> {
         let among = C::are_keys(batch);
-        let condition = condition.among(&among);
         // The result of the last try alone: one that was rolled back before has done nothing.
-        let done = in_transaction(connection, self.terms.wait, |connection, _| {
-            let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
-            let done = sweep.work_on(connection, &C::are_keys(&locked), work)?;
+        let done = in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, _| {
+            let mut done = Swept::default();
+            for (states, effect) in kinds {
+                let states = self.states_and(states);
+                let condition = C::condition(self, &states).within(sweep.archive).among(&among);
+                let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
+                let condition = match &filter {
+                    Some(filter) => Condition { filter: Some(filter), ..condition },
+                    None => condition,
+                };
+                let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
+                let part = sweep.work_on(connection, &C::are_keys(&locked), effect, work)?;
+                done.rows += part.rows;
+                done.add_refused(part.refused, part.refusal);
+            }
             record.write(connection, done.rows)?;
             Ok(done)
         })?;
         record.committed(done.rows);
-        if done.rows == batch.len() {
-            return Ok((done, 0));
-        }
-        let stay = held_on_conflict::<C::Connection, _>(load::<BigInt, i64, _>(connection, &count(condition)))?;
-        Ok((done, stay.into_iter().filter_map(|rows| usize::try_from(rows).ok()).sum()))
+        Ok(done)
     }
 }
 
@@ -195,48 +203,25 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         operation: &Operation<E>,
         (sweep, picked_by): (&Sweep<'_, C::Connection>, &str),
         parts: &[PickedPart<Q::Key>],
-        work: impl Fn(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
+        mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         mut goes_on: impl FnMut(Moment) -> bool,
     ) -> Result<Swept, Error> {
         let passes_over = BackendOf::<C>::ONE_WRITER
             || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
-        let record = self.record_of(connection, sweep.action, picked_by, true)?;
+        let record = self.record(connection, sweep.action, picked_by, true)?;
         let mut swept = Swept { record, ..Swept::default() };
-        let size = usize::try_from(sweep.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS);
-        let batches = parts.iter().flat_map(|part| part.keys.chunks(size).map(|batch| (batch, &part.texts)));
-        for (batch, texts) in batches {
+        let batches =
+            parts.iter().flat_map(|part| part.keys.chunks(sweep.size()).map(|batch| (batch, part.texts.as_deref())));
+        for of in batches {
             if !goes_on(Moment::Begins) {
                 break;
             }
-            let among = C::are_keys(batch);
-            let record = &swept.record;
-            let done = in_transaction(connection.as_queue_connection(), self.terms.wait, |connection, _| {
-                let mut done = Swept::default();
-                for (states, effect) in &operation.0 {
-                    let states = self.states_and(states);
-                    let condition = C::condition(self, &states).within(sweep.archive).among(&among);
-                    let filter =
-                        texts.as_ref().map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
-                    let condition = match &filter {
-                        Some(filter) => Condition { filter: Some(filter), ..condition },
-                        None => condition,
-                    };
-                    let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
-                    let mut work = |connection: &mut C::Connection, keys: &[_], columns: &[String]| {
-                        work(connection, keys, columns, effect)
-                    };
-                    let part = sweep.work_on(connection, &C::are_keys(&locked), &mut work)?;
-                    done.rows += part.rows;
-                    done.add_refused(part.refused, part.refusal);
-                }
-                record.write(connection, done.rows)?;
-                Ok(done)
-            });
+            let done =
+                self.sweep_batch(connection, (&operation.0, passes_over), of, sweep, &mut swept.record, &mut work);
             let done = done.map_err(|error| swept.interrupted_by(error))?;
-            swept.record.committed(done.rows);
             swept.rows += done.rows;
             swept.add_refused(done.refused, done.refusal);
-            if !goes_on(Moment::Done(batch.len())) {
+            if !goes_on(Moment::Done(of.0.len())) {
                 break;
             }
         }
@@ -251,18 +236,24 @@ pub(super) fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
 }
 
 impl<C: QueueConnection> Sweep<'_, C> {
+    /// Returns how many rows a transaction takes at the most.
+    fn size(&self) -> usize {
+        usize::try_from(self.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)
+    }
+
     /// Processes locked rows, together if possible, and else one by one.
-    fn work_on(
+    fn work_on<E>(
         &self,
         connection: &mut C,
         keys: &[IsKey<C::Backend>],
-        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String]) -> QueryResult<usize>,
+        effect: &E,
+        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String], &E) -> QueryResult<usize>,
     ) -> QueryResult<Swept> {
         if keys.is_empty() {
             return Ok(Swept::default());
         }
         let columns = &(self.columns)(connection)?;
-        let mut work = |connection: &mut C, keys: &[_]| work(connection, keys, columns);
+        let mut work = |connection: &mut C, keys: &[_]| work(connection, keys, columns, effect);
         let Some(is_refusal) = self.is_refusal else {
             return Ok(Swept { rows: work(connection, keys)?, ..Swept::default() });
         };

@@ -12,7 +12,7 @@ use super::lane::push_lane;
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Walk, push_index_hint, push_order_columns, push_pending_flag};
 use super::writer::{Writer, push_hint, statement};
-use crate::backend::{QueueBackend, QueueConnection, Statement, load_first, ordered_index_of, strict_index_of};
+use crate::backend::{Named, QueueBackend, QueueConnection, Statement, load_first};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::row::{Lane, RowKey, Status};
 
@@ -61,7 +61,7 @@ pub fn another_is_leased<DB: QueueBackend>(
 /// Writes ` FROM table WHERE status IN (..) AND column = value ORDER BY next_attempt_time LIMIT 1`.
 pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    push_hint(sql, DB::ORDERED_INDEX_HINT, strict_index_of)?;
+    push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Strict)?;
     // For the index: the exact comparison beside it may use none.
     sql.push(" WHERE {.next_attempt_time} IS NOT NULL AND {.status} IN ('ERROR', 'IN_PROGRESS') AND ")?;
     // The statuses of rows that have been attempted and are not settled for good.
@@ -73,7 +73,7 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
 fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of)?;
+    push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Order)?;
     sql.push(" WHERE ")?;
     push_pending_flag(sql)?;
     sql.push("{.next_attempt_time} IS NOT NULL AND ")?;

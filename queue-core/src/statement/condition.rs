@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::writer::{Writer, padded, push_hint};
-use crate::backend::{QueueBackend, TableName, report_index_of, reported_of, statement_time_plus};
+use crate::backend::{Named, QueueBackend, TableName, statement_time_plus};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::Error;
 use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
@@ -175,7 +175,7 @@ fn push_in_report_index<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, statuses
         return sql
             .push(" AND ({.last_attempt_error_message} IS NOT NULL OR {.status} = 'FAILED' OR {.status} = 'SKIPPED')");
     }
-    let status = reported_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names.status);
+    let status = sql.queue.name_of(Named::Reported(sql.queue.names.status))?;
     sql.push_with(" AND {.} IN (", &[&status])?;
     sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
     sql.push(")")
@@ -255,7 +255,7 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
                 sql.push(" FROM {table}")?;
                 // MySQL would often rather read the whole table.
                 let hint = DB::INDEX_HINT.filter(|_| self.finds_reported_columns());
-                push_hint(sql, hint, |table, names, _| report_index_of(table, names))
+                push_hint(sql, hint, Named::Reports)
             }
             Some(archive) => {
                 sql.push(" FROM ")?;
@@ -292,13 +292,9 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
 impl<DB: QueueBackend> Condition<'_, DB> {
     /// Returns the name of the column that has the time of the last attempt in the index for reports, if the rows are found
     /// along it and it is another column than the queue's own.
-    pub(crate) fn reported_time(&self, out: &AstPass<'_, '_, DB>) -> QueryResult<Option<String>> {
-        let queue = self.queue;
-        if !self.finds_reported_columns() {
-            return Ok(None);
-        }
-        let table = TableName::of(queue.table, out.backend())?;
-        Ok(Some(reported_of(&table, queue.names.last_attempt_time)))
+    pub(crate) fn reported_time(&self) -> QueryResult<Option<String>> {
+        let time = Named::Reported(self.queue.names.last_attempt_time);
+        self.finds_reported_columns().then(|| self.queue.name_of(time)).transpose()
     }
 
     /// Tells whether the rows are found along that index, and it has columns of its own.
@@ -309,7 +305,7 @@ impl<DB: QueueBackend> Condition<'_, DB> {
 
     /// Writes the times of the rows for that index. It always follows another condition.
     fn push_reported_time(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-        let Some(time) = self.reported_time(&sql.out)? else { return Ok(()) };
+        let Some(time) = self.reported_time()? else { return Ok(()) };
         for state in self.states {
             if let StateCondition::AttemptedWithin(ago) = state {
                 sql.push_with(" AND {.} >= ", &[&time])?;

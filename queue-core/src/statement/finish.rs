@@ -14,7 +14,7 @@ use super::key_text::{has_literals, integer_text, time_literal};
 use super::queue::ErasedQueue;
 use super::settle::Settle;
 use super::writer::{Writer, statement};
-use crate::backend::{QueueBackend, QueueConnection, RoundTrips, Sql, Statement, Unfinished, execute};
+use crate::backend::{Dialect, QueueBackend, QueueConnection, Sql, Statement, Unfinished, execute};
 use crate::entity::{Key, KeyedRow, QueueSql};
 use crate::row::{Fence, OnFinish, Options, RowKey};
 

@@ -12,11 +12,11 @@ use super::queue::ErasedQueue;
 use super::walk::{Claimable, Scope, Walk, push_indexed};
 use super::writer::{Writer, statement};
 use crate::backend::{
-    LaneWalk, Place, QueueBackend, QueueConnection, Statement, TableName, load, load_first, pending_flag_of,
-    statement_time, statement_time_plus,
+    LaneWalk, Named, Place, QueueBackend, QueueConnection, Statement, load, load_first, statement_time,
+    statement_time_plus,
 };
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
-use crate::row::{BoundValue, Lane, LaneValue, Lanes, Options, RowKey, Status, ValueKind, microseconds};
+use crate::row::{BoundValue, Lane, LaneValue, Lanes, Options, RowKey, Status, microseconds};
 
 /// How many lanes a walk along their index reads at once.
 const LANES_AHEAD: u32 = 32;
@@ -24,8 +24,7 @@ const LANES_AHEAD: u32 = 32;
 /// Reads the values of the rows that have been due longest, one for each row: at most so many.
 pub fn due_lanes<DB: QueueBackend>(due: Claimable<DB>, limit: i64) -> impl Statement<DB> {
     statement(due.queue, (due, limit), |(due, limit), sql| {
-        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
-        push_value_text(sql, lanes)?;
+        push_value_text(sql)?;
         due.push_rows(sql, Walk::OLDEST, &statement_time::<DB>(), limit)
     })
 }
@@ -33,8 +32,7 @@ pub fn due_lanes<DB: QueueBackend>(due: Claimable<DB>, limit: i64) -> impl State
 /// Reads the lane of the row with this key.
 pub fn lane_of<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
     statement(row.queue, row, |row, sql| {
-        let Some(lanes) = sql.queue.options.lanes else { return Ok(()) };
-        push_value_text(sql, lanes)?;
+        push_value_text(sql)?;
         sql.push_is_key(" FROM {table} WHERE ", &row.is_key)
     })
 }
@@ -87,7 +85,7 @@ pub fn next_lanes<DB: QueueBackend>(due: Claimable<DB>, after: Option<LaneValue>
             Some(LaneWalk::Recursive) => next.push_recursive(sql, lanes),
             Some(LaneWalk::Grouped) => next.push_grouped(sql, lanes),
             None => {
-                push_value_text(sql, lanes)?;
+                push_value_text(sql)?;
                 next.push_after(sql, lanes)?;
                 next.push_first(sql, lanes)
             }
@@ -110,11 +108,7 @@ impl<DB: QueueBackend> NextLanes<DB> {
                 push_column(sql, lanes)?;
                 sql.push(" IS NOT NULL")
             }
-            Some(value) => {
-                push_column(sql, lanes)?;
-                sql.push(" > ")?;
-                push_bound(sql, lanes.of.kind, &value.bound)
-            }
+            Some(value) => push_compared(sql, lanes, " > ", value),
         }
     }
 
@@ -148,9 +142,9 @@ impl<DB: QueueBackend> NextLanes<DB> {
     /// Writes the lanes whose earliest row is due: the index tells the earliest time of each. Only groups by all columns
     /// with which the index begins are found by jumps.
     fn push_grouped<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, lanes: Lanes) -> QueryResult<()> {
-        push_value_text(sql, lanes)?;
+        push_value_text(sql)?;
         self.push_after(sql, lanes)?;
-        let flag = pending_flag_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names);
+        let flag = sql.queue.name_of(Named::PendingFlag)?;
         let group = [flag.as_str(), lanes.column];
         sql.push_with(" GROUP BY {.}, {.} HAVING MIN({.next_attempt_time}) <= {statement_time}", &group)?;
         sql.push_with(&format!(" ORDER BY {{.}}, {{.}} LIMIT {}", self.limit), &group)
@@ -170,21 +164,15 @@ fn lane_walk<DB: QueueBackend>(due: &Claimable<DB>) -> Option<LaneWalk> {
 
 /// Writes the value by which the rows are scheduled, as text; null if they are not.
 pub(super) fn push_lane_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    match sql.queue.options.lanes {
-        Some(lanes) => push_text(sql, lanes),
-        None => sql.push("NULL"),
-    }
+    let Some(lanes) = sql.queue.options.lanes else { return sql.push("NULL") };
+    let (before, after) = DB::indexed(lanes.of.kind.is_long(), sql.queue.options.long_columns());
+    sql.push_around(DB::value_text(lanes.of.kind), &[before, "{.}", after].concat(), &[lanes.column])
 }
 
 /// Writes `SELECT`, and the value as text.
-fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
+fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     sql.push("SELECT ")?;
-    push_text(sql, lanes)
-}
-
-fn push_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, lanes: Lanes) -> QueryResult<()> {
-    let (before, after) = DB::indexed(lanes.of.kind.is_long(), sql.queue.options.long_columns());
-    sql.push_around(DB::value_text(lanes.of.kind), &[before, "{.}", after].concat(), &[lanes.column])
+    push_lane_text(sql)
 }
 
 /// Writes the value, as the index of lanes has it.
@@ -203,20 +191,16 @@ pub(crate) fn push_claimed_lane<'b, DB: QueueBackend>(
         return push_lane(sql, lane);
     };
     sql.push(" AND ")?;
-    push_column(sql, lanes)?;
-    sql.push(" >= ")?;
-    push_bound(sql, lanes.of.kind, &value.bound)?;
+    push_compared(sql, lanes, " >= ", value)?;
     if sql.queue.options.order.is_some() {
         sql.push(" AND ")?;
-        push_column(sql, lanes)?;
-        sql.push(" <= ")?;
-        return push_bound(sql, lanes.of.kind, &value.bound);
+        return push_compared(sql, lanes, " <= ", value);
     }
     // The walk ends at the first row that is not due.
     sql.push(" AND (")?;
     push_column(sql, lanes)?;
     sql.push(", {.next_attempt_time}) <= (")?;
-    push_bound(sql, lanes.of.kind, &value.bound)?;
+    push_bound(sql, lanes, value)?;
     sql.push(", {statement_time})")
 }
 
@@ -232,11 +216,7 @@ pub(crate) fn push_lane<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane
             push_column(sql, lanes)?;
             sql.push(" IS NULL")
         }
-        Some(value) => {
-            push_column(sql, lanes)?;
-            sql.push(" = ")?;
-            push_bound(sql, lanes.of.kind, &value.bound)
-        }
+        Some(value) => push_compared(sql, lanes, " = ", value),
     })
 }
 
@@ -258,12 +238,24 @@ pub(crate) fn push_place<'b, DB: QueueBackend>(
     Ok(())
 }
 
+/// Writes a condition that compares a row's value with this one.
+fn push_compared<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    lanes: Lanes,
+    compared: &'static str,
+    value: &'b LaneValue,
+) -> QueryResult<()> {
+    push_column(sql, lanes)?;
+    sql.push(compared)?;
+    push_bound(sql, lanes, value)
+}
+
 fn push_bound<'b, DB: QueueBackend>(
     sql: &mut Writer<'_, 'b, DB>,
-    kind: ValueKind,
-    value: &'b BoundValue,
+    lanes: Lanes,
+    value: &'b LaneValue,
 ) -> QueryResult<()> {
-    sql.within(DB::bound_value(kind), |sql| match value {
+    sql.within(DB::bound_value(lanes.of.kind), |sql| match &value.bound {
         BoundValue::Integer(integer) => DB::bind_big_integer(&mut sql.out, integer),
         BoundValue::Text(text) => DB::bind_text(&mut sql.out, text),
         BoundValue::Binary(bytes) => DB::bind_bytes(&mut sql.out, bytes),

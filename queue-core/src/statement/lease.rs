@@ -17,10 +17,11 @@ use super::change::push_schedule;
 use super::claim::{Claim, ClaimSome};
 use super::claimed::Claimed;
 use super::condition::StateCondition;
+use super::own_tables::present;
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::{Claimable, Scope, Walk, until};
-use super::writer::{Writer, statement, statement_on_no_queue};
-use crate::backend::{LockSql, QueueBackend, QueueConnection, Statement, load_first, now, push_now_plus};
+use super::writer::{Writer, statement};
+use crate::backend::{Dialect, QueueBackend, QueueConnection, Statement, load_first, push_now_plus};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::error::refused;
 use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
@@ -65,15 +66,6 @@ pub struct LeasedAtOnce<K> {
     pub rows: Vec<(Claimed<K>, Option<Instant>)>,
     /// The beginnings of the attempts whose keys cannot be decoded.
     pub undecodable: Vec<Instant>,
-}
-
-/// Reads the database's current time: the beginning of the leases, from which their end is counted.
-pub fn present<DB: QueueBackend>() -> impl Statement<DB> {
-    statement_on_no_queue((), |(), mut out| {
-        out.push_sql("SELECT ");
-        out.push_sql(&now::<DB>());
-        Ok(())
-    })
 }
 
 /// Selects the rows that were taken with a token.

@@ -4,22 +4,19 @@
 //! generic over the backend alone. The SQL for each backend is a snapshot in the tests.
 
 mod ahead;
-mod audit;
 mod change;
 mod claim;
 mod claimed;
 mod condition;
-mod control;
 mod filter_text;
 mod finish;
-mod glance;
 mod inspect;
 mod key_text;
 mod lane;
 mod lease;
 mod minutes;
 mod operation;
-mod pollers;
+mod own_tables;
 mod prefetch;
 mod probe;
 mod queue;
@@ -34,32 +31,34 @@ mod walk;
 mod writer;
 
 pub use self::ahead::{ahead_due, ahead_key, another_is_leased, head};
-pub use self::audit::{AuditEntry, insert_audit, read_audit, update_audit};
 pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, due_keys};
 pub use self::claimed::{Claimed, read_details};
 pub use self::condition::{And, Archive, Condition, IfAny, StateCondition};
 pub(crate) use self::condition::{FAILED, PENDING, finished};
-pub use self::control::{PauseEnd, SetLimits, SetPause, end_limits, end_pause, read_control, set_environment};
 pub use self::finish::{finish, finish_block, lock_leased, pass_on};
-pub use self::glance::{first_pending, longest_text, poison_among_last};
 pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
 pub use self::lane::{due_lanes, lane_of, lane_value, leased_in, next_lanes};
-pub use self::lease::{LeasedAtOnce, Take, lease_due, present, taken};
+pub use self::lease::{LeasedAtOnce, Take, lease_due, taken};
 pub(crate) use self::operation::beyond;
 pub use self::operation::{
     PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, enqueue_if_newer, load_rows, lock_keys,
     read_keys, read_page, remove_all, sample, set_priority,
 };
-pub use self::pollers::{PollerEntry, insert_poller, read_pollers, remove_poller, update_poller};
+pub use self::own_tables::{
+    AuditEntry, PauseEnd, PollerEntry, end_limits, end_pause, insert_audit, insert_poller, present, read_audit,
+    read_control, read_pollers, remove_poller, set_environment, set_limits, set_pause, update_audit, update_poller,
+};
 pub use self::prefetch::{RowVersion, lock_version, prefetch_rows};
-pub use self::probe::{due_among_first, next_time, oldest_due, probe_due, unknown_stages};
+pub use self::probe::{
+    due_among_first, first_pending, longest_text, next_time, oldest_due, poison_among_last, probe_due, unknown_stages,
+};
 pub use self::queue::{
     ClaimedRow, ClaimedRowType, ErasedQueue, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, KeyRow, KeyTextRow,
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
 };
-pub use self::recall::{Recall, retake};
+pub use self::recall::{recall, recall_last_attempt, recall_reservation, retake};
 pub(crate) use self::report::{CHARACTERS_OF_TEXT, OwnColumn, OwnLane, WithBeginning};
 pub use self::report::{
     WithTexts, count_by_value, count_pending, error_examples, error_texts, sum_by_value, texts_after,
@@ -72,7 +71,6 @@ pub use self::unusable_key::{UnusableRow, key_texts, keys_found, set_aside};
 pub use self::upkeep::{lock_expired, next_rows};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
-pub(crate) use self::control::NO_QUEUE;
 pub(crate) use self::filter_text::filter_text;
 pub(crate) use self::key_text::{key_of, literal, time_literal};
 pub(crate) use self::lane::read_lane;
@@ -80,5 +78,6 @@ pub(crate) use self::minutes::{
     MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,
     remove_minutes_before, update_minute,
 };
+pub(crate) use self::own_tables::NO_QUEUE;
 pub(crate) use self::queue::{ErrorExampleRowType, KeyRowType, LoadedRowType, SampleRowType};
 pub(crate) use self::upkeep::{ErasedKey, NextRows};

@@ -8,7 +8,7 @@ use super::condition::Condition;
 use super::condition::StateCondition;
 use super::walk::push_index_hint;
 use super::writer::{Writer, push_hint, statement};
-use crate::backend::{QueueBackend, Statement, TableName, column_names, ordered_index_of};
+use crate::backend::{Named, QueueBackend, Statement, TableName, column_names};
 use crate::entity::KeyedRow;
 use crate::entity::{IsKey, SelectedIn, queue_state};
 use crate::error::refused;
@@ -138,7 +138,7 @@ impl<DB: QueueBackend> PageFrom<DB> {
             PageOrder::Key | PageOrder::KeyDescending => None,
             PageOrder::NextAttempt => Some(names.next_attempt_time.to_owned()),
             PageOrder::LatestAttempt => {
-                Some(condition.reported_time(&sql.out)?.unwrap_or_else(|| names.last_attempt_time.to_owned()))
+                Some(condition.reported_time()?.unwrap_or_else(|| names.last_attempt_time.to_owned()))
             }
         })
     }
@@ -274,7 +274,7 @@ pub fn set_priority<DB: QueueBackend>(
         sql.push("UPDATE {table}")?;
         let ignore = DB::IGNORE_INDEX.filter(|_| *keep_off_index);
         push_index_hint(sql, ignore)?;
-        push_hint(sql, ignore, ordered_index_of)?;
+        push_hint(sql, ignore, Named::Order)?;
         sql.push_with(" SET {} = ", &[column])?;
         DB::bind_integer(&mut sql.out, priority)?;
         sql.push_updated()?;

@@ -12,7 +12,7 @@ use super::finish::{ends_at_once, finish, lock_leased, text_of};
 use super::queue::{ClaimedRow, ErasedQueue};
 use super::walk::Walk;
 use super::writer::statement;
-use crate::backend::{LockSql, PreparedTexts, QueueBackend, QueueConnection, RoundTrips, Statement, statement_time};
+use crate::backend::{Dialect, PreparedTexts, QueueBackend, QueueConnection, Statement, statement_time};
 use crate::entity::{Key, QueueSql};
 use crate::error::refused;
 use crate::handler::PanicSafeDrop;

@@ -17,7 +17,7 @@ use diesel::{Connection, Selectable};
 
 use super::key_text::IsStored;
 use crate::backend::{
-    ByText, Captured, CapturedKey, DatabaseText, Loads, LockSql, QueueBackend, QueueConnection, Statement,
+    ByText, Captured, CapturedKey, DatabaseText, Dialect, Loads, QueueBackend, QueueConnection, Statement,
     execute_by_id, load,
 };
 use crate::entity::{Entity, IsKey, Key, KeyedRow, LeaseMode, QueueSql, QueueStateColumns, QueueTable, SelectedIn};

@@ -1,7 +1,6 @@
 //! Reads a claimed row again, under its lock: some columns, which show what happened if a COMMIT's answer was lost, or all of
 //! it, in the state in which it was claimed.
 
-use diesel::query_builder::AstPass;
 use diesel::result::{Error, QueryResult};
 use diesel::sql_types::{Integer, Nullable, Text};
 
@@ -9,78 +8,60 @@ use super::claim::Claim;
 use super::claimed::Claimed;
 use super::condition::push_fence;
 use super::queue::ErasedQueue;
-use super::writer::{Writer, padded, statement};
+use super::writer::{padded, statement};
 use crate::backend::{QueueBackend, QueueConnection, Statement, load, load_first};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql};
 use crate::row::{Fence, Instant, RowKey, TimestampUtc};
 
-/// Reads columns of the row with one key.
-pub struct Recall<DB: QueueBackend> {
-    row: KeyedRow<DB>,
-    columns: &'static str,
-    state: Option<Fence>,
+/// Reads the status and the try count of the row with one key, or only of one that is in this state.
+pub fn recall<DB: QueueBackend>(row: KeyedRow<DB>, state: Option<Fence>) -> impl Statement<DB> {
+    columns_of(row, "{.status}, {.try_count}", state)
 }
 
-impl<DB: QueueBackend> Recall<DB> {
-    /// Reads the status and the try count.
-    pub fn new(row: KeyedRow<DB>) -> Self {
-        Recall { row, columns: "{.status}, {.try_count}", state: None }
-    }
-
-    /// Reads the time of the last attempt, which shows whose attempt that was.
-    pub fn last_attempt(row: KeyedRow<DB>) -> Self {
-        Recall { columns: "{.last_attempt_time}", ..Recall::new(row) }
-    }
-
-    /// Reads the text of the last failure, which may be a group's reservation: it shows whether the group's transaction
-    /// was committed after all.
-    pub fn reservation(row: KeyedRow<DB>) -> Self {
-        Recall { columns: "{.last_attempt_error_message}", ..Recall::new(row) }
-    }
-
-    /// Finds only a row in this state.
-    pub fn in_state(self, state: Fence) -> Self {
-        Recall { state: Some(state), ..self }
-    }
+/// Reads the time of the last attempt, which shows whose attempt that was.
+pub fn recall_last_attempt<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
+    columns_of(row, "{.last_attempt_time}", None)
 }
 
-impl<DB: QueueBackend> Statement<DB> for Recall<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.row.queue, out);
+/// Reads the text of the last failure, which may be a group's reservation: it shows whether the group's transaction
+/// was committed after all.
+pub fn recall_reservation<DB: QueueBackend>(row: KeyedRow<DB>) -> impl Statement<DB> {
+    columns_of(row, "{.last_attempt_error_message}", None)
+}
+
+fn columns_of<DB: QueueBackend>(row: KeyedRow<DB>, columns: &'static str, state: Option<Fence>) -> impl Statement<DB> {
+    statement(row.queue, (row, columns, state), |(row, columns, state), sql| {
         sql.push("SELECT ")?;
-        sql.push(self.columns)?;
-        sql.push_is_key(" FROM {table} WHERE ", &self.row.is_key)?;
-        if let Some(state) = &self.state {
-            push_fence(&mut sql, state)?;
+        sql.push(columns)?;
+        sql.push_is_key(" FROM {table} WHERE ", &row.is_key)?;
+        if let Some(state) = state {
+            push_fence(sql, state)?;
         }
         sql.push("{row_lock}")
-    }
+    })
 }
 
-/// Locks several rows, and reads which of them each is, counted from 0, and its state.
-struct Lock<DB: QueueBackend> {
+/// Locks several rows, and reads which of them each is, counted from 0, and its state. A row with a fence is locked only in that
+/// state.
+fn lock<DB: QueueBackend>(
     queue: &'static QueueSql<DB>,
-    /// A row with a fence is locked only in that state.
     rows: Vec<(IsKey<DB>, Option<Fence>)>,
     waits: bool,
-}
-
-impl<DB: QueueBackend> Statement<DB> for Lock<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.queue, out);
-        sql.keep_if_few(self.rows.len());
+) -> impl Statement<DB> {
+    statement(queue, (rows, waits), |(rows, waits), sql| {
+        sql.keep_if_few(rows.len());
         sql.push("SELECT CASE")?;
-        for (number, (is_key, _)) in self.rows.iter().enumerate() {
+        for (number, (is_key, _)) in rows.iter().enumerate() {
             sql.push_is_key(" WHEN ", is_key)?;
             sql.out.push_sql(&format!(" THEN {number}"));
         }
         sql.push(" END, {.status}, {.try_count} FROM {table} WHERE (")?;
-        sql.each(&self.rows, ") OR (", |sql, (is_key, fence)| {
+        sql.each(rows, ") OR (", |sql, (is_key, fence)| {
             sql.push_is_key("", is_key)?;
             fence.as_ref().map_or(Ok(()), |fence| push_fence(sql, fence))
         })?;
-        sql.push(if self.waits { "){row_lock}" } else { "){claim_lock}" })
-    }
+        sql.push(if *waits { "){row_lock}" } else { "){claim_lock}" })
+    })
 }
 
 /// Reads the row with one key, if it is still in the fence's state; it need not be due. It waits for another session
@@ -100,7 +81,7 @@ pub fn retake<DB: QueueBackend>(claim: Claim<DB>, row: KeyedRow<DB>, fence: Fenc
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     /// Reads the row's state under its lock, and waits for another session that holds it.
     pub fn recall(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Fence>> {
-        state_of(connection, &Recall::new(self.row(key)))
+        state_of(connection, &recall(self.row(key), None))
     }
 
     /// Reads the row's state under its lock, unless another session holds it.
@@ -128,8 +109,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         waits: bool,
     ) -> QueryResult<Vec<(usize, Option<Fence>)>> {
         let rows = padded(rows.map(|(key, fence)| (self.row(key).is_key, fence)).collect());
-        let statement = Lock { queue: self.sql, rows, waits };
-        let rows = load::<(Integer, Text, Integer), (i32, String, i32), _>(connection, &statement)?;
+        let rows = load::<(Integer, Text, Integer), (i32, String, i32), _>(connection, &lock(self.sql, rows, waits))?;
         let found = |(place, status, try_count): (i32, String, i32)| {
             let state = status.parse().ok().map(|status| Fence::new(status, try_count));
             usize::try_from(place).ok().map(|place| (place, state))
@@ -139,13 +119,13 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the text of the row's last failure in the same way: it may be the reservation of a group.
     pub fn recall_reservation(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<String>> {
-        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &Recall::reservation(self.row(key)))?;
+        let text = load_first::<Nullable<Text>, Option<String>, _>(connection, &recall_reservation(self.row(key)))?;
         Ok(text.flatten())
     }
 
     /// Returns when the row's last attempt ended, or began under a lease. `None` also if the time is odd.
     pub fn last_attempt(&self, connection: &mut C, key: &RowKey<K>) -> QueryResult<Option<Instant>> {
-        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &Recall::last_attempt(self.row(key)))
+        match load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &recall_last_attempt(self.row(key)))
         {
             Ok(time) => Ok(time.flatten()),
             Err(Error::DeserializationError(_)) => Ok(None),
@@ -155,7 +135,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Locks the row, waiting for another session that holds it, and tells whether it is exactly in this state.
     pub fn is_still(&self, connection: &mut C, key: &RowKey<K>, fence: Fence) -> QueryResult<bool> {
-        let row = state_of(connection, &Recall::new(self.row(key)).in_state(fence))?;
+        let row = state_of(connection, &recall(self.row(key), Some(fence)))?;
         Ok(row.is_some())
     }
 
@@ -179,7 +159,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 }
 
 /// Reads the state of a row, if it is a known one.
-fn state_of<C: QueueConnection>(connection: &mut C, recall: &Recall<C::Backend>) -> QueryResult<Option<Fence>> {
+fn state_of<C: QueueConnection>(connection: &mut C, recall: &dyn Statement<C::Backend>) -> QueryResult<Option<Fence>> {
     let row = load_first::<(Text, Integer), (String, i32), _>(connection, recall)?;
     Ok(row.and_then(|(status, try_count)| Some(Fence::new(status.parse().ok()?, try_count))))
 }

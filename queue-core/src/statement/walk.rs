@@ -9,10 +9,7 @@ use diesel::result::QueryResult;
 
 use super::condition::{push_claimable, push_exceptions};
 use super::writer::{Writer, padded, push_hint};
-use crate::backend::{
-    QueueBackend, TableName, index_of, lane_index_of, ordered_index_of, pending_flag_of, stage_index_of,
-    statement_time, statement_time_plus,
-};
+use crate::backend::{Named, QueueBackend, statement_time, statement_time_plus};
 use crate::entity::{ClaimCondition, IsKey, QueueSql};
 use crate::row::{Instant, Options, Order, RowKey, Stages, microseconds};
 
@@ -280,10 +277,13 @@ impl Walk {
     pub(crate) fn push_hint<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match (self.along, self.order) {
             (Along::Queue, None) => push_index_hint(sql, DB::INDEX_HINT),
-            (Along::Queue, Some(_)) => push_hint(sql, DB::ORDERED_INDEX_HINT, ordered_index_of),
+            (Along::Queue, Some(_)) => push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Order),
             (Along::Due, _) => push_index_hint(sql, DB::ORDERED_INDEX_HINT),
-            (Along::Stage, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, stage_index_of),
-            (Along::Lane, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, lane_index_of),
+            (Along::Stage, _) => {
+                let stages = sql.queue.options.stages.map_or("", |stages| stages.column);
+                push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Stages(stages))
+            }
+            (Along::Lane, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Lanes),
             (Along::Keys, _) => Ok(()),
         }
     }
@@ -330,7 +330,7 @@ pub(crate) fn push_index_hint<DB: QueueBackend>(
     sql: &mut Writer<'_, '_, DB>,
     hint: Option<(&str, &str)>,
 ) -> QueryResult<()> {
-    push_hint(sql, hint, |table, names, _| index_of(table, names))
+    push_hint(sql, hint, Named::Index)
 }
 
 /// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
@@ -338,7 +338,7 @@ pub(crate) fn push_pending_flag<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) 
     if DB::PARTIAL_INDEXES {
         return Ok(());
     }
-    let flag = pending_flag_of(&TableName::of(sql.queue.table, sql.out.backend())?, sql.queue.names);
+    let flag = sql.queue.name_of(Named::PendingFlag)?;
     sql.push_with("{.} = 1 AND ", &[&flag])
 }
 

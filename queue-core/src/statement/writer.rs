@@ -8,10 +8,10 @@ use std::ptr;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::result::QueryResult;
 
-use crate::backend::{QueueBackend, Statement, TableName, now, statement_time};
+use crate::backend::{Named, QueueBackend, Statement, now, statement_time};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
-use crate::row::{ColumnNames, Options};
+use crate::row::ColumnNames;
 use crate::sync::in_test::moved_clock;
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
@@ -82,7 +82,7 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
                 return Ok(());
             }
             let mut builder = DB::QueryBuilder::default();
-            Named { queue, text }.to_sql(&mut builder, &DB::default())?;
+            InText { queue, text }.to_sql(&mut builder, &DB::default())?;
             let sql = builder.finish();
             self.out.push_sql(&sql);
             made.insert(place, sql);
@@ -270,12 +270,12 @@ impl Hasher for Mixer {
 }
 
 /// A text about a queue.
-struct Named<DB: QueueBackend> {
+struct InText<DB: QueueBackend> {
     queue: &'static QueueSql<DB>,
     text: &'static str,
 }
 
-impl<DB: QueueBackend> QueryFragment<DB> for Named<DB> {
+impl<DB: QueueBackend> QueryFragment<DB> for InText<DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         Writer::new(self.queue, out).push_with(self.text, &[])
     }
@@ -290,19 +290,6 @@ pub(crate) fn padded<T: Clone>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// Writes a text in which each name in braces stands for itself.
-pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: &str) -> QueryResult<()> {
-    keep_out_of_caches(out);
-    let mut rest = text;
-    while let Some((before, name, after)) = split_at_name(rest) {
-        out.push_sql(before);
-        out.push_identifier(name)?;
-        rest = after;
-    }
-    out.push_sql(rest);
-    Ok(())
-}
-
 /// Has the statement prepared each time if a test has moved the clock, whose time stands in the text.
 fn keep_out_of_caches<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
     if moved_clock().is_some() {
@@ -314,15 +301,15 @@ fn keep_out_of_caches<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
 pub(crate) fn push_hint<DB: QueueBackend>(
     sql: &mut Writer<'_, '_, DB>,
     hint: Option<(&str, &str)>,
-    index: fn(&TableName, ColumnNames, &Options) -> String,
+    index: Named<'_>,
 ) -> QueryResult<()> {
-    let (Some(hint), queue) = (hint, sql.queue) else { return Ok(()) };
-    let index = index(&TableName::of(queue.table, sql.out.backend())?, queue.names, queue.options);
+    let Some(hint) = hint else { return Ok(()) };
+    let index = sql.queue.name_of(index)?;
     sql.within(hint, |sql| sql.out.push_identifier(&index))
 }
 
 /// Splits a text into what stands before its first name, the name, and what follows it.
-fn split_at_name(text: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn split_at_name(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = split_at_byte(text, b'{')?;
     let (name, after) = split_at_byte(rest, b'}').unwrap_or((rest, ""));
     Some((before, name, after))

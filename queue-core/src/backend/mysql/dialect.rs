@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, Datetime, Integer, SmallInt, TinyInt, Unsigned};
 use super::errors::OTHER_SETTINGS;
 use super::settings::FINGERPRINT;
 use crate::backend::connection::QueueBackend;
-use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LaneWalk, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::backend::dialect::{Dialect, LaneWalk, TextSql, TimeSql};
 use crate::backend::schema::{Holds, of_sql_types};
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
@@ -50,7 +50,7 @@ impl TextSql for Mysql {
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("CONCAT(", ", ", ")");
 }
 
-impl LaneSql for Mysql {
+impl Dialect for Mysql {
     const TEXT_HAS_IDENTITY: bool = true;
     const PLACES_END_WITH_TRANSACTION: bool = false;
     const LANE_WALK: LaneWalk = LaneWalk::Grouped;
@@ -62,31 +62,23 @@ impl LaneSql for Mysql {
             ValueKind::Integer | ValueKind::Uuid => &["CAST(", " AS CHAR)"],
         }
     }
-}
 
-impl LockSql for Mysql {
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const LOCKS_WHAT_IT_PASSES: bool = true;
     const PREFETCHES_KEYS: bool = true;
     const SAVEPOINT_FREES_LOCKS: bool = false;
-}
 
-impl IndexSql for Mysql {
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const PARTIAL_INDEXES: bool = false;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");
-}
 
-impl ChangeSql for Mysql {
     const UPDATE_HAS_LIMIT: bool = true;
     const DELETE_NAMES_ALIAS: bool = true;
     const ON_SAME_KEY: &'static str = " ON DUPLICATE KEY UPDATE ";
     const INSERTED: (&'static str, &'static str) = ("VALUES(", ")");
-}
 
-impl RoundTrips for Mysql {
     const STATEMENTS_TRAVEL_TOGETHER: bool = false;
     const FINISHES_IN_A_BLOCK: bool = true;
     const OTHER_SETTINGS: Option<(&'static str, &'static str)> = Some((FINGERPRINT, OTHER_SETTINGS));

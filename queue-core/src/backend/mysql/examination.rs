@@ -36,10 +36,6 @@ impl<C: MysqlSession> Examination<Mysql> for C {
         found.and_then(|found| restored.map(|()| found))
     }
 
-    fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
-        diesel::sql_query(sql).load(self)
-    }
-
     /// MySQL does not say which columns a prepared EXPLAIN has, so its plan goes through a variable, which it can from 8.1 on.
     fn plan(&mut self, statement: &dyn Statement<Mysql>) -> QueryResult<String> {
         let version = Figures::lines(self.look("SELECT VERSION()".to_owned())?);

@@ -13,7 +13,7 @@ use diesel::sql_types::{
 
 use super::session::PLACES;
 use crate::backend::connection::QueueBackend;
-use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::backend::dialect::{Dialect, TextSql, TimeSql};
 use crate::backend::schema::{Holds, of_sql_types};
 use crate::row::{DueTime, Instant, TextForm, TimestampUtc, ValueKind};
 
@@ -64,7 +64,7 @@ impl TextSql for Pg {
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS bigint)");
 }
 
-impl LaneSql for Pg {
+impl Dialect for Pg {
     const TEXT_HAS_IDENTITY: bool = true;
     const LANE_IS_RANGE: bool = true;
     const TIES_NEED_KEY: bool = true;
@@ -85,9 +85,7 @@ impl LaneSql for Pg {
             ValueKind::Integer | ValueKind::Text | ValueKind::Binary => ("", ""),
         }
     }
-}
 
-impl LockSql for Pg {
     // FOR UPDATE would block the insert of a child row, and would pass over a row that has one in flight.
     const CLAIM_LOCK: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     // It passes over a row to which another session is about to refer, as the removal would wait for that.
@@ -95,9 +93,7 @@ impl LockSql for Pg {
     const ROW_LOCK: &'static str = " FOR NO KEY UPDATE";
     const LEASES_AT_ONCE: bool = true;
     const ROW_VERSION: Option<[&'static str; 2]> = Some(["ctid", "xmin"]);
-}
 
-impl IndexSql for Pg {
     const DESCENDING: &'static str = " DESC NULLS LAST";
     const NULLS_FIRST: &'static str = " NULLS FIRST";
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("", " IS NOT DISTINCT FROM ");
@@ -113,13 +109,9 @@ impl IndexSql for Pg {
         };
         ("pg_catalog.substr(", end)
     }
-}
 
-impl ChangeSql for Pg {
     const INSERT_OWN_KEYS: &'static str = " OVERRIDING SYSTEM VALUE";
-}
 
-impl RoundTrips for Pg {
     const MOST_SAVEPOINTS: u32 = 60;
     const REFUSES_COMMITS: bool = true;
     const NOTIFIES: bool = true;
@@ -134,28 +126,12 @@ impl QueueBackend for Pg {
             Timestamptz = Holds::Instants,
             Uuid = Holds::Uuids,
             Citext = Holds::Texts,
-            Cidr = Holds::Printed,
-            Inet = Holds::Printed,
-            Interval = Holds::Printed,
-            MacAddr = Holds::Printed,
-            MacAddr8 = Holds::Printed,
-            Money = Holds::Printed,
-            Oid = Holds::Printed,
-            PgLsn = Holds::Printed,
-            Range<Integer> = Holds::Printed,
-            Range<BigInt> = Holds::Printed,
-            Range<Numeric> = Holds::Printed,
-            Range<Date> = Holds::Printed,
-            Range<Timestamp> = Holds::Printed,
-            Range<Timestamptz> = Holds::Printed,
-            Array<Text> = Holds::Printed,
-            Array<Integer> = Holds::Printed,
-            Array<BigInt> = Holds::Printed,
-            Array<Uuid> = Holds::Printed,
-            Array<Nullable<Text>> = Holds::Printed,
-            Array<Nullable<Integer>> = Holds::Printed,
-            Array<Nullable<BigInt>> = Holds::Printed,
-            Array<Nullable<Uuid>> = Holds::Printed,
+            Cidr | Inet | Interval | MacAddr | MacAddr8 | Money | Oid | PgLsn = Holds::Printed,
+            Range<Integer> | Range<BigInt> | Range<Numeric> | Range<Date> | Range<Timestamp> | Range<Timestamptz>
+                = Holds::Printed,
+            Array<Text> | Array<Integer> | Array<BigInt> | Array<Uuid> = Holds::Printed,
+            Array<Nullable<Text>> | Array<Nullable<Integer>> | Array<Nullable<BigInt>> | Array<Nullable<Uuid>>
+                = Holds::Printed,
         }
     }
 }

@@ -38,10 +38,6 @@ impl<C: PgSession> Examination<Pg> for C {
         }
     }
 
-    fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
-        diesel::sql_query(sql).load(self)
-    }
-
     fn plan(&mut self, statement: &dyn Statement<Pg>) -> QueryResult<String> {
         load::<Untyped, Figures, _>(self, &Explained("EXPLAIN ", statement)).map(Figures::lines)
     }

@@ -9,7 +9,7 @@ use diesel::sql_types::{Array, BigInt, Bool, Text};
 
 use super::clients::PgSession;
 use super::live_table::{check_server, in_transaction};
-use crate::backend::dialect::IndexSql;
+use crate::backend::dialect::Dialect;
 use crate::backend::schema::{
     ColumnType, Ddl, Index, IndexKey, IndexedRows, KeyOrder, LiveTable, MARK, NeededColumn, PATIENCE, Step, TableName,
     Target, Types, add_together, drop_together, finding, fingerprint, indexes, until_done,

@@ -12,10 +12,10 @@ use crate::row::TimestampUtc;
 
 /// The entry of a SQL type's identity in a table of SQL types.
 macro_rules! of_sql_types {
-    ($id:ident => $($type:ty = $holds:expr,)*) => {
+    ($id:ident => $($($type:ty)|+ = $holds:expr,)*) => {
         match $id {
-            $(id if id == std::any::TypeId::of::<$type>()
-                || id == std::any::TypeId::of::<diesel::sql_types::Nullable<$type>>() => Some($holds),)*
+            $($(id if id == std::any::TypeId::of::<$type>()
+                || id == std::any::TypeId::of::<diesel::sql_types::Nullable<$type>>() => Some($holds),)+)*
             _ => None,
         }
     };
@@ -86,8 +86,7 @@ impl Holds {
             SmallInt = Holds::Integers(2),
             Integer = Holds::Integers(4),
             BigInt = Holds::Integers(8),
-            Float = Holds::Floats,
-            Double = Holds::Floats,
+            Float | Double = Holds::Floats,
             Numeric = Holds::Decimals,
             Text = Holds::Texts,
             Bool = Holds::Booleans,
@@ -96,8 +95,7 @@ impl Holds {
             Timestamp = Holds::Timestamps,
             TimestampUtc = Holds::Instants,
             Binary = Holds::Bytes,
-            Json = Holds::Json,
-            Jsonb = Holds::Json,
+            Json | Jsonb = Holds::Json,
         }
         .or_else(|| own_type(id))
         .unwrap_or(Holds::Others)

@@ -2,10 +2,7 @@
 
 use std::iter;
 
-use super::target::{
-    Target, lane_index_of, ordered_index_of, pending_flag_of, report_index_of, reported_of, stage_index_named,
-    strict_index_of,
-};
+use super::target::{Named, Target};
 use crate::backend::connection::QueueBackend;
 use crate::row::{Lanes, Options};
 
@@ -24,7 +21,7 @@ pub(crate) enum KeyOrder {
 pub(crate) struct IndexKey {
     pub(crate) name: String,
     pub(crate) order: KeyOrder,
-    /// Whether its values may be too long for an index: the index has the [beginning](IndexSql::long_value) of each.
+    /// Whether its values may be too long for an index: the index has the [beginning](Dialect::long_value) of each.
     pub(crate) is_long: bool,
 }
 
@@ -100,14 +97,8 @@ impl Index {
         &self.keys[0].name
     }
 
-    fn of<DB: QueueBackend>(
-        target: &Target,
-        step: &'static str,
-        name: String,
-        keys: Vec<IndexKey>,
-        rows: IndexedRows,
-        computed: Vec<Computed>,
-    ) -> Self {
+    /// An index of the pending rows, without a column that is computed.
+    fn of<DB: QueueBackend>(target: &Target, step: &'static str, named: Named<'_>, keys: Vec<IndexKey>) -> Self {
         let column = |key: &IndexKey| {
             let (before, after) = DB::indexed(key.is_long, target.options.long_columns());
             let order = match key.order {
@@ -117,7 +108,9 @@ impl Index {
             };
             [before, &target.table.quoted(&key.name), after, order].concat()
         };
-        Index { step, name, columns: keys.iter().map(column).collect::<Vec<_>>().join(", "), keys, rows, computed }
+        let columns = keys.iter().map(column).collect::<Vec<_>>().join(", ");
+        let (rows, computed) = (IndexedRows::Pending, Vec::new());
+        Index { step, name: target.name_of(named), columns, keys, rows, computed }
     }
 }
 
@@ -127,21 +120,18 @@ impl Index {
 /// lane and status, and where it cannot leave out the rows that are not pending, by due time; and the one of what reports look
 /// for: by status and time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
-    let table = &target.table;
     let next = target.columns.next_attempt_time;
-    let mut indexes = vec![pending::<DB>(target, "index", target.index(), vec![IndexKey::plain(next)], Vec::new())];
+    let mut indexes = vec![Index::of::<DB>(target, "index", Named::Index, vec![IndexKey::plain(next)])];
     let Options { order, exclusive, lanes, stages, report_index, .. } = target.options;
     if order.is_some() || exclusive {
         let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
-        let name = ordered_index_of(table, target.columns, &target.options);
-        indexes.push(index_of_pending::<DB>(target, "order", name, None, last));
+        indexes.push(index_of_pending::<DB>(target, "order", Named::Order, None, last));
     }
     indexes.extend(stages.map(|stages| stage_index::<DB>(target, stages.column)));
     if let Some(lanes) = lanes {
-        let name = lane_index_of(table, target.columns, &target.options);
         let key = target.key.iter().map(String::as_str).filter(|name| target.ties_by_key && *name != lanes.column);
         let last = iter::once(next).chain(key).collect();
-        indexes.push(index_of_pending::<DB>(target, "lanes", name, Some(lanes), last));
+        indexes.push(index_of_pending::<DB>(target, "lanes", Named::Lanes, Some(lanes), last));
         if lanes.strict {
             indexes.push(strict_index::<DB>(target, lanes));
         }
@@ -150,45 +140,32 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     indexes
 }
 
-fn pending<DB: QueueBackend>(
-    target: &Target,
-    step: &'static str,
-    name: String,
-    keys: Vec<IndexKey>,
-    computed: Vec<Computed>,
-) -> Index {
-    Index::of::<DB>(target, step, name, keys, IndexedRows::Pending, computed)
-}
-
 /// Returns the index of what reports look for. Rows without a time come first, so that a walk from the latest ends with them.
 fn report_index_on<DB: QueueBackend>(target: &Target) -> Index {
-    let name = report_index_of(&target.table, target.columns);
     let names = [target.columns.status, target.columns.last_attempt_time];
-    let computed = names.map(|column| reported_of(&target.table, column));
+    let computed = names.map(|column| target.name_of(Named::Reported(column)));
     let [status, time] = if DB::PARTIAL_INDEXES { names.map(str::to_owned) } else { computed.clone() };
     let keys = vec![IndexKey::plain(&status), IndexKey { order: KeyOrder::NullsFirst, ..IndexKey::plain(&time) }];
     let [status, time] = computed;
     let computed = if DB::PARTIAL_INDEXES { Vec::new() } else { vec![Computed::Status(status), Computed::Time(time)] };
-    Index::of::<DB>(target, "reports", name, keys, IndexedRows::Reported, computed)
+    Index { rows: IndexedRows::Reported, computed, ..Index::of::<DB>(target, "reports", Named::Reports, keys) }
 }
 
 /// Returns the index of stages, whose column has this name.
 pub(super) fn stage_index<DB: QueueBackend>(target: &Target, column: &str) -> Index {
-    let name = stage_index_named(&target.table, target.columns, column);
     let keys = vec![IndexKey::plain(column), IndexKey::plain(target.columns.next_attempt_time)];
-    pending::<DB>(target, "stages", name, keys, Vec::new())
+    Index::of::<DB>(target, "stages", Named::Stages(column), keys)
 }
 
 /// Returns the index of what holds strictly serial lanes back. It does without the pending flag, because few rows have its
 /// statuses. And with the flag MariaDB (10.11) overlooks, in a sorted result, a row that another session has committed
 /// within the last milliseconds.
 fn strict_index<DB: QueueBackend>(target: &Target, lanes: Lanes) -> Index {
-    let name = strict_index_of(&target.table, target.columns, &target.options);
     let mut keys = vec![lane_key(lanes), IndexKey::plain(target.columns.status)];
     if !DB::PARTIAL_INDEXES {
         keys.push(IndexKey::plain(target.columns.next_attempt_time));
     }
-    pending::<DB>(target, "strict", name, keys, Vec::new())
+    Index::of::<DB>(target, "strict", Named::Strict, keys)
 }
 
 fn lane_key(Lanes { column, of, .. }: Lanes) -> IndexKey {
@@ -200,12 +177,12 @@ fn lane_key(Lanes { column, of, .. }: Lanes) -> IndexKey {
 fn index_of_pending<DB: QueueBackend>(
     target: &Target,
     step: &'static str,
-    name: String,
+    named: Named<'_>,
     lanes: Option<Lanes>,
     last: Vec<&str>,
 ) -> Index {
-    let (table, order) = (&target.table, target.options.order);
-    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| pending_flag_of(table, target.columns));
+    let order = target.options.order;
+    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| target.name_of(Named::PendingFlag));
     // No database wants a column twice in an index, and what comes first decides.
     let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
     let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
@@ -220,5 +197,6 @@ fn index_of_pending<DB: QueueBackend>(
         .chain(ordered.filter(|key| lanes.is_none_or(|lanes| lanes.column != key.name)))
         .chain(last.into_iter().filter(is_not_named).map(IndexKey::plain))
         .collect();
-    pending::<DB>(target, step, name, keys, pending_flag.map(Computed::Flag).into_iter().collect())
+    let computed = pending_flag.map(Computed::Flag).into_iter().collect();
+    Index { computed, ..Index::of::<DB>(target, step, named, keys) }
 }

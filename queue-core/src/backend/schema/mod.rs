@@ -24,10 +24,7 @@ pub use self::target::{OwnTable, Schema, Step, Target, TriggerMigration};
 pub(crate) use self::declared::of_sql_types;
 pub(crate) use self::rights::{check_rights, explain_rights};
 pub(crate) use self::table_name::{column_names, fingerprint, literal};
-pub(crate) use self::target::{
-    index_of, lane_index_of, ordered_index_of, pending_flag_of, report_index_of, reported_of, stage_index_of,
-    strict_index_of,
-};
+pub(crate) use self::target::Named;
 
 // The traits that a database implements, and what it does so with.
 #[allow(unused_imports, reason = "no database needs all of it")]

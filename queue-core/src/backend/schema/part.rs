@@ -12,71 +12,41 @@ use super::declared::DeclaredColumn;
 use super::index::indexes;
 use super::live_table::{LiveTable, until_done};
 use super::table_name::TableName;
-use super::target::{OwnTable, POLLER_COLUMNS, Schema, Step, Target, TriggerMigration, finding};
+use super::target::{OwnTable, Schema, Step, Target, TriggerMigration, finding};
 use super::{archive, bystanders, differences, trigger};
 use crate::error::{Finding, refused};
-use crate::event::Counts;
 
+/// Writes the statement that creates a table of the library's own, unless it exists.
 fn create<D: Ddl>(table: OwnTable) -> String {
-    match table {
-        OwnTable::Control => D::CREATE_CONTROL.to_owned(),
-        OwnTable::Minutes => create_minutes::<D>(),
-        OwnTable::Pollers => create_pollers::<D>(),
-        OwnTable::Audit => create_audit::<D>(),
-    }
-}
-
-/// Writes the statement that creates the table of the audit, unless it exists. The largest number is there for SQLite, where a
-/// text may stand in place of a number, and is larger than each.
-fn create_audit<D: Ddl>() -> String {
-    let (table, types) = (own_table::<D>(OwnTable::Audit), D::TYPES);
-    let (name, text) = (D::NAME_TYPE, types.message.0);
-    let columns = [types.time.0, types.count.0, name, text, name, text, text, types.count.0];
-    let columns = OwnTable::Audit.columns().into_iter().zip(columns);
-    let columns = columns.map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", table.quoted(&column)));
-    let [by, reason, rows] = ["changed_by", "reason", "row_count"].map(|column| table.quoted(column));
+    let (own, types) = (own_table::<D>(table), D::TYPES);
+    let (name, text, word) = (D::NAME_TYPE, types.message.0, types.word.0);
+    let (time, count, integer) = (types.time.0, types.count.0, "INTEGER");
+    let (types, key): (&[&str], &[&str]) = match table {
+        OwnTable::Control => return D::CREATE_CONTROL.to_owned(),
+        OwnTable::Minutes => (&[name, time, count, word, integer], &["queue", "period_start", "part", "stage"]),
+        OwnTable::Pollers => (&[count, text, count, text, text, word, integer, text, text, time, time], &["id"]),
+        OwnTable::Audit => (&[time, count, name, text, name, text, text, count], &["changed_at", "id"]),
+    };
+    let checks = match table {
+        // The largest number is there for SQLite, where a text may stand in place of a number, and is larger than each.
+        OwnTable::Audit => {
+            let [by, reason, rows] = ["changed_by", "reason", "row_count"].map(|column| own.quoted(column));
+            let most = i64::MAX;
+            [format!("TRIM({by}) <> ''"), format!("TRIM({reason}) <> ''"), format!("{rows} BETWEEN 0 AND {most}")]
+                .map(|check| format!(",\n  CHECK ({check})"))
+                .concat()
+        }
+        _ => String::new(),
+    };
+    // The other columns are those of minutes that count.
+    let types = types.iter().map(|sql_type| format!("{sql_type} NOT NULL"));
+    let types = types.chain(iter::repeat(format!("{count} NOT NULL DEFAULT 0")));
+    let columns = table.columns().into_iter().zip(types);
+    let columns = columns.map(|(column, sql_type)| format!("  {} {sql_type},\n", own.quoted(&column)));
     format!(
-        "CREATE TABLE IF NOT EXISTS {table} (\n{}  PRIMARY KEY ({}),\n  CHECK (TRIM({by}) <> ''),\n  \
-         CHECK (TRIM({reason}) <> ''),\n  CHECK ({rows} BETWEEN 0 AND {})\n){}",
+        "CREATE TABLE IF NOT EXISTS {own} (\n{}  PRIMARY KEY ({}){checks}\n){}",
         columns.collect::<String>(),
-        table.quoted_all(["changed_at", "id"]),
-        i64::MAX,
-        D::END_OF_TABLE
-    )
-}
-
-/// Writes the statement that creates the table of minutes, unless it exists.
-fn create_minutes<D: Ddl>() -> String {
-    let (table, types) = (own_table::<D>(OwnTable::Minutes), D::TYPES);
-    let name = |column: &str| table.quoted(column);
-    let key =
-        [("queue", D::NAME_TYPE), ("period_start", types.time.0), ("part", types.count.0), ("stage", types.word.0)];
-    let key_columns = key.map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", name(column))).concat();
-    let counts = Counts::columns().map(|column| format!("  {} {} NOT NULL DEFAULT 0,\n", name(&column), types.count.0));
-    format!(
-        "CREATE TABLE IF NOT EXISTS {table} (\n{key_columns}  {} INTEGER NOT NULL,\n{}  PRIMARY KEY ({})\n){}",
-        name("seconds"),
-        counts.collect::<String>(),
-        table.quoted_all(key.map(|(column, _)| column)),
-        D::END_OF_TABLE
-    )
-}
-
-/// Writes the statement that creates the table of pollers, unless it exists.
-fn create_pollers<D: Ddl>() -> String {
-    let (table, types) = (own_table::<D>(OwnTable::Pollers), D::TYPES);
-    let text = types.message.0;
-    let column_types =
-        [text, types.count.0, text, text, types.word.0, "INTEGER", text, text, types.time.0, types.time.0];
-    let columns = POLLER_COLUMNS
-        .iter()
-        .zip(column_types)
-        .map(|(column, sql_type)| format!("  {} {sql_type} NOT NULL,\n", table.quoted(column)))
-        .collect::<String>();
-    let id = table.quoted("id");
-    format!(
-        "CREATE TABLE IF NOT EXISTS {table} (\n  {id} {} NOT NULL,\n{columns}  PRIMARY KEY ({id})\n){}",
-        types.count.0,
+        own.quoted_all(key),
         D::END_OF_TABLE
     )
 }

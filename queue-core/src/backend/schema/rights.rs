@@ -7,7 +7,7 @@ use diesel::result::{Error, QueryResult};
 use super::table_name::TableName;
 use super::target::{Target, finding};
 use crate::backend::connection::{ErrorClass, QueueConnection};
-use crate::backend::dialect::ChangeSql;
+use crate::backend::dialect::Dialect;
 use crate::error::Finding;
 use crate::row::{OnFinish, failure_text};
 
@@ -142,7 +142,7 @@ fn needed_rights<C: QueueConnection>(connection: &mut C, target: &Target) -> Que
     for on_finish in [target.options.on_success, target.options.on_failure] {
         if let OnFinish::Archive(name) = on_finish {
             let (columns, archive) = (table.quoted_all(connection.copied_columns(table)?), table.beside(name));
-            let own_keys = <C::Backend as ChangeSql>::INSERT_OWN_KEYS;
+            let own_keys = <C::Backend as Dialect>::INSERT_OWN_KEYS;
             let insert = format!("INSERT INTO {archive} ({columns}){own_keys} SELECT {columns} FROM {table}");
             rights.push(right("INSERT".to_owned(), &archive, insert));
         }

@@ -35,7 +35,11 @@ impl Target {
     /// 63 bytes that every database takes. The hash distinguishes what underscores cannot: the queue `x_` of
     /// `payments`, and the one of `payments_x`.
     pub fn index(&self) -> String {
-        index_of(&self.table, self.columns)
+        self.name_of(Named::Index)
+    }
+
+    pub(super) fn name_of(&self, named: Named<'_>) -> String {
+        named.of(&self.table, self.columns, &self.options)
     }
 
     /// Returns the name of the channel for notifications of rows that become due: `queueable_<table>_<hash of table and
@@ -45,62 +49,53 @@ impl Target {
     }
 }
 
-pub(crate) fn index_of(table: &TableName, columns: ColumnNames) -> String {
-    table_name::with_fingerprint("queueable_", &table.name, columns.next_attempt_time)
+/// What has a name made of its table's and its queue's.
+#[derive(Clone, Copy)]
+pub(crate) enum Named<'a> {
+    /// The index that serves the claim.
+    Index,
+    /// The second index, for an entity with its own order. Each order has its own name, because the queue recognizes an
+    /// index by its name.
+    Order,
+    /// The index of stages, by this column.
+    Stages(&'a str),
+    /// The index of lanes: each column and order has its own.
+    Lanes,
+    /// The index of the rows that hold lanes back.
+    Strict,
+    /// The column that marks the pending rows, on databases whose indexes cannot leave the others out.
+    PendingFlag,
+    /// The index of the rows that reports look for.
+    Reports,
+    /// The column that has the value of this one in these rows and is null in the others, on databases whose indexes cannot
+    /// leave the others out.
+    Reported(&'a str),
 }
 
-/// Returns the name of the second index, for an entity with its own order. Each order has its own name, because the
-/// queue recognizes an index by its name.
-pub(crate) fn ordered_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    let order = words_of(options);
-    let kind = if options.exclusive { "key" } else { "time" };
-    let of = format!("{}\n{order}\n{kind}", columns.next_attempt_time);
-    table_name::with_fingerprint("queueable_order_", &table.name, &of)
-}
-
-/// Returns the name of the index of stages.
-pub(crate) fn stage_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    stage_index_named(table, columns, options.stages.map_or("", |stages| stages.column))
-}
-
-/// Returns the same for a column of this name.
-pub(super) fn stage_index_named(table: &TableName, columns: ColumnNames, stage: &str) -> String {
-    table_name::with_fingerprint("queueable_stage_", &table.name, &format!("{}\n{stage}", columns.next_attempt_time))
-}
-
-/// Returns the name of the index of lanes: each column and order has its own.
-pub(crate) fn lane_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    let lane = options.lanes.map_or("", |lanes| lanes.column);
-    let of = format!("{}\n{lane}\n{}", columns.next_attempt_time, words_of(options));
-    table_name::with_fingerprint("queueable_lane_", &table.name, &of)
-}
-
-/// Returns the name of the index of the rows that hold lanes back.
-pub(crate) fn strict_index_of(table: &TableName, columns: ColumnNames, options: &Options) -> String {
-    let lane = options.lanes.map_or("", |lanes| lanes.column);
-    table_name::with_fingerprint("queueable_strict_", &table.name, &format!("{}\n{lane}", columns.next_attempt_time))
+impl Named<'_> {
+    pub(crate) fn of(self, table: &TableName, columns: ColumnNames, options: &Options) -> String {
+        let (next, lane) = (columns.next_attempt_time, options.lanes.map_or("", |lanes| lanes.column));
+        let (prefix, of) = match self {
+            Named::Index => ("queueable_", next.to_owned()),
+            Named::Order => {
+                let kind = if options.exclusive { "key" } else { "time" };
+                ("queueable_order_", format!("{next}\n{}\n{kind}", words_of(options)))
+            }
+            Named::Stages(stage) => ("queueable_stage_", format!("{next}\n{stage}")),
+            Named::Lanes => ("queueable_lane_", format!("{next}\n{lane}\n{}", words_of(options))),
+            Named::Strict => ("queueable_strict_", format!("{next}\n{lane}")),
+            Named::PendingFlag => ("queueable_pending_", next.to_owned()),
+            Named::Reports => ("queueable_report_", next.to_owned()),
+            Named::Reported(column) => ("queueable_reported_", column.to_owned()),
+        };
+        table_name::with_fingerprint(prefix, &table.name, &of)
+    }
 }
 
 /// Returns the columns of an order, as words.
 fn words_of(options: &Options) -> String {
     let word = |column: &OrderColumn| format!("{}{}", column.name, if column.descending { " DESC" } else { "" });
     options.order.iter().flat_map(|order| order.columns).map(word).collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the name of the column that marks the pending rows, on databases whose indexes cannot leave the others out.
-pub(crate) fn pending_flag_of(table: &TableName, columns: ColumnNames) -> String {
-    table_name::with_fingerprint("queueable_pending_", &table.name, columns.next_attempt_time)
-}
-
-/// Returns the name of the index of the rows that reports look for.
-pub(crate) fn report_index_of(table: &TableName, columns: ColumnNames) -> String {
-    table_name::with_fingerprint("queueable_report_", &table.name, columns.next_attempt_time)
-}
-
-/// Returns the name of the column that has the value of another in these rows and is null in the others, on databases whose
-/// indexes cannot leave the others out.
-pub(crate) fn reported_of(table: &TableName, column: &str) -> String {
-    table_name::with_fingerprint("queueable_reported_", &table.name, column)
 }
 
 pub(crate) fn finding(target: &Target, problem: String, mend: String) -> Finding {
@@ -206,10 +201,6 @@ pub trait Schema {
     fn own_lacks(&mut self, table: OwnTable) -> QueryResult<Option<Vec<String>>>;
 }
 
-/// The columns of the table of pollers beside its key.
-pub(crate) const POLLER_COLUMNS: [&str; 10] =
-    ["host", "pid", "version", "application", "state", "workers", "queues", "running", "started_at", "seen_at"];
-
 /// A table of the library's own. It has no schema: a session finds it where it finds a new table of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnTable {
@@ -237,14 +228,17 @@ impl OwnTable {
     /// Returns its columns.
     pub(crate) fn columns(self) -> Vec<String> {
         let control = ["queue", "scope", "paused_at", "paused_until", "paused_by", "pause_reason", "paused_value"];
-        let limits = ["workers", "at_most", "retry_delay_ms", "limited_at", "limited_by", "limit_reason"];
+        let limits =
+            ["workers", "at_most", "retry_delay_ms", "limited_at", "limited_by", "limit_reason", "environment"];
         let minutes = ["queue", "period_start", "part", "stage", "seconds"].map(str::to_owned);
+        let pollers = ["id", "host", "pid", "version", "application", "state", "workers", "queues", "running"];
         let audit = ["changed_at", "id", "changed_by", "reason", "queue", "action", "filter", "row_count"];
-        match self {
-            OwnTable::Control => control.into_iter().chain(limits).chain(["environment"]).map(str::to_owned).collect(),
-            OwnTable::Audit => audit.map(str::to_owned).into(),
-            OwnTable::Minutes => minutes.into_iter().chain(Counts::columns()).collect(),
-            OwnTable::Pollers => std::iter::once("id").chain(POLLER_COLUMNS).map(str::to_owned).collect(),
-        }
+        let columns = match self {
+            OwnTable::Minutes => return minutes.into_iter().chain(Counts::columns()).collect(),
+            OwnTable::Control => [control, limits].concat(),
+            OwnTable::Pollers => [&pollers[..], &["started_at", "seen_at"]].concat(),
+            OwnTable::Audit => audit.to_vec(),
+        };
+        columns.into_iter().map(str::to_owned).collect()
     }
 }

@@ -5,7 +5,7 @@ use diesel::result::QueryResult;
 
 use super::{Begun, Session};
 use crate::backend::connection::QueueConnection;
-use crate::backend::dialect::RoundTrips;
+use crate::backend::dialect::Dialect;
 use crate::sync::in_test::{FailedCommit, take_failed_commit};
 
 impl<C: QueueConnection> Session<'_, C> {

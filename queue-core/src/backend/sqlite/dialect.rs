@@ -12,7 +12,7 @@ use diesel::sql_types::{Timestamp, TimestamptzSqlite};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::connection::QueueBackend;
-use crate::backend::dialect::{ChangeSql, IndexSql, LaneSql, LockSql, RoundTrips, TextSql, TimeSql};
+use crate::backend::dialect::{Dialect, TextSql, TimeSql};
 use crate::backend::schema::{Holds, of_sql_types};
 use crate::row::{DueTime, TextForm, TimestampUtc, ValueKind};
 
@@ -50,7 +50,7 @@ impl TextSql for Sqlite {
     const AS_INTEGER: (&'static str, &'static str) = ("CAST(", " AS INTEGER)");
 }
 
-impl LaneSql for Sqlite {
+impl Dialect for Sqlite {
     const IS_IN_LANE: (&'static str, &'static str) = ("likelihood(", ", 0.0001)");
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
@@ -62,23 +62,15 @@ impl LaneSql for Sqlite {
             }
         }
     }
-}
 
-impl LockSql for Sqlite {
     // BEGIN IMMEDIATE holds the database's only write lock.
     const CLAIM_LOCK: &'static str = "";
     const ROW_LOCK: &'static str = "";
     const ONE_WRITER: bool = true;
-}
 
-impl IndexSql for Sqlite {
     const ORDERED_INDEX_HINT: Option<(&'static str, &'static str)> = Some((" INDEXED BY ", ""));
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("+", " = ");
-}
 
-impl ChangeSql for Sqlite {}
-
-impl RoundTrips for Sqlite {
     const FINISHES_AT_ONCE: bool = false;
     const COMMITS_AND_BEGINS: bool = false;
 }

@@ -29,10 +29,6 @@ impl Examination for SqliteConnection {
 
     const EXPLAINS_RIGHTS: bool = false;
 
-    fn look(&mut self, sql: String) -> QueryResult<Vec<Figures>> {
-        diesel::sql_query(sql).load(self)
-    }
-
     fn plan(&mut self, statement: &dyn Statement<Sqlite>) -> QueryResult<String> {
         load::<Untyped, Figures, _>(self, &Explained("EXPLAIN QUERY PLAN ", statement)).map(Figures::lines)
     }

@@ -307,7 +307,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         C: ChangesRows<Q, F>,
     {
-        let mut record = self.record_of(connection, action, &format!("error `{}`", group.pattern), true)?;
+        let mut record = self.record(connection, action, &format!("error `{}`", group.pattern), true)?;
         let mut changed = 0;
         self.each_text_of(connection, &group.pattern, |connection, texts| {
             changed += self.each_kind(connection, operation, &mut record, |connection, condition, change, alone| {

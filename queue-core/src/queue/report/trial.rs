@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{ErrorClass, LockSql, QueueConnection};
+use crate::backend::{Dialect, ErrorClass, QueueConnection};
 
 /// What a trial that leaves nothing behind has found.
 pub(super) enum Tried<T> {
