@@ -16,6 +16,7 @@ use queueable::{Error, Event, Failure, Message, Migrations, Outcome, Queueable};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::group::entity;
+use crate::suite::metrics::{Twin, other, twins};
 use crate::suite::reports::odd_times;
 use crate::suite::stages::{Invoice, InvoiceStage, one_invoice};
 
@@ -145,6 +146,20 @@ fn attempts_in_groups_and_in_stages_are_counted() {
     };
     let (render, send, book) = (of(InvoiceStage::Render), of(InvoiceStage::Send), of(InvoiceStage::Book));
     assert_eq!([render, send, book], [(1, 0), (1, 0), (0, 1)], "{by_stage:?}");
+}
+
+#[test]
+fn entities_of_the_same_name_are_counted_apart() {
+    let bank = twins();
+    let poller = Twin::poller(bank.pool(2), |_: &Twin, _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+        .serve::<other::Twin>(|_: &other::Twin, _: &mut Message<'_, Conn>| Err(Failure::fatal("never")));
+    poller.workers(1).minutes().run_until_idle().unwrap();
+    let connection = &mut bank.connect();
+    let counted = [
+        Twin::queue().statistics(connection, Interval::Day),
+        other::Twin::queue().statistics(connection, Interval::Day),
+    ];
+    assert_eq!(counted.map(|statistics| sums(&statistics.unwrap())), [[2, 0, 0, 0], [0, 1, 0, 0]]);
 }
 
 #[test]
