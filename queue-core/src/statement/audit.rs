@@ -3,7 +3,7 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::writer::{push_named, statement_on_no_queue};
+use super::writer::{push_named, push_number, push_text, push_time, statement_on_no_queue};
 use crate::backend::{QueueBackend, Statement};
 use crate::row::Instant;
 
@@ -30,20 +30,13 @@ pub struct AuditEntry {
 pub fn insert_audit<DB: QueueBackend>(entry: &AuditEntry, rows: i64) -> impl Statement<DB> {
     statement_on_no_queue((entry, rows), |(entry, rows), mut out| {
         let out = &mut out;
-        push_named(
-            out,
-            "INSERT INTO {queueable_audit} ({changed_at}, {id}, {changed_by}, {reason}, {queue}, {action}, ",
-        )?;
-        push_named(out, "{filter}, {row_count}) VALUES (")?;
-        DB::bind_time(out, &entry.at)?;
-        out.push_sql(", ");
-        DB::bind_big_integer(out, &entry.id)?;
+        push_named(out, "INSERT INTO {queueable_audit} ({changed_at}, {id}, {changed_by}, {reason}, {queue}, ")?;
+        push_time(out, "{action}, {filter}, {row_count}) VALUES (", &entry.at)?;
+        push_number(out, ", ", &entry.id)?;
         for text in [&entry.by, &entry.reason, &entry.queue, &entry.action, &entry.filter] {
-            out.push_sql(", ");
-            DB::bind_text(out, text)?;
+            push_text(out, ", ", text)?;
         }
-        out.push_sql(", ");
-        DB::bind_big_integer(out, rows)?;
+        push_number(out, ", ", rows)?;
         out.push_sql(")");
         Ok(())
     })
@@ -53,12 +46,9 @@ pub fn insert_audit<DB: QueueBackend>(entry: &AuditEntry, rows: i64) -> impl Sta
 pub fn update_audit<DB: QueueBackend>(entry: &AuditEntry, rows: i64) -> impl Statement<DB> {
     statement_on_no_queue((entry, rows), |(entry, rows), mut out| {
         let out = &mut out;
-        push_named(out, "UPDATE {queueable_audit} SET {row_count} = ")?;
-        DB::bind_big_integer(out, rows)?;
-        push_named(out, " WHERE {changed_at} = ")?;
-        DB::bind_time(out, &entry.at)?;
-        push_named(out, " AND {id} = ")?;
-        DB::bind_big_integer(out, &entry.id)
+        push_number(out, "UPDATE {queueable_audit} SET {row_count} = ", rows)?;
+        push_time(out, " WHERE {changed_at} = ", &entry.at)?;
+        push_number(out, " AND {id} = ", &entry.id)
     })
 }
 
@@ -79,8 +69,7 @@ pub fn read_audit<DB: QueueBackend>(
         push_named(out, &format!("{before}{{row_count}}{behind} FROM {{queueable_audit}} WHERE {microseconds}"))?;
         out.push_sql(" IS NOT NULL");
         if let Some(queue) = queue {
-            push_named(out, " AND {queue} = ")?;
-            DB::bind_text(out, queue)?;
+            push_text(out, " AND {queue} = ", queue)?;
         }
         if let Some((time, id)) = after {
             // A range for the key, and within it what comes after the row.
@@ -88,12 +77,10 @@ pub fn read_audit<DB: QueueBackend>(
                 push_named(out, before)?;
                 push_time_of(out, time)?;
             }
-            push_named(out, " OR {id} < ")?;
-            DB::bind_big_integer(out, id)?;
+            push_number(out, " OR {id} < ", id)?;
             out.push_sql(")");
         }
-        push_named(out, " ORDER BY {changed_at} DESC, {id} DESC LIMIT ")?;
-        DB::bind_big_integer(out, limit)
+        push_number(out, " ORDER BY {changed_at} DESC, {id} DESC LIMIT ", limit)
     })
 }
 

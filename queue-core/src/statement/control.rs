@@ -1,6 +1,6 @@
 //! The statements about the control table: pauses, limits, and the environment's name.
 
-use super::writer::{push_named, statement_on_no_queue};
+use super::writer::{push_named, push_text, statement_on_no_queue};
 use crate::backend::{QueueBackend, Statement, now, push_now_plus, statement_time};
 use crate::row::Instant;
 use diesel::query_builder::AstPass;
@@ -30,8 +30,7 @@ pub fn read_control<DB: QueueBackend>(queue: Option<&str>) -> impl Statement<DB>
         }
         push_named(out, ", {environment} FROM {queueable_control}")?;
         if let Some(queue) = queue {
-            push_named(out, " WHERE {queue} = ")?;
-            DB::bind_text(out, queue)?;
+            push_text(out, " WHERE {queue} = ", queue)?;
         }
         push_named(out, " ORDER BY {queue}, {scope}")
     })
@@ -59,13 +58,10 @@ impl<DB: QueueBackend> Statement<DB> for SetLimits<'_> {
         let columns = ["limited_at", "limited_by", "limit_reason", "workers", "at_most", "retry_delay_ms"];
         push_named(out, "INSERT INTO {queueable_control} ({queue}, {scope}")?;
         columns.iter().try_for_each(|column| push_named(out, &format!(", {{{column}}}")))?;
-        out.push_sql(") VALUES (");
-        DB::bind_text(out, self.queue)?;
-        out.push_sql(", '', ");
-        out.push_sql(&now::<DB>());
+        push_text(out, ") VALUES (", self.queue)?;
+        push_named(out, &format!(", '', {}", now::<DB>()))?;
         for text in [self.by, self.reason] {
-            out.push_sql(", ");
-            DB::bind_text(out, text)?;
+            push_text(out, ", ", text)?;
         }
         for number in [&self.workers, &self.at_most, &self.retry_delay_ms] {
             out.push_sql(", ");
@@ -91,13 +87,9 @@ fn push_inserted<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, columns: &[&st
 pub fn end_limits<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
     statement_on_no_queue(queue, |queue, mut out| {
         let out = &mut out;
-        push_named(
-            out,
-            "UPDATE {queueable_control} SET {limited_at} = NULL, {limited_by} = NULL, {limit_reason} = NULL, ",
-        )?;
-        push_named(out, "{workers} = NULL, {at_most} = NULL, {retry_delay_ms} = NULL ")?;
-        push_named(out, "WHERE {limited_at} IS NOT NULL AND {scope} = '' AND {queue} = ")?;
-        DB::bind_text(out, queue)
+        push_named(out, "UPDATE {queueable_control} SET {limited_at} = NULL, {limited_by} = NULL, ")?;
+        push_named(out, "{limit_reason} = NULL, {workers} = NULL, {at_most} = NULL, {retry_delay_ms} = NULL ")?;
+        push_text(out, "WHERE {limited_at} IS NOT NULL AND {scope} = '' AND {queue} = ", queue)
     })
 }
 
@@ -107,8 +99,7 @@ pub fn set_environment<DB: QueueBackend>(name: &str, replaces: bool) -> impl Sta
         let out = &mut out;
         push_named(out, "INSERT INTO {queueable_control} ({queue}, {scope}, {environment}) VALUES ('")?;
         out.push_sql(NO_QUEUE);
-        out.push_sql("', '', ");
-        DB::bind_text(out, name)?;
+        push_text(out, "', '', ", name)?;
         out.push_sql(")");
         push_named(out, DB::ON_SAME_KEY)?;
         if *replaces {
@@ -150,26 +141,17 @@ pub struct SetPause<'a> {
 impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let out = &mut out;
-        push_named(
-            out,
-            "INSERT INTO {queueable_control} ({queue}, {scope}, {paused_at}, {paused_until}, {paused_by}, ",
-        )?;
-        push_named(out, "{pause_reason}, {paused_value}) VALUES (")?;
-        DB::bind_text(out, self.queue)?;
-        out.push_sql(", ");
-        DB::bind_text(out, self.scope)?;
-        out.push_sql(", ");
-        out.push_sql(&now::<DB>());
-        out.push_sql(", ");
+        push_named(out, "INSERT INTO {queueable_control} ({queue}, {scope}, {paused_at}, {paused_until}, ")?;
+        push_text(out, "{paused_by}, {pause_reason}, {paused_value}) VALUES (", self.queue)?;
+        push_text(out, ", ", self.scope)?;
+        push_named(out, &format!(", {}, ", now::<DB>()))?;
         match &self.end {
             PauseEnd::Never => out.push_sql("NULL"),
             PauseEnd::At(time) => DB::bind_time(out, time)?,
             PauseEnd::After(time) => push_now_plus(out, *time),
         }
-        out.push_sql(", ");
-        DB::bind_text(out, self.by)?;
-        out.push_sql(", ");
-        DB::bind_text(out, self.reason)?;
+        push_text(out, ", ", self.by)?;
+        push_text(out, ", ", self.reason)?;
         out.push_sql(", ");
         match self.value {
             Some(value) => DB::bind_text(out, value)?,
@@ -186,13 +168,9 @@ impl<DB: QueueBackend> Statement<DB> for SetPause<'_> {
 pub fn end_pause<DB: QueueBackend>(queue: &str, scope: &str) -> impl Statement<DB> {
     statement_on_no_queue((queue, scope), |(queue, scope), mut out| {
         let out = &mut out;
-        push_named(
-            out,
-            "UPDATE {queueable_control} SET {paused_at} = NULL, {paused_until} = NULL, {paused_by} = NULL, ",
-        )?;
-        push_named(out, "{pause_reason} = NULL, {paused_value} = NULL WHERE {paused_at} IS NOT NULL AND {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {scope} = ")?;
-        DB::bind_text(out, scope)
+        push_named(out, "UPDATE {queueable_control} SET {paused_at} = NULL, {paused_until} = NULL, ")?;
+        push_named(out, "{paused_by} = NULL, {pause_reason} = NULL, {paused_value} = NULL ")?;
+        push_text(out, "WHERE {paused_at} IS NOT NULL AND {queue} = ", queue)?;
+        push_text(out, " AND {scope} = ", scope)
     })
 }

@@ -3,7 +3,7 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::writer::{push_named, statement_on_no_queue};
+use super::writer::{push_named, push_number, push_text, push_time, statement_on_no_queue};
 use crate::backend::{QueueBackend, Statement, statement_time_plus};
 use crate::event::Counts;
 use crate::row::Instant;
@@ -23,15 +23,15 @@ pub(crate) struct MinuteKey {
 
 impl MinuteKey {
     fn push_where<'b, DB: QueueBackend>(&'b self, out: &mut AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_named(out, " WHERE {queue} = ")?;
-        DB::bind_text(out, &self.queue)?;
-        push_named(out, " AND {period_start} = ")?;
-        DB::bind_time(out, &self.start)?;
-        push_named(out, " AND {part} = ")?;
-        DB::bind_big_integer(out, &self.part)?;
-        push_named(out, " AND {stage} = ")?;
-        DB::bind_text(out, &self.stage)
+        push_text(out, " WHERE {queue} = ", &self.queue)?;
+        push_time(out, " AND {period_start} = ", &self.start)?;
+        push_number(out, " AND {part} = ", &self.part)?;
+        push_text(out, " AND {stage} = ", &self.stage)
     }
+}
+
+fn push_columns<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) -> QueryResult<()> {
+    Counts::columns().try_for_each(|column| push_named(out, &format!(", {{{column}}}")))
 }
 
 /// Sets the numbers of a row. Run twice, it changes nothing more.
@@ -39,10 +39,7 @@ pub(crate) fn update_minute<DB: QueueBackend>(key: &MinuteKey, counts: &Counts) 
     statement_on_no_queue((key, counts), |(key, counts), mut out| {
         push_named(&mut out, "UPDATE {queueable_minutes} SET ")?;
         for (i, (column, number)) in Counts::columns().zip(counts.numbers()).enumerate() {
-            out.push_sql(if i > 0 { ", " } else { "" });
-            out.push_identifier(&column)?;
-            out.push_sql(" = ");
-            DB::bind_big_integer(&mut out, number)?;
+            push_number(&mut out, &format!("{}{{{column}}} = ", if i > 0 { ", " } else { "" }), number)?;
         }
         key.push_where(&mut out)
     })
@@ -53,23 +50,15 @@ pub(crate) fn insert_minute<DB: QueueBackend>(key: &MinuteKey, seconds: i32, cou
     statement_on_no_queue((key, seconds, counts), |(key, seconds, counts), mut out| {
         let out = &mut out;
         push_named(out, "INSERT INTO {queueable_minutes} ({queue}, {period_start}, {part}, {stage}, {seconds}")?;
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            out.push_identifier(&column)?;
-        }
-        out.push_sql(") VALUES (");
-        DB::bind_text(out, &key.queue)?;
-        out.push_sql(", ");
-        DB::bind_time(out, &key.start)?;
-        out.push_sql(", ");
-        DB::bind_big_integer(out, &key.part)?;
-        out.push_sql(", ");
-        DB::bind_text(out, &key.stage)?;
+        push_columns(out)?;
+        push_text(out, ") VALUES (", &key.queue)?;
+        push_time(out, ", ", &key.start)?;
+        push_number(out, ", ", &key.part)?;
+        push_text(out, ", ", &key.stage)?;
         out.push_sql(", ");
         DB::bind_integer(out, seconds)?;
         for number in counts.numbers() {
-            out.push_sql(", ");
-            DB::bind_big_integer(out, number)?;
+            push_number(out, ", ", number)?;
         }
         out.push_sql(")");
         Ok(())
@@ -84,30 +73,21 @@ pub(crate) fn remove_minutes<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     statement_on_no_queue((queue, from, to, parts), |(queue, from, to, parts), mut out| {
         let out = &mut out;
-        push_named(out, "DELETE FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {seconds} = 60 AND {period_start} >= ")?;
-        DB::bind_time(out, from)?;
-        push_named(out, " AND {period_start} < ")?;
-        DB::bind_time(out, to)?;
+        push_text(out, "DELETE FROM {queueable_minutes} WHERE {queue} = ", queue)?;
+        push_time(out, " AND {seconds} = 60 AND {period_start} >= ", from)?;
+        push_time(out, " AND {period_start} < ", to)?;
         // Numbers of our own. Each list is a statement of its own, which is not worth keeping.
         out.unsafe_to_cache_prepared();
-        push_named(out, " AND {part} IN (")?;
-        for (i, part) in parts.iter().enumerate() {
-            out.push_sql(&format!("{}{part}", if i > 0 { ", " } else { "" }));
-        }
-        out.push_sql(")");
-        Ok(())
+        let parts = parts.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        push_named(out, &format!(" AND {{part}} IN ({parts})"))
     })
 }
 
 /// Removes a queue's rows whose periods began before this time.
 pub(crate) fn remove_minutes_before<DB: QueueBackend>(queue: &str, before: Instant) -> impl Statement<DB> {
     statement_on_no_queue((queue, before), |(queue, before), mut out| {
-        push_named(&mut out, "DELETE FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(&mut out, queue)?;
-        push_named(&mut out, " AND {period_start} < ")?;
-        DB::bind_time(&mut out, before)
+        push_text(&mut out, "DELETE FROM {queueable_minutes} WHERE {queue} = ", queue)?;
+        push_time(&mut out, " AND {period_start} < ", before)
     })
 }
 
@@ -116,18 +96,15 @@ pub(crate) fn first_minute<DB: QueueBackend>(queue: &str, before: Instant) -> im
     statement_on_no_queue((queue, before), |(queue, before), mut out| {
         let out = &mut out;
         push_named(out, &format!("SELECT MIN({})", DB::MICROSECONDS_SINCE_1970.join("{period_start}")))?;
-        push_named(out, " FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {seconds} = 60 AND {period_start} < ")?;
-        DB::bind_time(out, before)
+        push_text(out, " FROM {queueable_minutes} WHERE {queue} = ", queue)?;
+        push_time(out, " AND {seconds} = 60 AND {period_start} < ", before)
     })
 }
 
 /// Reads one row, if the queue has any.
 pub(crate) fn any_minute<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
     statement_on_no_queue(queue, |queue, mut out| {
-        push_named(&mut out, "SELECT {part} FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(&mut out, queue)?;
+        push_text(&mut out, "SELECT {part} FROM {queueable_minutes} WHERE {queue} = ", queue)?;
         out.push_sql(" LIMIT 1");
         Ok(())
     })
@@ -138,19 +115,12 @@ pub(crate) fn any_minute<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
 pub(crate) fn lock_minutes<DB: QueueBackend>(queue: &str, (from, to): (Instant, Instant)) -> impl Statement<DB> {
     statement_on_no_queue((queue, from, to), |(queue, from, to), mut out| {
         let out = &mut out;
-        push_named(out, "SELECT ")?;
-        push_named(out, &DB::MICROSECONDS_SINCE_1970.join("{period_start}"))?;
-        push_named(out, ", {part}, {stage}")?;
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            out.push_identifier(&column)?;
-        }
-        push_named(out, " FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
-        push_named(out, " AND {seconds} = 60 AND {period_start} >= ")?;
-        DB::bind_time(out, from)?;
-        push_named(out, " AND {period_start} < ")?;
-        DB::bind_time(out, to)?;
+        let start = DB::MICROSECONDS_SINCE_1970.join("{period_start}");
+        push_named(out, &format!("SELECT {start}, {{part}}, {{stage}}"))?;
+        push_columns(out)?;
+        push_text(out, " FROM {queueable_minutes} WHERE {queue} = ", queue)?;
+        push_time(out, " AND {seconds} = 60 AND {period_start} >= ", from)?;
+        push_time(out, " AND {period_start} < ", to)?;
         out.push_sql(DB::ROW_LOCK);
         Ok(())
     })
@@ -173,15 +143,10 @@ pub(crate) fn read_minutes<DB: QueueBackend>(
             out.push_sql(", ");
             push_named(out, &format!("{before}SUM({{{column}}}){after}"))?;
         }
-        out.push_sql(" FROM (SELECT ");
-        push_named(out, &DB::MICROSECONDS_SINCE_1970.join("{period_start}"))?;
-        out.push_sql(" AS queueable_start");
-        for column in Counts::columns() {
-            out.push_sql(", ");
-            out.push_identifier(&column)?;
-        }
-        push_named(out, " FROM {queueable_minutes} WHERE {queue} = ")?;
-        DB::bind_text(out, queue)?;
+        let time = DB::MICROSECONDS_SINCE_1970.join("{period_start}");
+        push_named(out, &format!(" FROM (SELECT {time} AS queueable_start"))?;
+        push_columns(out)?;
+        push_text(out, " FROM {queueable_minutes} WHERE {queue} = ", queue)?;
         if let Some(microseconds) = within {
             push_named(out, " AND {period_start} >= ")?;
             push_named(out, &statement_time_plus::<DB>(-microseconds))?;

@@ -3,7 +3,7 @@
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 
-use super::writer::{push_named, statement_on_no_queue};
+use super::writer::{push_named, push_number, statement_on_no_queue};
 use crate::backend::{QueueBackend, Statement, statement_time, statement_time_plus};
 
 /// What a poller writes of itself.
@@ -68,8 +68,7 @@ pub fn update_poller<DB: QueueBackend>(entry: &PollerEntry) -> impl Statement<DB
     statement_on_no_queue(entry, |entry, mut out| {
         push_named(&mut out, "UPDATE {queueable_pollers} SET ")?;
         entry.push_values(&mut out, true)?;
-        push_named(&mut out, " WHERE {id} = ")?;
-        DB::bind_big_integer(&mut out, &entry.id)
+        push_number(&mut out, " WHERE {id} = ", &entry.id)
     })
 }
 
@@ -78,8 +77,7 @@ pub fn insert_poller<DB: QueueBackend>(entry: &PollerEntry) -> impl Statement<DB
     statement_on_no_queue(entry, |entry, mut out| {
         let out = &mut out;
         push_named(out, "INSERT INTO {queueable_pollers} ({id}, {host}, {pid}, {version}, {application}, {state}, ")?;
-        push_named(out, "{workers}, {queues}, {running}, {started_at}, {seen_at}) VALUES (")?;
-        DB::bind_big_integer(out, &entry.id)?;
+        push_number(out, "{workers}, {queues}, {running}, {started_at}, {seen_at}) VALUES (", &entry.id)?;
         entry.push_values(out, false)?;
         out.push_sql(")");
         Ok(())
@@ -103,8 +101,5 @@ pub fn read_pollers<DB: QueueBackend>() -> impl Statement<DB> {
 
 /// Removes a poller.
 pub fn remove_poller<DB: QueueBackend>(id: i64) -> impl Statement<DB> {
-    statement_on_no_queue(id, |id, mut out| {
-        push_named(&mut out, "DELETE FROM {queueable_pollers} WHERE {id} = ")?;
-        DB::bind_big_integer(&mut out, id)
-    })
+    statement_on_no_queue(id, |id, mut out| push_number(&mut out, "DELETE FROM {queueable_pollers} WHERE {id} = ", id))
 }

@@ -11,7 +11,7 @@ use diesel::result::QueryResult;
 use crate::backend::{QueueBackend, Statement, TableName, now, statement_time};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
-use crate::row::{ColumnNames, Options};
+use crate::row::{ColumnNames, Instant, Options};
 use crate::sync::in_test::moved_clock;
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
@@ -301,6 +301,36 @@ pub(crate) fn push_named<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>, text: 
     }
     out.push_sql(rest);
     Ok(())
+}
+
+/// Writes the same, and behind it a text.
+pub(crate) fn push_text<'b, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    before: &str,
+    text: &'b str,
+) -> QueryResult<()> {
+    push_named(out, before)?;
+    DB::bind_text(out, text)
+}
+
+/// Writes the same, and behind it a time.
+pub(crate) fn push_time<'b, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    before: &str,
+    time: &'b Instant,
+) -> QueryResult<()> {
+    push_named(out, before)?;
+    DB::bind_time(out, time)
+}
+
+/// Writes the same, and behind it a number.
+pub(crate) fn push_number<'b, DB: QueueBackend>(
+    out: &mut AstPass<'_, 'b, DB>,
+    before: &str,
+    number: &'b i64,
+) -> QueryResult<()> {
+    push_named(out, before)?;
+    DB::bind_big_integer(out, number)
 }
 
 /// Has the statement prepared each time if a test has moved the clock, whose time stands in the text.

@@ -297,16 +297,13 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         self.change_group(connection, group, "skip_error_group", &operation::skip(&Q::Queue::OPTIONS))
     }
 
-    fn change_group<C, K>(
+    fn change_group<C: ChangesRows<Q, F>, K>(
         &self,
         connection: &mut C,
         group: &ErrorGroup<K>,
         action: &str,
         operation: &Operation<Change>,
-    ) -> Result<usize, Error>
-    where
-        C: ChangesRows<Q, F>,
-    {
+    ) -> Result<usize, Error> {
         let mut record = self.record_of(connection, action, &format!("error `{}`", group.pattern), true)?;
         let mut changed = 0;
         self.each_text_of(connection, &group.pattern, |connection, texts| {
