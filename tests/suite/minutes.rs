@@ -163,6 +163,51 @@ fn entities_of_the_same_name_are_counted_apart() {
 }
 
 #[test]
+fn a_minute_that_is_written_again_after_it_was_merged_is_not_counted_twice() {
+    let (bank, events) = (bank(), events());
+    let connection = &mut bank.connect();
+    let (noon, next_day) = (time("2026-03-01T12:00:30Z"), time("2026-03-02T15:00:00Z"));
+    let merge = |connection: &mut Conn| {
+        merge_minutes(connection, "payments.status", next_day, (|| true, || ())).unwrap();
+    };
+    let count = |minutes: &Minutes| events.iter().for_each(|event| minutes.count(event));
+    // Without this column an update finds no row, and an insert fails.
+    let rename = |connection: &mut Conn, from, to| {
+        connection.batch_execute(&format!("ALTER TABLE queueable_minutes RENAME COLUMN {from} TO {to}")).unwrap();
+    };
+    let begin_in_doubt = |connection: &mut Conn, now| {
+        let minutes = Minutes::default();
+        count(&minutes);
+        rename(connection, "seconds", "elsewhere");
+        minutes.write(connection, now, || ()).unwrap_err();
+        rename(connection, "elsewhere", "seconds");
+        minutes
+    };
+    // The insert arrives, and its answer does not.
+    let arrived = begin_in_doubt(connection, noon);
+    let unanswered = arrived.as_known();
+    arrived.write(connection, noon, || ()).unwrap();
+    // Another one never arrives.
+    let lost = begin_in_doubt(connection, noon + TimeDelta::hours(1));
+    merge(connection);
+    assert_eq!(rows(connection), [(3600, 2)]);
+    unanswered.write(connection, next_day, || ()).unwrap();
+    assert_eq!(rows(connection), [(3600, 2)], "the minute was among those that were merged");
+    lost.write(connection, next_day, || ()).unwrap();
+    assert_eq!(rows(connection), [(60, 2), (3600, 2)], "no minute of this hour was merged");
+    // What comes in the same minute after the doubtful numbers is counted.
+    let earlier = noon - TimeDelta::hours(2);
+    let arrived = begin_in_doubt(connection, earlier);
+    let unanswered = arrived.as_known();
+    arrived.write(connection, earlier, || ()).unwrap();
+    merge(connection);
+    count(&unanswered);
+    unanswered.write(connection, earlier, || ()).unwrap();
+    unanswered.write(connection, earlier, || ()).unwrap();
+    assert_eq!(sums(&statistics(&bank, Interval::Day)), [8, 4, 4, 4]);
+}
+
+#[test]
 fn nothing_is_counted_twice_when_a_write_is_repeated_or_the_clock_jumps() {
     let (bank, events) = (bank(), events());
     let connection = &mut bank.connect();

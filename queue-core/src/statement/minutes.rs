@@ -101,10 +101,13 @@ pub(crate) fn first_minute<DB: QueueBackend>(queue: &str, before: Instant) -> im
     })
 }
 
-/// Reads one row, if the queue has any.
-pub(crate) fn any_minute<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
-    statement_on_no_queue(queue, |queue, mut out| {
+/// Reads one row, if the queue has any; or one into which the minutes of this hour were merged.
+pub(crate) fn any_minute<DB: QueueBackend>(queue: &str, hour: Option<Instant>) -> impl Statement<DB> {
+    statement_on_no_queue((queue, hour), |(queue, hour), mut out| {
         push_text(&mut out, "SELECT {part} FROM {queueable_minutes} WHERE {queue} = ", queue)?;
+        if let Some(hour) = hour {
+            push_time(&mut out, " AND {seconds} = 3600 AND {period_start} = ", hour)?;
+        }
         out.push_sql(" LIMIT 1");
         Ok(())
     })
