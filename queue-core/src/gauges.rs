@@ -8,7 +8,7 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection, load};
-use crate::control::{asked_of, name_of};
+use crate::control::asked_of;
 use crate::entity::QueueSql;
 use crate::error::Error;
 use crate::event::Gauge;
@@ -95,6 +95,8 @@ pub(crate) type Shown = HashSet<(usize, &'static str, Vec<(&'static str, String)
 /// A queue whose gauges are read.
 pub(crate) struct Measured<DB: QueueBackend> {
     pub(crate) entity: &'static str,
+    /// The queue's name, which tells it from another of an entity with the same name.
+    pub(crate) name: String,
     pub(crate) queue: TypeId,
     pub(crate) sql: &'static QueueSql<DB>,
     /// Whether its rows are processed under leases.
@@ -128,7 +130,7 @@ impl<DB: QueueBackend> Measured<DB> {
                 self.read_sums(connection, (name, &**summed), split, &mut read)?;
             }
         }
-        let (pauses, _) = asked_of(connection, &name_of(self.sql)?)?;
+        let (pauses, _) = asked_of(connection, &self.name)?;
         read.gauges.push(self.gauge(PAUSES, Vec::new(), pauses.len() as f64));
         Ok(read)
     }
@@ -196,8 +198,9 @@ impl<DB: QueueBackend> Measured<DB> {
         Ok(())
     }
 
-    fn gauge(&self, name: &'static str, mut labels: Vec<(&'static str, String)>, value: f64) -> Gauge {
-        labels.insert(0, ("entity", self.entity.to_owned()));
+    /// Returns a gauge with the labels of the entity.
+    pub(crate) fn gauge(&self, name: &'static str, mut labels: Vec<(&'static str, String)>, value: f64) -> Gauge {
+        labels.splice(..0, [("entity", self.entity.to_owned()), ("queue", self.name.clone())]);
         Gauge { name, labels, value }
     }
 }

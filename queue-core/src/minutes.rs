@@ -16,7 +16,7 @@ use crate::attempt::in_transaction;
 use crate::backend::{OwnTable, QueueConnection, execute, load, load_first};
 use crate::control::check_own;
 use crate::error::Finding;
-use crate::event::{Collected, Collector, Counts, Event, Times};
+use crate::event::{Collected, Collector, CountedOf, Counts, Event, Times};
 use crate::row::{Instant, MinutesRow, MinutesType};
 use crate::statement::{
     MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,
@@ -43,14 +43,14 @@ struct Part {
     /// The number that tells it from what others have counted.
     part: i64,
     counts: Collected,
-    /// The numbers that the table has.
-    written: Collected,
+    /// The numbers that were sent, and whether the database has answered. If not, the table may have them or not.
+    sent: HashMap<CountedOf, (Counts, bool)>,
 }
 
 impl Part {
     fn new(start: DateTime<Utc>) -> Self {
         let part = fastrand::i64(0..i64::MAX);
-        Part { start, part, counts: Collected::new(), written: Collected::new() }
+        Part { start, part, counts: Collected::new(), sent: HashMap::new() }
     }
 }
 
@@ -126,29 +126,41 @@ impl Part {
     /// Writes the numbers that have changed. `gone` takes up what comes after those that another process has merged.
     fn write<C: QueueConnection>(&mut self, connection: &mut C, gone: &mut Part) -> QueryResult<()> {
         for of in self.counts.keys().cloned().collect::<Vec<_>>() {
-            let (mut counts, written) = (self.counts[&of], self.written.get(&of).copied());
-            if written == Some(counts) {
+            let (counts, before) = (self.counts[&of], self.sent.get(&of).copied());
+            if before == Some((counts, true)) {
                 continue;
             }
             let (queue, stage) = (of.0.as_ref().to_owned(), of.1.unwrap_or_default().to_owned());
             let key = MinuteKey { queue, start: self.start.into(), part: self.part, stage };
-            let is_there = execute(connection, &update_minute(&key, &counts))? > 0;
-            match written {
-                Some(written) if !is_there => {
-                    counts.subtract(&written);
-                    self.counts.remove(&of);
-                    self.written.remove(&of);
-                    gone.counts.insert(of, counts);
-                }
-                _ => {
-                    if !is_there {
-                        execute(connection, &insert_minute(&key, 60, &counts))?;
-                    }
-                    self.written.insert(of, counts);
-                }
+            // An update adds no row, so before the first insert there is nothing to doubt.
+            if before.is_some() {
+                self.sent.insert(of.clone(), (counts, false));
             }
+            if execute(connection, &update_minute(&key, &counts))? == 0 {
+                if let Some((sent, is_answered)) = before
+                    && (is_answered || self.may_be_merged(connection, &key.queue)?)
+                {
+                    self.counts.remove(&of);
+                    self.sent.remove(&of);
+                    let since = counts.without(&sent);
+                    if since != Counts::default() {
+                        gone.counts.insert(of, since);
+                    }
+                    continue;
+                }
+                self.sent.insert(of.clone(), (counts, false));
+                execute(connection, &insert_minute(&key, 60, &counts))?;
+            }
+            self.sent.insert(of, (counts, true));
         }
         Ok(())
+    }
+
+    /// Tells whether minutes of this hour were merged. If a row was sent, no answer came, and it is not there, then it may have been
+    /// among them: to write it again might count it twice. Without a merged hour it has never arrived.
+    fn may_be_merged<C: QueueConnection>(&self, connection: &mut C, queue: &str) -> QueryResult<bool> {
+        let hour = self.start.duration_trunc(TimeDelta::hours(1)).unwrap_or(self.start).into();
+        Ok(load_first::<BigInt, i64, _>(connection, &any_minute(queue, Some(hour)))?.is_some())
     }
 }
 
@@ -203,7 +215,7 @@ fn counts_of((_, outcomes, waited, took): MinutesRow) -> Counts {
 
 /// Tells whether a poller has ever counted what this queue does.
 pub(crate) fn has_minutes<C: QueueConnection>(connection: &mut C, queue: &str) -> QueryResult<bool> {
-    Ok(load_first::<BigInt, i64, _>(connection, &any_minute(queue))?.is_some())
+    Ok(load_first::<BigInt, i64, _>(connection, &any_minute(queue, None))?.is_some())
 }
 
 /// Reads what a queue has done in each period of so many seconds, the latest first, with when each began.

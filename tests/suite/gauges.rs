@@ -13,7 +13,7 @@ use queueable::{Error, HandlerResult, Lease, Message, Migrations, Outcome, Pause
 
 use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, payments};
-use crate::suite::metrics::address;
+use crate::suite::metrics::{Twin, address, other, twins};
 
 macro_rules! payments {
     ($($name:ident($($key:tt)*);)*) => {$(
@@ -49,13 +49,13 @@ fn closed() -> Window {
     format!("{}-{} UTC", from.format("%H:%M"), to.format("%H:%M")).parse().unwrap()
 }
 
-/// Returns the value of a gauge with exactly these labels, if it was ever set.
+/// Returns the value of a gauge with exactly these labels, and that of the queue if it is not among them, if it was ever set.
 fn gauge(name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let text = ureq::get(address()).call().unwrap().body_mut().read_to_string().unwrap();
     let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).unwrap();
     let has_labels = |sample: &&prometheus_parse::Sample| {
         sample.metric == name
-            && sample.labels.len() == labels.len()
+            && sample.labels.len() == labels.len() + usize::from(labels.iter().all(|(label, _)| *label != "queue"))
             && labels.iter().all(|(label, value)| sample.labels.get(label) == Some(*value))
     };
     scrape.samples.iter().find(has_labels).map(|sample| match sample.value {
@@ -218,6 +218,27 @@ fn one_poller_at_a_time_reports_a_queue_and_another_takes_over() {
     first.shutdown(Duration::from_secs(60));
     until("queueable_rows_by_value", &of_second, |rows| rows == 2.0);
     second.shutdown(Duration::from_secs(60));
+}
+
+#[test]
+fn entities_of_the_same_name_have_gauges_each_with_its_queue() {
+    address();
+    let bank = twins();
+    let handle = Twin::poller(bank.pool(2), fail::<Twin>)
+        .serve::<other::Twin>(fail::<other::Twin>)
+        .workers(1)
+        .window(closed())
+        .gauges(Duration::from_secs(1))
+        .start()
+        .unwrap();
+    let of = |queue| [("entity", "Twin"), ("queue", queue)];
+    // The last gauge of the last queue.
+    until("queueable_pauses", &of("refunds.status"), |pauses| pauses == 0.0);
+    let due = |queue| gauge("queueable_rows", &[&of(queue)[..], &[("state", "due")]].concat());
+    assert_eq!(["payments.status", "refunds.status"].map(due), [Some(2.0), Some(1.0)]);
+    let of_both = [("poller", "Twin,Twin"), ("queue", "payments.status,refunds.status"), ("state", "idle")];
+    until("queueable_workers", &of_both, |workers| workers == 1.0);
+    handle.shutdown(Duration::from_secs(60));
 }
 
 #[test]

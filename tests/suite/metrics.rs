@@ -1,22 +1,64 @@
 //! What a recorder of the facade `metrics` counts, as Prometheus scrapes it.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use chrono::{TimeDelta, Utc};
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use prometheus_parse::{Scrape, Value};
-use queueable::{Failure, HandlerResult, Lease, Message, Outcome, Poller, Queueable};
+use prometheus_parse::{Sample, Scrape, Value};
+use queueable::{Event, Failure, HandlerResult, Lease, Message, Migrations, Outcome, Poller, Queueable};
 
-use crate::db::{Conn, NAME};
+use crate::db::{AUTO_KEY, Conn, NAME};
 use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::group::entity;
 
 entity!(MeteredAlone, metered_alone_queue,);
 entity!(MeteredGroup, metered_group_queue, group = 20);
 entity!(Unmetered, unmetered_queue,);
+
+/// An entity whose name another one has too.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = first_twin_queue, retry = fixed("1h"))]
+#[allow(dead_code, reason = "rows are only counted")]
+pub(crate) struct Twin {
+    id: i64,
+}
+
+pub(crate) mod other {
+    use diesel::prelude::*;
+    use queueable::Queueable;
+
+    diesel::table! {
+        refunds (id) {
+            id -> BigInt,
+        }
+    }
+
+    /// The other entity of this name.
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = refunds)]
+    #[queue(retry = fixed("1h"))]
+    #[allow(dead_code, reason = "rows are only counted")]
+    pub(crate) struct Twin {
+        id: i64,
+    }
+}
+
+/// Two due rows of one entity, and one of another with the same name.
+pub(crate) fn twins() -> Bank {
+    let bank = Bank::new();
+    bank.enqueue(1..=2);
+    let connection = &mut bank.connect();
+    connection.batch_execute(&format!("CREATE TABLE refunds (id {AUTO_KEY} NOT NULL)")).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<other::Twin>().minutes()).unwrap();
+    diesel::insert_into(other::refunds::table).values(other::Twin::due_now()).execute(connection).unwrap();
+    bank
+}
 
 /// The bank's payments, each charged by a call to the outside world.
 #[derive(Debug, Queryable, Selectable, Queueable)]
@@ -49,10 +91,18 @@ fn serve(server: &tiny_http::Server, recorder: &PrometheusHandle) {
 
 /// Scrapes the metrics of an entity, by their names and outcomes.
 fn scrape(entity: &str) -> HashMap<(String, String), Value> {
+    scrape_of(entity, "payments.status")
+}
+
+fn scrape_of(entity: &str, queue: &str) -> HashMap<(String, String), Value> {
     let text = ureq::get(address()).call().unwrap().body_mut().read_to_string().unwrap();
     let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned()))).unwrap();
-    let samples = scrape.samples.into_iter().filter(|sample| sample.labels.get("entity") == Some(entity));
-    samples
+    let labels = [Some(entity), Some(queue)];
+    let is_of = |sample: &Sample| [sample.labels.get("entity"), sample.labels.get("queue")] == labels;
+    scrape
+        .samples
+        .into_iter()
+        .filter(is_of)
         .map(|sample| ((sample.metric, sample.labels.get("outcome").unwrap_or_default().to_owned()), sample.value))
         .collect()
 }
@@ -130,4 +180,30 @@ fn a_poller_that_is_not_asked_for_metrics_counts_nothing() {
     let tally = Unmetered::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
     assert_eq!(tally.succeeded, 1);
     assert!(scrape("Unmetered").is_empty());
+}
+
+#[test]
+fn entities_of_the_same_name_are_counted_each_with_its_queue() {
+    address();
+    let bank = twins();
+    let (sender, events) = mpsc::channel();
+    let poller = Twin::poller(bank.pool(1), |_: &Twin, _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+        .serve::<other::Twin>(|_: &other::Twin, _: &mut Message<'_, Conn>| Err(Failure::fatal("never")));
+    let poller = poller.workers(1).metrics().on_event(move |event: &Event| sender.send(event.clone()).unwrap());
+    poller.run_until_idle().unwrap();
+    let queues = ["payments.status", "refunds.status"];
+    let [of_one, of_other] = queues.map(|queue| {
+        let scraped = scrape_of("Twin", queue);
+        let attempts = |outcome: &str| scraped[&("queueable_attempts_total".to_owned(), outcome.to_owned())].clone();
+        let others = ["queueable_handlers_past_timeout_total", "queueable_heartbeats_late_total"];
+        assert!(others.iter().all(|name| scraped.contains_key(&((*name).to_owned(), String::new()))), "{scraped:#?}");
+        [attempts("succeeded"), attempts("gave_up")]
+    });
+    assert_eq!(of_one, [Value::Counter(2.0), Value::Counter(0.0)]);
+    assert_eq!(of_other, [Value::Counter(0.0), Value::Counter(1.0)]);
+    let events: Vec<_> = events.iter().collect();
+    assert!(matches!(&events[0], Event::PollerStarted { queues: found, .. } if found[..] == queues), "{:?}", events[0]);
+    let gave_up = events.iter().find(|event| matches!(event, Event::GaveUp(_))).unwrap();
+    assert_eq!(&*gave_up.attempt().unwrap().queue, "refunds.status");
+    assert!(serde_json::to_string(gave_up).unwrap().contains(r#""entity":"Twin","queue":"refunds.status","key":"1""#));
 }

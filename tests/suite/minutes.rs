@@ -16,6 +16,7 @@ use queueable::{Error, Event, Failure, Message, Migrations, Outcome, Queueable};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::group::entity;
+use crate::suite::metrics::{Twin, other, twins};
 use crate::suite::reports::odd_times;
 use crate::suite::stages::{Invoice, InvoiceStage, one_invoice};
 
@@ -145,6 +146,65 @@ fn attempts_in_groups_and_in_stages_are_counted() {
     };
     let (render, send, book) = (of(InvoiceStage::Render), of(InvoiceStage::Send), of(InvoiceStage::Book));
     assert_eq!([render, send, book], [(1, 0), (1, 0), (0, 1)], "{by_stage:?}");
+}
+
+#[test]
+fn entities_of_the_same_name_are_counted_apart() {
+    let bank = twins();
+    let poller = Twin::poller(bank.pool(2), |_: &Twin, _: &mut Message<'_, Conn>| Ok(Outcome::Done))
+        .serve::<other::Twin>(|_: &other::Twin, _: &mut Message<'_, Conn>| Err(Failure::fatal("never")));
+    poller.workers(1).minutes().run_until_idle().unwrap();
+    let connection = &mut bank.connect();
+    let counted = [
+        Twin::queue().statistics(connection, Interval::Day),
+        other::Twin::queue().statistics(connection, Interval::Day),
+    ];
+    assert_eq!(counted.map(|statistics| sums(&statistics.unwrap())), [[2, 0, 0, 0], [0, 1, 0, 0]]);
+}
+
+#[test]
+fn a_minute_that_is_written_again_after_it_was_merged_is_not_counted_twice() {
+    let (bank, events) = (bank(), events());
+    let connection = &mut bank.connect();
+    let (noon, next_day) = (time("2026-03-01T12:00:30Z"), time("2026-03-02T15:00:00Z"));
+    let merge = |connection: &mut Conn| {
+        merge_minutes(connection, "payments.status", next_day, (|| true, || ())).unwrap();
+    };
+    let count = |minutes: &Minutes| events.iter().for_each(|event| minutes.count(event));
+    // Without this column an update finds no row, and an insert fails.
+    let rename = |connection: &mut Conn, from, to| {
+        connection.batch_execute(&format!("ALTER TABLE queueable_minutes RENAME COLUMN {from} TO {to}")).unwrap();
+    };
+    let begin_in_doubt = |connection: &mut Conn, now| {
+        let minutes = Minutes::default();
+        count(&minutes);
+        rename(connection, "seconds", "elsewhere");
+        minutes.write(connection, now, || ()).unwrap_err();
+        rename(connection, "elsewhere", "seconds");
+        minutes
+    };
+    // The insert arrives, and its answer does not.
+    let arrived = begin_in_doubt(connection, noon);
+    let unanswered = arrived.as_known();
+    arrived.write(connection, noon, || ()).unwrap();
+    // Another one never arrives.
+    let lost = begin_in_doubt(connection, noon + TimeDelta::hours(1));
+    merge(connection);
+    assert_eq!(rows(connection), [(3600, 2)]);
+    unanswered.write(connection, next_day, || ()).unwrap();
+    assert_eq!(rows(connection), [(3600, 2)], "the minute was among those that were merged");
+    lost.write(connection, next_day, || ()).unwrap();
+    assert_eq!(rows(connection), [(60, 2), (3600, 2)], "no minute of this hour was merged");
+    // What comes in the same minute after the doubtful numbers is counted.
+    let earlier = noon - TimeDelta::hours(2);
+    let arrived = begin_in_doubt(connection, earlier);
+    let unanswered = arrived.as_known();
+    arrived.write(connection, earlier, || ()).unwrap();
+    merge(connection);
+    count(&unanswered);
+    unanswered.write(connection, earlier, || ()).unwrap();
+    unanswered.write(connection, earlier, || ()).unwrap();
+    assert_eq!(sums(&statistics(&bank, Interval::Day)), [8, 4, 4, 4]);
 }
 
 #[test]

@@ -313,14 +313,14 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             _ => false,
         };
         let teller = &self.rules.teller;
-        if !is_refused || !self.stall.note_refusal(self.info.entity, &self.redacted(&text), &teller.events) {
+        if !is_refused || !self.stall.note_refusal(&self.info, &self.redacted(&text), &teller.events) {
             self.warn(&text);
         }
     }
 
     /// Notes that a row was claimed, or that none is due.
     pub(crate) fn note_answer(&self) {
-        self.stall.note_answer(self.info.entity, &self.rules.teller.events);
+        self.stall.note_answer(&self.info, &self.rules.teller.events);
     }
 
     /// Returns an error if none of the claimed rows can be decoded because the table has changed.

@@ -239,7 +239,7 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
 
     fn note_columns(&self, altered: Option<Finding>) -> bool {
         let error = altered.map(|Finding { problem, mend, .. }| format!("{problem}; {mend}"));
-        self.stall.note_columns(self.info.entity, error, &self.rules.teller.events)
+        self.stall.note_columns(&self.info, error, &self.rules.teller.events)
     }
 
     fn present(&self, connection: &mut C) -> QueryResult<DateTime<Utc>> {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use super::runner::RunnerInfo;
 use crate::event::{Event, Events};
 use crate::sync::Mutex;
 
@@ -49,33 +50,33 @@ impl Stall {
     }
 
     /// Notes a refusal. Returns whether the queue stands still: then it is said already.
-    pub(super) fn note_refusal(&self, entity: &'static str, error: &str, events: &Events) -> bool {
+    pub(super) fn note_refusal(&self, info: &RunnerInfo, error: &str, events: &Events) -> bool {
         if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 < REFUSALS {
             return false;
         }
         let mut stalled = self.stalled.lock();
         if stalled.is_none() {
             // Under the lock, so that no thread sends the opposite event first.
-            *stalled = Some(Stalled::begin(entity, error.to_owned(), false, events));
+            *stalled = Some(Stalled::begin(info, error.to_owned(), false, events));
         }
         true
     }
 
     /// Notes that the queue's columns, or the rights on them, have changed, or that they are right. Returns whether the queue
     /// stands still for that. If it does already, because nothing can be claimed, a claim shows when it goes on.
-    pub(super) fn note_columns(&self, entity: &'static str, error: Option<String>, events: &Events) -> bool {
+    pub(super) fn note_columns(&self, info: &RunnerInfo, error: Option<String>, events: &Events) -> bool {
         let mut stalled = self.stalled.lock();
         let is_known = stalled.as_ref().is_some_and(|stalled| stalled.by_columns);
         match error {
-            Some(error) if stalled.is_none() => *stalled = Some(Stalled::begin(entity, error, true, events)),
-            None if is_known => stalled.take().into_iter().for_each(|stalled| stalled.end(entity, events)),
+            Some(error) if stalled.is_none() => *stalled = Some(Stalled::begin(info, error, true, events)),
+            None if is_known => stalled.take().into_iter().for_each(|stalled| stalled.end(info, events)),
             _ => {}
         }
         stalled.as_ref().is_some_and(|stalled| stalled.by_columns)
     }
 
     /// Notes that a row was claimed, or that none is due.
-    pub(super) fn note_answer(&self, entity: &'static str, events: &Events) {
+    pub(super) fn note_answer(&self, info: &RunnerInfo, events: &Events) {
         // Every message asks this.
         if self.refusals.load(Ordering::Relaxed) == 0 {
             return;
@@ -83,20 +84,21 @@ impl Stall {
         let mut stalled = self.stalled.lock();
         self.refusals.store(0, Ordering::Relaxed);
         if let Some(stalled) = stalled.take_if(|stalled| !stalled.by_columns) {
-            stalled.end(entity, events);
+            stalled.end(info, events);
         }
     }
 }
 
 impl Stalled {
-    fn begin(entity: &'static str, error: String, by_columns: bool, events: &Events) -> Self {
+    fn begin(info: &RunnerInfo, error: String, by_columns: bool, events: &Events) -> Self {
+        let RunnerInfo { entity, key_prefix: queue, .. } = info;
         tracing::error!(entity, "the queue stands still until its table is right again: {error}");
-        events.tell(|| Event::QueueStalled { entity, error: error.clone() });
+        events.tell(|| Event::QueueStalled { entity, queue: queue.clone(), error: error.clone() });
         Stalled { since: Instant::now(), error, by_columns }
     }
 
-    fn end(self, entity: &'static str, events: &Events) {
+    fn end(self, RunnerInfo { entity, key_prefix: queue, .. }: &RunnerInfo, events: &Events) {
         tracing::info!(entity, "the queue goes on");
-        events.tell(|| Event::QueueResumed { entity, after: self.since.elapsed() });
+        events.tell(|| Event::QueueResumed { entity, queue: queue.clone(), after: self.since.elapsed() });
     }
 }

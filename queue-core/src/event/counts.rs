@@ -107,9 +107,10 @@ impl Counts {
         self.combine(other, i64::saturating_add);
     }
 
-    /// Takes other counts away.
-    pub(crate) fn subtract(&mut self, other: &Counts) {
+    /// Returns these counts without others.
+    pub(crate) fn without(mut self, other: &Counts) -> Self {
         self.combine(other, i64::saturating_sub);
+        self
     }
 
     fn combine(&mut self, other: &Counts, with: fn(i64, i64) -> i64) {
@@ -118,8 +119,11 @@ impl Counts {
     }
 }
 
-/// The counts of the queues by their names, each with a stage if its rows have stages.
-pub(crate) type Collected = HashMap<(Arc<str>, Option<&'static str>), Counts>;
+/// A queue by its name, and a stage if its rows have stages.
+pub(crate) type CountedOf = (Arc<str>, Option<&'static str>);
+
+/// The counts of the queues.
+pub(crate) type Collected = HashMap<CountedOf, Counts>;
 
 /// For how long counts are collected together.
 const TOGETHER: Duration = Duration::from_secs(10);
@@ -176,7 +180,6 @@ mod tests {
         let mut both = one;
         both.add(&one);
         assert_eq!(both.numbers().sum::<i64>(), 2 * one.numbers().sum::<i64>());
-        both.subtract(&one);
-        assert_eq!(both, one);
+        assert_eq!(both.without(&one), one);
     }
 }

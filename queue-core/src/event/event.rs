@@ -28,7 +28,7 @@ use serde::{Serialize, Serializer};
 /// # #[derive(Queryable, Selectable, Queueable)] struct Payment { id: i64 }
 /// # fn charge(_: &Payment, _: &mut Message<'_, SqliteConnection>) -> HandlerResult { Ok(Outcome::Done) }
 /// # fn poller(pool: Pool<ConnectionManager<SqliteConnection>>) {
-/// // {"event":"GaveUp","entity":"Payment","key":"42","try_number":10,"duration":{"secs":0,"nanos":4183000}, ..
+/// // {"event":"GaveUp","entity":"Payment","queue":"payments.status","key":"42","try_number":10,"duration":{"secs":0,"nanos":4183000}, ..
 /// let poller = Poller::new(pool).serve::<Payment>(charge).on_event(|event| match serde_json::to_string(event) {
 ///     Ok(line) => println!("{line}"),
 ///     Err(error) => eprintln!("{error}"),
@@ -44,6 +44,8 @@ pub enum Event {
     PollerStarted {
         /// The names of the entities that it serves.
         entities: Vec<&'static str>,
+        /// The names of their queues, in the same order.
+        queues: Vec<String>,
         /// How many messages it handles at the same time.
         workers: usize,
     },
@@ -106,6 +108,8 @@ pub enum Event {
     QueueStalled {
         /// The entity's name.
         entity: &'static str,
+        /// The queue's name, as in [`AttemptEvent`].
+        queue: String,
         /// Why, redacted as the logs are.
         error: String,
     },
@@ -114,6 +118,8 @@ pub enum Event {
     QueueResumed {
         /// The entity's name.
         entity: &'static str,
+        /// The queue's name, as in [`AttemptEvent`].
+        queue: String,
         /// How long it stood still.
         after: Duration,
     },
@@ -181,9 +187,11 @@ impl Event {
 pub struct AttemptEvent {
     /// The entity's name.
     pub entity: &'static str,
-    /// The queue's name in the tables of the library.
-    #[serde(skip)]
-    pub(crate) queue: Arc<str>,
+    /// The queue's name as the tables of the library have it: the table and the status column, with a point between them, and before
+    /// them the schema if `table!` names one, such as `payments.status`. Structs of two modules may have the same name, and
+    /// their queues have not.
+    #[serde(serialize_with = "as_text")]
+    pub queue: Arc<str>,
     /// The row's primary key as the logs write it: the database's text, with commas between the parts of a key of several
     /// columns.
     #[serde(serialize_with = "as_text")]
@@ -207,8 +215,8 @@ pub struct AttemptEvent {
     pub error: Option<String>,
 }
 
-fn as_text<S: Serializer>(key: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(key)
+fn as_text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
 }
 
 /// Records what a poller measures.
@@ -219,14 +227,14 @@ pub(crate) type Meter = fn(&Measure<'_>);
 pub(crate) enum Measure<'a> {
     /// Something has happened.
     Event(&'a Event),
-    /// The heartbeat has come late for so many leases of this entity.
-    LateHeartbeats(&'static str, u64),
+    /// The heartbeat has come late for so many leases of this entity and queue.
+    LateHeartbeats(&'static str, &'a str, u64),
     /// A thread has opened a connection in place of another.
     ReplacedConnection,
     /// So many events were dropped.
     DroppedEvents(u64),
     /// The upkeep has removed so many rows of this status, or failed to.
-    Upkeep { entity: &'static str, status: &'static str, outcome: &'static str, rows: usize },
+    Upkeep { entity: &'static str, queue: &'a str, status: &'static str, outcome: &'static str, rows: usize },
     /// What is true now.
     Gauge(Gauge),
     /// What gauges mean, by their names.

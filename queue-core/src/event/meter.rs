@@ -21,11 +21,14 @@ const DROPPED: &str = "queueable_events_dropped_total";
 pub(crate) fn record_for_metrics(measure: &Measure<'_>) {
     match measure {
         Measure::Event(event) => count(event),
-        Measure::LateHeartbeats(entity, leases) => counter!(LATE, "entity" => *entity).increment(*leases),
+        Measure::LateHeartbeats(entity, queue, leases) => {
+            counter!(LATE, labels(entity, queue, &[])).increment(*leases);
+        }
         Measure::ReplacedConnection => counter!(REPLACED).increment(1),
         Measure::DroppedEvents(events) => counter!(DROPPED).increment(*events),
-        Measure::Upkeep { entity, status, outcome, rows } => {
-            counter!(UPKEEP, "entity" => *entity, "status" => *status, "outcome" => *outcome).increment(*rows as u64);
+        Measure::Upkeep { entity, queue, status, outcome, rows } => {
+            let labels = labels(entity, queue, &[("status", status), ("outcome", outcome)]);
+            counter!(UPKEEP, labels).increment(*rows as u64);
         }
         Measure::Gauge(Gauge { name, labels, value }) => {
             let labels: Vec<_> = labels.iter().map(|(name, value)| Label::new(*name, value.clone())).collect();
@@ -38,16 +41,20 @@ pub(crate) fn record_for_metrics(measure: &Measure<'_>) {
 /// Counts an event. With the first one, which says that the poller starts, the recorder hears what the metrics mean.
 fn count(event: &Event) {
     match event {
-        Event::Begun(AttemptEvent { entity, waited: Some(waited), .. }) => {
-            histogram!(WAIT, "entity" => *entity).record(waited.as_secs_f64());
+        Event::Begun(AttemptEvent { entity, queue, waited: Some(waited), .. }) => {
+            histogram!(WAIT, labels(entity, queue, &[])).record(waited.as_secs_f64());
         }
-        Event::TimedOut(attempt) => counter!(PAST_TIMEOUT, "entity" => attempt.entity).increment(1),
-        Event::WorkerStuck { attempt, .. } => counter!(STUCK, "entity" => attempt.entity).increment(1),
+        Event::TimedOut(AttemptEvent { entity, queue, .. }) => {
+            counter!(PAST_TIMEOUT, labels(entity, queue, &[])).increment(1);
+        }
+        Event::WorkerStuck { attempt: AttemptEvent { entity, queue, .. }, .. } => {
+            counter!(STUCK, labels(entity, queue, &[])).increment(1);
+        }
         Event::ConnectionLost { .. } => counter!(LOST).increment(1),
-        Event::QueueStalled { entity, .. } => counter!(STALLED, "entity" => *entity).increment(1),
-        Event::PollerStarted { entities, .. } => {
+        Event::QueueStalled { entity, queue, .. } => counter!(STALLED, labels(entity, queue, &[])).increment(1),
+        Event::PollerStarted { entities, queues, .. } => {
             describe();
-            begin_at_zero(entities);
+            begin_at_zero(entities.iter().zip(queues));
         }
         event => {
             if let Some((outcome, attempt)) = event.end() {
@@ -71,15 +78,24 @@ fn describe() {
     describe_counter!(DROPPED, Unit::Count, "Events that were dropped because the listeners were too slow");
 }
 
+/// Returns the labels of an entity's metric. Structs of two modules may have the same name, so the queue's tells them apart.
+fn labels(entity: &'static str, queue: &str, more: &[(&'static str, &'static str)]) -> Vec<Label> {
+    let more = more.iter().map(|(name, value)| Label::from_static_parts(name, value));
+    [Label::from_static_parts("entity", entity), Label::new("queue", queue.to_owned())]
+        .into_iter()
+        .chain(more)
+        .collect()
+}
+
 /// Shows the counters of the entities before they have counted anything: a rule about an increase does not see a counter that begins
 /// at 1.
-fn begin_at_zero(entities: &[&'static str]) {
-    for entity in entities {
+fn begin_at_zero<'a>(entities: impl Iterator<Item = (&'a &'static str, &'a String)>) {
+    for (entity, queue) in entities {
         for outcome in OUTCOMES {
-            counter!(ATTEMPTS, "entity" => *entity, "outcome" => outcome).increment(0);
+            counter!(ATTEMPTS, labels(entity, queue, &[("outcome", outcome)])).increment(0);
         }
         for name in [PAST_TIMEOUT, STUCK, STALLED, LATE] {
-            counter!(name, "entity" => *entity).increment(0);
+            counter!(name, labels(entity, queue, &[])).increment(0);
         }
     }
     for name in [LOST, REPLACED, DROPPED] {
@@ -88,8 +104,9 @@ fn begin_at_zero(entities: &[&'static str]) {
 }
 
 fn ended(attempt: &AttemptEvent, outcome: &'static str) {
-    counter!(ATTEMPTS, "entity" => attempt.entity, "outcome" => outcome).increment(1);
+    let labels = labels(attempt.entity, &attempt.queue, &[("outcome", outcome)]);
     if let Some(duration) = attempt.duration {
-        histogram!(DURATION, "entity" => attempt.entity, "outcome" => outcome).record(duration.as_secs_f64());
+        histogram!(DURATION, labels.clone()).record(duration.as_secs_f64());
     }
+    counter!(ATTEMPTS, labels).increment(1);
 }

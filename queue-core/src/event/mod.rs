@@ -16,7 +16,7 @@ pub use self::event::{AttemptEvent, Event};
 pub use self::trace::set_trace_context;
 
 pub(crate) use self::connectivity::{Connectivity, ThreadConnection};
-pub(crate) use self::counts::{Collected, Collector, Counts, Times};
+pub(crate) use self::counts::{Collected, Collector, CountedOf, Counts, Times};
 pub(crate) use self::event::{Gauge, Measure};
 pub(crate) use self::event_queue::ListenerThread;
 pub(crate) use self::events::{EndEvent, Events, Listeners, Watch};

@@ -6,16 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::claim_size::AT_ONCE;
+use super::claim_size::{AT_ONCE, MOST};
 use super::leased_rows::WatchedRow;
 use crate::attempt::{BackgroundCalls, CallPlace, InFlight, Size, Slot};
 use crate::entity::Key;
 use crate::handler::{AbortCall, Answered, Background, BeginCall, Called, Lease, LeaseLost, PanicSafeDrop};
 use crate::row::QueueState;
 use crate::sync::{ErasedEntity, Mutex};
-
-/// How many answers of calls that the workers make one transaction applies at most.
-pub(super) const MOST_TOGETHER: u32 = 64;
 
 /// The calls that are in flight, and those that have ended and wait for a worker.
 pub(crate) struct Calls<K> {
@@ -94,7 +91,7 @@ impl<K: Key> Calls<K> {
     pub(crate) fn new(background: Option<Background>, is_exclusive: bool) -> Arc<Self> {
         let (in_flight, most_together, executor) = match background {
             Some(Background { in_flight, most_together, executor }) => (in_flight, most_together, Some(executor)),
-            None => (usize::MAX, MOST_TOGETHER, None),
+            None => (usize::MAX, MOST, None),
         };
         let table = Table { next: 0, running: HashMap::new(), ended: VecDeque::new(), is_closed: false };
         let counts = InFlight::new(if is_exclusive { 1 } else { in_flight });

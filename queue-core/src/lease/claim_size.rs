@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::calls::MOST_TOGETHER;
 use crate::entity::Settings;
 use crate::sync::Mutex;
 
@@ -10,9 +9,9 @@ use crate::sync::Mutex;
 /// no later than if each row were claimed alone, and another process would hardly have come to it.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How many rows one claim takes at most. They share its cost and the commit of their answers, and with more rows there is
-/// little left to share.
-const MOST: u32 = MOST_TOGETHER;
+/// How many rows one claim takes at most, and how many answers of calls that the workers make share a transaction. With more
+/// rows there is little left to share.
+pub(super) const MOST: u32 = 64;
 
 /// The wait of a claimed row after which the next claim takes one row. It is a hundredth of the lease if that is
 /// shorter.

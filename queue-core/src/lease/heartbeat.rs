@@ -30,8 +30,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
         let late = held.iter().filter(|held| held.clock.is_late()).count();
         if late > 0 {
-            let (entity, late) = (self.served.info.entity, late.try_into().unwrap_or(u64::MAX));
-            self.served.rules.teller.events.measure(|| Measure::LateHeartbeats(entity, late));
+            let (info, late) = (&self.served.info, late.try_into().unwrap_or(u64::MAX));
+            let measure = || Measure::LateHeartbeats(info.entity, &info.key_prefix, late);
+            self.served.rules.teller.events.measure(measure);
         }
         for held in held.chunks(TOGETHER) {
             if let Err(error) = self.extend(holder, held) {

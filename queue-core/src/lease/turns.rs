@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::answers::LateBatch;
-use super::calls::MOST_TOGETHER;
+use super::claim_size::MOST;
 use super::claimed::{ClaimedBatch, LeaseClaim};
 use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
 use super::runner::{LeaseRunner, Ready};
@@ -57,7 +57,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let goes_on = worker.calls.goes_on();
         let left = if goes_on { self.calls.take_left() } else { self.calls.take_ended() };
         if let Some(ended) = left {
-            return self.settle(worker, ended, MOST_TOGETHER);
+            return self.settle(worker, ended, MOST);
         }
         if !goes_on && self.claimed_ahead() == 0 {
             // Another worker was faster, and nothing new may begin.

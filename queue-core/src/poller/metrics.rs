@@ -18,17 +18,20 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     ///
     /// | metric | kind | labels |
     /// |---|---|---|
-    /// | `queueable_attempts_total` | counter | `entity`, `outcome` |
-    /// | `queueable_attempt_duration_seconds` | histogram | `entity`, `outcome` |
-    /// | `queueable_attempt_wait_seconds` | histogram: from due to begun | `entity` |
-    /// | `queueable_handlers_past_timeout_total` | counter | `entity` |
-    /// | `queueable_workers_stuck_total` | counter | `entity` |
+    /// | `queueable_attempts_total` | counter | `entity`, `queue`, `outcome` |
+    /// | `queueable_attempt_duration_seconds` | histogram | `entity`, `queue`, `outcome` |
+    /// | `queueable_attempt_wait_seconds` | histogram: from due to begun | `entity`, `queue` |
+    /// | `queueable_handlers_past_timeout_total` | counter | `entity`, `queue` |
+    /// | `queueable_workers_stuck_total` | counter | `entity`, `queue` |
     /// | `queueable_connections_lost_total` | counter | |
-    /// | `queueable_queues_stalled_total` | counter | `entity` |
+    /// | `queueable_queues_stalled_total` | counter | `entity`, `queue` |
     /// | `queueable_connections_replaced_total` | counter | |
-    /// | `queueable_heartbeats_late_total` | counter of leases | `entity` |
-    /// | `queueable_upkeep_rows_total` | counter, of `#[queue(keep(..))]` | `entity`, `status`, `outcome`: `deleted`, `archived`, `refused` |
+    /// | `queueable_heartbeats_late_total` | counter of leases | `entity`, `queue` |
+    /// | `queueable_upkeep_rows_total` | counter, of `#[queue(keep(..))]` | `entity`, `queue`, `status`, `outcome`: `deleted`, `archived`, `refused` |
     /// | `queueable_events_dropped_total` | counter | |
+    ///
+    /// `entity` is the name of the struct, and `queue` that of the queue as the library's tables have it, such as
+    /// `payments.status`: structs of two modules may have the same name.
     ///
     /// The outcomes are the names of the [events](crate::Event) that end an attempt: `succeeded`, `advanced`, `runs_again`,
     /// `skipped`, `will_retry`, `gave_up`, `interrupted`, `refused`, `lease_lost`. A duration and a wait are recorded if the
@@ -63,11 +66,11 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     ///
     /// | gauge | labels |
     /// |---|---|
-    /// | `queueable_rows` | `entity`, `state`: `due`, `scheduled`, `held_back`, `running` under a lease, `failed` |
-    /// | `queueable_oldest_due_seconds` | `entity` |
-    /// | `queueable_pauses` | `entity` |
-    /// | `queueable_workers` | `poller`: the names of its entities; `state`: `busy`, `idle`, `stuck` |
-    /// | `queueable_rows_claimed_ahead` | `entity`; under a lease |
+    /// | `queueable_rows` | `entity`, `queue`, `state`: `due`, `scheduled`, `held_back`, `running` under a lease, `failed` |
+    /// | `queueable_oldest_due_seconds` | `entity`, `queue` |
+    /// | `queueable_pauses` | `entity`, `queue` |
+    /// | `queueable_workers` | `poller`: the names of its entities; `queue`: those of their queues; `state`: `busy`, `idle`, `stuck` |
+    /// | `queueable_rows_claimed_ahead` | `entity`, `queue`; under a lease |
     ///
     /// The states are those of [`Backlog`](crate::Backlog). The rows are counted along the queue's index, and the
     /// failed ones along that of `#[queue(report_index)]`; an entity without it has no gauge of failed rows, because they would
@@ -76,7 +79,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     /// The last two gauges are each process's own. Of the table, one process at a time reports for each entity: the one that
     /// holds a lock of the database, and loses it with its connection. On SQLite the lock is a file beside the database's, named
     /// `<database>-gauges-<hash>`. Where a process does not know them, or no longer, these gauges are `NaN`, which
-    /// `max by (entity, state)` passes over in a query.
+    /// `max by (entity, queue, state)` passes over in a query.
     ///
     /// A thread with a connection of its own reads them, so a pool needs one more.
     ///
@@ -109,7 +112,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     ///
     /// | gauge | labels |
     /// |---|---|
-    /// | `queueable_rows_by_value` | `entity`, `state`, `by`: the column, `value` |
+    /// | `queueable_rows_by_value` | `entity`, `queue`, `state`, `by`: the column, `value` |
     ///
     /// A value that has no rows any more is 0; if there are more values than gauges, and it is no longer among the first, `NaN`.
     /// The recorder keeps each value that it was ever told, so choose a column of few values.
@@ -128,7 +131,7 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     ///
     /// | gauge | labels |
     /// |---|---|
-    /// | `queueable_sum` | `entity`, `state`: `due`, `failed`; `of`: the column |
+    /// | `queueable_sum` | `entity`, `queue`, `state`: `due`, `failed`; `of`: the column |
     /// | `queueable_sum_by_value` | the same, and `by`, `value` |
     pub fn gauges_sum<Q, S>(mut self, column: S) -> Self
     where

@@ -206,7 +206,8 @@ impl<C: QueueConnection> Reports<C> {
 impl<C: QueueConnection> PollerShared<C> {
     fn measured(&self, runner: usize) -> Measured<C::Backend> {
         let (info, sql) = (self.runners[runner].info(), self.runners[runner].served().sql());
-        Measured { entity: info.entity, queue: info.queue, sql, is_leased: info.heartbeat_interval.is_some() }
+        let (name, is_leased) = (info.key_prefix.clone(), info.heartbeat_interval.is_some());
+        Measured { entity: info.entity, name, queue: info.queue, sql, is_leased }
     }
 
     /// Shows the gauges of a runner's table. `None`: this process does not know them.
@@ -300,18 +301,20 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// Shows what the workers of this process do; none is left after the end.
     fn show_workers(&self, are_at_work: bool) {
-        let entities: Vec<_> = self.runners.iter().map(|runner| runner.info().entity).collect();
+        let infos = self.runners.iter().map(|runner| runner.info());
+        let (entities, queues): (Vec<_>, Vec<_>) = infos.map(|info| (info.entity, &*info.key_prefix)).unzip();
         let (slots, stuck) = if are_at_work { (self.slots(), self.board.stuck()) } else { (Vec::new(), 0) };
         let busy = slots.iter().filter(|slot| slot.runner().is_some()).count();
         let idle = slots.len().saturating_sub(busy + stuck);
         for (state, workers) in [("busy", busy), ("idle", idle), ("stuck", stuck)] {
-            let labels = vec![("poller", entities.join(",")), ("state", state.to_owned())];
+            let labels = vec![("poller", entities.join(",")), ("queue", queues.join(",")), ("state", state.to_owned())];
             self.events.measure(|| Measure::Gauge(Gauge { name: WORKERS, labels, value: workers as f64 }));
         }
-        for runner in self.runners.iter().filter(|runner| runner.info().heartbeat_interval.is_some()) {
-            let labels = vec![("entity", runner.info().entity.to_owned())];
+        for (i, runner) in
+            self.runners.iter().enumerate().filter(|(_, runner)| runner.info().heartbeat_interval.is_some())
+        {
             let ahead = if are_at_work { runner.claimed_ahead() } else { 0 };
-            self.events.measure(|| Measure::Gauge(Gauge { name: AHEAD, labels, value: ahead as f64 }));
+            self.events.measure(|| Measure::Gauge(self.measured(i).gauge(AHEAD, Vec::new(), ahead as f64)));
         }
     }
 }

@@ -99,7 +99,8 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
         kept: Some((columns, listeners)),
     };
     let workers = shared.settings.workers;
-    shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), workers });
+    let queues = || shared.runners.iter().map(|runner| runner.info().key_prefix.clone()).collect();
+    shared.events.tell(|| Event::PollerStarted { entities: entities(&shared), queues: queues(), workers });
     start_threads(&shared)?;
     log_start(&shared);
     Ok(handle)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel::result::QueryResult;
 
 use super::shared::PollerShared;
-use crate::attempt::Runner;
+use crate::attempt::{Runner, RunnerInfo};
 use crate::backend::{Dialect, ErrorClass, LeadersDuty, QueueConnection, SessionHolder, check_rights};
 use crate::entity::IsKey;
 use crate::error::Finding;
@@ -283,10 +283,10 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// Counts rows that were removed, and that the database refuses to let go.
     fn count(&self, runner: usize, (of, _, leaves): Leaving, removed: usize, refused: usize) {
-        let entity = self.runners[runner].info().entity;
+        let RunnerInfo { entity, key_prefix: queue, .. } = self.runners[runner].info();
         let how = if leaves == OnFinish::Delete { "deleted" } else { "archived" };
         for (outcome, rows) in [(how, removed), ("refused", refused)] {
-            self.events.measure(|| Measure::Upkeep { entity, status: of[0].as_str(), outcome, rows });
+            self.events.measure(|| Measure::Upkeep { entity, queue, status: of[0].as_str(), outcome, rows });
         }
     }
 }

@@ -71,9 +71,11 @@ pub(crate) fn first_minute<DB: QueueBackend>(queue: &str, before: Instant) -> im
     own_statement(text, vec![Text(queue), Time(before)])
 }
 
-/// Reads one row, if the queue has any.
-pub(crate) fn any_minute<DB: QueueBackend>(queue: &str) -> impl Statement<DB> {
-    own_statement("SELECT {part} FROM {queueable_minutes} WHERE {queue} = ? LIMIT 1", vec![Text(queue)])
+/// Reads one row, if the queue has any; or one into which the minutes of this hour were merged.
+pub(crate) fn any_minute<DB: QueueBackend>(queue: &str, hour: Option<Instant>) -> impl Statement<DB> {
+    let of_hour = if hour.is_some() { " AND {seconds} = 3600 AND {period_start} = ?" } else { "" };
+    let text = format!("SELECT {{part}} FROM {{queueable_minutes}} WHERE {{queue}} = ?{of_hour} LIMIT 1");
+    own_statement(text, [Text(queue)].into_iter().chain(hour.map(Time)).collect())
 }
 
 /// Locks and reads a queue's minutes that began from one time until before another: the start, the part, the stage, and the

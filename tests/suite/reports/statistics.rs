@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use queueable::report::{Interval, Statistics};
+use queueable::report::{Counted, Interval, Statistics};
 use queueable::{HandlerResult, Message, Outcome, Queueable};
 
-use super::{Invoice, Order, Shop, order_queue, orders};
+use super::{Invoice, NUMBERS, Order, Shop, order_queue, orders};
 use crate::db::Conn;
+use crate::suite::thorough::times;
 
 type Line = (&'static str, i64, i64, Option<[u64; 3]>);
 
@@ -134,6 +135,28 @@ fn without_metrics_rows_are_counted_alone() {
     assert_is(&hours, &[("2026-03-01T09:00:00Z", 1, 1, None)]);
     let none = Order::queue().statistics(&mut shop.connect(), Interval::Hour).unwrap();
     assert_is(&none, &[]);
+}
+
+/// Every night there are more than a million rows, and else few.
+#[test]
+fn of_more_than_a_million_rows_the_newest_are_counted_and_the_report_says_so() {
+    let shop = Shop::new();
+    let (of_newest, rounds, succeeded) = times((false, 1, 1_000), (true, 10, 1_000_000));
+    let insert = |status: &str, rows: i64| {
+        shop.execute(&format!(
+            "INSERT INTO orders (status, last_attempt_time) {NUMBERS}
+             SELECT '{status}', '2026-03-01 09:00:00.000' FROM n WHERE n < {rows}"
+        ));
+    };
+    // The oldest by key.
+    insert("FAILED", 3);
+    (0..rounds).for_each(|_| insert("SUCCESS", succeeded / rounds));
+    let hours = Order::queue().statistics(&mut shop.connect(), Interval::Hour).unwrap();
+    let failed = if of_newest { 0 } else { 3 };
+    assert_is(&hours, &[("2026-03-01T09:00:00Z", succeeded, failed, None)]);
+    assert_eq!(hours.counted, if of_newest { Counted::NewestRows } else { Counted::Rows });
+    let word = "of the newest 1,000,000 rows; pollers with `minutes` count all attempts";
+    assert_eq!(hours.to_string().contains(word), of_newest, "{hours}");
 }
 
 #[test]

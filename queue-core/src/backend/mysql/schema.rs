@@ -153,9 +153,17 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         }
     }
 
-    /// What is computed has a step of its own, because another order uses the same flag.
+    /// What is computed has a step of its own, because another order uses the same flag. So has the status in the index of due times:
+    /// a queue without reports has made that index before, and its step is written once.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
         let step = |name, up, down| Self::step(name, vec![up], vec![down]);
+        let narrow = target.table.quoted(target.columns.next_attempt_time);
+        if index.step == "index" && index.columns != narrow {
+            let replace = |columns: &str| replace_index(target, index, columns);
+            let create = format!("CREATE INDEX {} ON {} ({narrow})", target.table.quoted(&index.name), target.table);
+            let widen = step("status", replace(&index.columns), replace(&narrow));
+            return vec![step(index.step, create, drop_index(target, index)), widen];
+        }
         let name = if index.rows == IndexedRows::Pending { "pending" } else { "reported" };
         let computed = &index.computed;
         let columns = (!computed.is_empty())
@@ -178,8 +186,9 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
             let (table, name) = (&target.table, target.table.quoted(&index.name));
             return Ok(vec![format!("ALTER TABLE {table} RENAME INDEX {} TO {name}", table.quoted(&other))]);
         }
-        let drop = usable.map(|_| drop_index(target, index));
-        Ok(drop.into_iter().chain(add).chain([create_index(target, index)]).collect())
+        // At once, because claims name the index.
+        let replace = || replace_index(target, index, &index.columns);
+        Ok(add.into_iter().chain([usable.map_or_else(|| create_index(target, index), |_| replace())]).collect())
     }
 
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
@@ -253,13 +262,20 @@ fn drop_index(target: &Target, index: &Index) -> String {
     format!("DROP INDEX {} ON {}", target.table.quoted(&index.name), target.table)
 }
 
-/// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
+fn replace_index(target: &Target, index: &Index, columns: &str) -> String {
+    let (table, name) = (&target.table, target.table.quoted(&index.name));
+    format!("ALTER TABLE {table} DROP INDEX {name}, ADD INDEX {name} ({columns})")
+}
+
+/// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column, or is the one of due times as it is
+/// without reports, which has fewer columns.
 fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     let found: One<Nullable<BigInt>, Option<i64>> = diesel::sql_query(
-        "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
+        "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) * (COUNT(*) >= ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
     .bind::<Text, _>(index.first())
+    .bind::<BigInt, _>(if index.step == "index" { index.keys.len() as i64 } else { 1 })
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(&index.name)
@@ -286,7 +302,7 @@ fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index)
             "the index {} has the column {} in ascending order: MariaDB builds descending ones from version 10.8 on",
             index.name, key.name
         );
-        finding(target, problem, [drop_index(target, index), create_index(target, index)].join("; "))
+        finding(target, problem, replace_index(target, index, &index.columns))
     }))
 }
 

@@ -121,7 +121,12 @@ impl Index {
 /// for: by status and time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let next = target.columns.next_attempt_time;
-    let mut indexes = vec![Index::of::<DB>(target, "index", Named::Index, vec![IndexKey::plain(next)])];
+    let mut due = vec![IndexKey::plain(next)];
+    if target.options.report_index && !DB::PARTIAL_INDEXES {
+        // With the status, a count of the due rows reads no row. The key stays before it, so that rows of one time keep their order.
+        due.extend(target.key.iter().map(String::as_str).chain([target.columns.status]).map(IndexKey::plain));
+    }
+    let mut indexes = vec![Index::of::<DB>(target, "index", Named::Index, due)];
     let Options { order, exclusive, lanes, stages, report_index, .. } = target.options;
     if order.is_some() || exclusive {
         let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };

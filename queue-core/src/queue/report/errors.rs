@@ -297,7 +297,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         self.change_group(connection, group, "skip_error_group", &operation::skip(&Q::Queue::OPTIONS))
     }
 
-    fn change_group<C, K>(
+    fn change_group<C: ChangesRows<Q, F>, K>(
         &self,
         connection: &mut C,
         group: &ErrorGroup<K>,

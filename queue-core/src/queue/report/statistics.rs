@@ -77,7 +77,7 @@ pub enum Counted {
     /// Rows: each counts where its last attempt has ended.
     #[default]
     Rows,
-    /// Only the newest 1,000,000 rows by key, because there are more.
+    /// Only the newest 1,000,000 rows by key. There may be more.
     NewestRows,
 }
 
@@ -262,10 +262,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    pub fn statistics<C>(&self, connection: &mut C, interval: Interval) -> Result<Statistics, Error>
-    where
-        C: ReadsRows<Q, F>,
-    {
+    pub fn statistics<C: ReadsRows<Q, F>>(&self, connection: &mut C, interval: Interval) -> Result<Statistics, Error> {
         if let Some(statistics) = self.read_counted(connection, interval)? {
             return Ok(statistics);
         }
