@@ -303,10 +303,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         group: &ErrorGroup<K>,
         action: &str,
         operation: &Operation<Change>,
-    ) -> Result<usize, Error>
-    where
-        C: ChangesRows<Q, F>,
-    {
+    ) -> Result<usize, Error> {
         let mut record = self.record(connection, action, &format!("error `{}`", group.pattern), true)?;
         let mut changed = 0;
         self.each_text_of(connection, &group.pattern, |connection, texts| {
