@@ -88,7 +88,8 @@ impl<'t, C: QueueConnection> Drain<'t, C> {
         self
     }
 
-    /// Works everything that is due, as [`TestQueue::drain`](super::TestQueue::drain) does, one attempt of each entity in turn.
+    /// Works everything that is due, as [`TestQueue::drain`](super::TestQueue::drain) does, one turn of each entity after the other: an attempt, a
+    /// group, or the rows of one claim under a lease.
     ///
     /// # Errors
     ///

@@ -188,15 +188,31 @@ struct Waiting {
 fn answers_do_not_wait_for_a_slow_call_behind_them_while_another_worker_is_here() {
     let bank = Bank::new();
     let ids = bank.enqueue(1..=20);
-    let (call, waiting) = waits_in(10);
+    // No row is left that would give the other worker a turn.
+    let (call, waiting) = waits_in(20);
     let handle = poller(&bank, 2, (call, apply)).start().unwrap();
     waiting.begun.recv_timeout(PATIENCE).unwrap();
     until("all others are settled", || handle.tally().succeeded == 19);
-    assert_eq!(bank.state(ids[9]).status, Status::InProgress);
+    assert_eq!(bank.state(ids[19]).status, Status::InProgress);
     drop(waiting.release);
     until("the last one is settled", || handle.tally().succeeded == 20);
     assert_eq!(bank.booked(), ids);
     handle.shutdown(PATIENCE);
+}
+
+#[test]
+fn answers_before_a_slow_call_are_written_during_a_shutdown() {
+    let bank = Bank::new();
+    let ids = bank.enqueue(1..=20);
+    let (call, waiting) = waits_in(20);
+    let handle = poller(&bank, 2, (call, apply)).start().unwrap();
+    waiting.begun.recv_timeout(PATIENCE).unwrap();
+    let stopping = thread::spawn(move || handle.shutdown(PATIENCE).tally);
+    until("all others are settled", || bank.booked().len() == 19);
+    drop(waiting.release);
+    let tally = stopping.join().unwrap();
+    assert_eq!((tally.succeeded, tally.interrupted, tally.lost), (20, 0, 0));
+    assert_eq!(bank.booked(), ids);
 }
 
 #[test]

@@ -131,6 +131,13 @@ impl Slot {
         }
     }
 
+    /// Notes the same of one row after others in a transaction: it has its whole time.
+    pub(crate) fn hold_next(&self, row: ErasedRow, watch: &Watch) {
+        if let Some(run) = &mut *self.run.lock() {
+            (run.held, run.watches, run.started) = (Some(row), heard([watch]), Instant::now());
+        }
+    }
+
     /// Notes whose handler is about to run now, in a transaction with several.
     pub(crate) fn watch<'w>(&self, watches: impl IntoIterator<Item = &'w Watch>) {
         let watches = heard(watches);

@@ -328,7 +328,7 @@ mod tests {
     fn a_row_is_a_pause_of_the_queue_of_a_stage_or_of_a_value() {
         let paused = |scope: &str| standing(&row(scope, 0, None)).expect("it stands").paused;
         assert_eq!((paused("").stage, paused("").value), (None, None));
-        assert_eq!(paused(&"stage SEND").stage.as_deref(), Some("SEND"));
+        assert_eq!(paused("stage SEND").stage.as_deref(), Some("SEND"));
         let of_value = paused("value company_id 33 45");
         assert_eq!(of_value.value.as_deref(), Some("company_id = 33 45"));
         assert_eq!(of_value.lane.as_deref(), Some("company_id 33 45"));

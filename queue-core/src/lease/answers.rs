@@ -110,10 +110,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         }
         let (started, mut takes_up_for) = (Instant::now(), TAKES_UP_FOR);
         loop {
+            // What is left of the rows that were locked together is for other workers, if the first ones took long.
+            if !hand.decided.is_empty() && started.elapsed() >= takes_up_for {
+                let left = std::mem::take(&mut hand.batch.lock().locked);
+                hand.aside.extend(self.calls.hand_on(left.into()));
+                break;
+            }
             hand.current = hand.batch.lock().locked.pop_front();
             let Some(ended) = &hand.current else {
                 let left = most.saturating_sub(u32::try_from(hand.decided.len()).unwrap_or(most));
-                if left == 0 || started.elapsed() >= takes_up_for || session.is_spoilt() {
+                if left == 0 || session.is_spoilt() {
                     break;
                 }
                 let sent = Instant::now();
@@ -125,7 +131,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             };
             let row = &ended.row;
             let late = LateRow { row: row.clone(), timeout: self.served.info.timeout };
-            slot.hold(Box::new(LateBatch { late, batch: hand.batch.clone() }), &[&row.watch]);
+            slot.hold_next(Box::new(LateBatch { late, batch: hand.batch.clone() }), &row.watch);
             let decided = match ended.may_join() {
                 false => None,
                 true if in_turn => {

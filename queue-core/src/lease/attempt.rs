@@ -18,7 +18,7 @@ use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::event::Event;
-use crate::handler::{Answered, Failure, LeaseLost, Message, PanicSafeDrop, Panicked};
+use crate::handler::{Answered, Called, Failure, LeaseLost, Message, OwnedMessage, PanicSafeDrop, Panicked};
 use crate::row::{ErrorText, Fence, Settlement};
 use crate::statement::{literal, time_literal};
 use crate::sync::{ErasedEntity, fail_point};
@@ -38,16 +38,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         attempt: impl FnOnce(&mut WorkerTurn<'_, '_, C>) -> Turn,
     ) -> Turn {
         let _span = row.watch.enter_span();
-        let turn = catch_unwind(AssertUnwindSafe(|| attempt(worker)));
-        let turn = turn.unwrap_or_else(|panic| {
-            // A handler's panic is caught closer to the handler. This one comes from this library or from the driver.
-            let given_up = worker.slot.leave();
-            worker.holder.close();
-            if given_up {
-                return Turn::GivenUp;
-            }
-            self.settle_failure(worker.holder, row, &Failure::retry(Panicked::new(panic)))
-        });
+        let turn = self.unless_it_panics(worker, row, attempt).unwrap_or_else(|turn| turn);
         match turn {
             // The poller shut down meanwhile. The heartbeat gives back what it finds once, perhaps before or after this.
             Turn::Interrupted if row.clock.ended() == Some(LeaseLost::Shutdown) => {
@@ -64,6 +55,24 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             _ => {}
         }
         turn
+    }
+
+    /// Does a part of an attempt. If it panics, the attempt ends with that. A handler's panic is caught closer to the handler; this
+    /// one comes from this library or from the driver.
+    fn unless_it_panics<T>(
+        &self,
+        worker: &mut WorkerTurn<'_, '_, C>,
+        row: &WatchedRow<K>,
+        part: impl FnOnce(&mut WorkerTurn<'_, '_, C>) -> T,
+    ) -> Result<T, Turn> {
+        catch_unwind(AssertUnwindSafe(|| part(worker))).map_err(|panic| {
+            let given_up = worker.slot.leave();
+            worker.holder.close();
+            if given_up {
+                return Turn::GivenUp;
+            }
+            self.settle_failure(worker.holder, row, &Failure::retry(Panicked::new(panic)))
+        })
     }
 
     /// Fails a row that is still leased, and that no statement finds by its key. The lease of any other was taken by somebody
@@ -111,7 +120,24 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         }
         let row = self.watch(held);
         let _span = row.watch.enter_span();
-        let lease = self.lease_of(&row, &message.1);
+        let called = self.unless_it_panics(worker, &row, |worker| self.call_for(worker, &row, message));
+        match called {
+            Ok(Some(called)) => Ok(EndedCall::new(row, CallEnd::Called(called), None)),
+            ended => {
+                self.leased_rows.remove(&row.held);
+                Err(ended.err().unwrap_or(Turn::GivenUp))
+            }
+        }
+    }
+
+    /// Calls the handler. `None`: the call was given up, and its end recorded.
+    fn call_for(
+        &self,
+        worker: &mut WorkerTurn<'_, '_, C>,
+        row: &WatchedRow<K>,
+        message: OwnedMessage,
+    ) -> Option<Called> {
+        let lease = self.lease_of(row, &message.1);
         lease.begin();
         // This session may have begun the transaction of a claim with the end of its last message, but another worker
         // has made the claim.
@@ -122,18 +148,16 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         worker.holder.end_wait();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             fail_point("calling");
-            let answer = self.call(worker.holder, &row, &message.0, &lease);
+            let answer = self.call(worker.holder, row, &message.0, &lease);
             fail_point("called");
             answer
         }));
         if worker.slot.leave() {
-            self.leased_rows.remove(&row.held);
-            return Err(Turn::GivenUp);
+            return None;
         }
         let answer = answer.unwrap_or_else(|panic| Err(Panicked::failure(panic)));
         // A panic in its `Drop` comes too late to belong to the attempt.
-        let called = PanicSafeDrop::new(answer.map(|answer| Answered { message, answer }));
-        Ok(EndedCall::new(row, CallEnd::Called(called), None))
+        Some(PanicSafeDrop::new(answer.map(|answer| Answered { message, answer })))
     }
 
     /// Settles a row after the end of its call.

@@ -55,32 +55,41 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     pub(super) fn call_in_turn(&self, worker: &mut WorkerTurn<'_, '_, C>, mut leased: LeasedMessage<K>) -> Turn {
         let (begun, calls_of_worker) = (Instant::now(), worker.calls);
         let most = if self.keeps_turns() || self.claimed_ahead() == 0 { 1 } else { self.next_size() };
-        let mut called = 0;
+        let (mut tally, mut kept) = (Tally::default(), 0);
         loop {
-            called += 1;
             let at_work = self.size.begin();
             let ended = match self.call_leased(worker, leased) {
                 Ok(ended) => ended,
-                // What it says is about this row alone.
-                Err(Turn::Interrupted) if called > 1 => break,
-                Err(turn) => return turn,
+                Err(turn) if kept == 0 || turn == Turn::GivenUp => return turn,
+                Err(turn) => {
+                    tally.count(turn);
+                    break;
+                }
             };
-            let goes_on = called < most && begun.elapsed() < AT_ONCE && calls_of_worker.goes_on();
+            let goes_on = kept + 1 < most && begun.elapsed() < AT_ONCE && calls_of_worker.goes_on();
             let next = if goes_on { self.take_message() } else { None };
-            if called == 1 && next.is_none() {
+            if kept == 0 && next.is_none() {
                 // The time of a call says how many rows may be claimed at once, unless each has a transaction of its own.
                 let _at_work = self.keeps_turns().then_some(at_work);
                 return self.settle_ended(worker, ended);
             }
             drop(at_work);
             self.calls.keep_answer(worker.slot, ended);
+            kept += 1;
             match next {
                 Some(next) => leased = next,
                 None => break,
             }
         }
         // Another worker may have been faster.
-        self.calls.take_ended().map_or(Turn::Group(Tally::default()), |ended| self.settle(worker, ended, called))
+        let settled = self.calls.take_ended().map(|ended| self.settle(worker, ended, kept));
+        match settled.unwrap_or(Turn::Group(Tally::default())) {
+            turn if tally == Tally::default() || turn == Turn::GivenUp => turn,
+            turn => {
+                tally.count(turn);
+                Turn::Group(tally)
+            }
+        }
     }
 
     /// Settles the row of a call that has ended, together with up to `most` in all if that may be.

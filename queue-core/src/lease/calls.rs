@@ -181,18 +181,27 @@ impl<K: Key> Calls<K> {
         Some(ended)
     }
 
-    /// Leaves the answers that a worker has kept and not applied to the next worker that takes a turn.
+    /// Leaves the answers that a worker has kept and not applied to the other workers.
     pub(super) fn leave_answers(&self, slot: &Slot) {
-        let (mut table, keeper) = (self.table.lock(), Some(ptr::from_ref(slot).addr()));
-        let mut are_left = false;
-        for ended in table.ended.iter_mut().filter(|ended| ended.kept_by == keeper) {
-            (ended.kept_by, are_left) = (None, true);
+        let keeper = Some(ptr::from_ref(slot).addr());
+        self.leave(|ended| ended.kept_by == keeper);
+    }
+
+    fn leave(&self, is_left: impl Fn(&EndedCall<K>) -> bool) {
+        let (mut table, mut left) = (self.table.lock(), 0);
+        for ended in table.ended.iter_mut().filter(|ended| ended.kept_by.is_some() && is_left(ended)) {
+            (ended.kept_by, left) = (None, left + 1);
         }
-        if are_left {
+        if left > 0 {
             self.count(&table);
             drop(table);
-            self.counts.wake();
+            self.wake_for(left);
         }
+    }
+
+    /// Wakes a worker for each answer.
+    fn wake_for(&self, answers: usize) {
+        (0..answers).for_each(|_| self.counts.wake());
     }
 
     /// Takes the call that has ended first, if it was left, or if the worker that has made it does not come back soon.
@@ -215,6 +224,11 @@ impl<K: Key> Calls<K> {
     /// Puts back calls that have ended, so that the answer of each is applied alone. Returns them if the poller has shut
     /// down.
     pub(crate) fn put_back(&self, ended: Vec<EndedCall<K>>) -> Vec<EndedCall<K>> {
+        self.hand_on(ended.into_iter().map(|ended| EndedCall { is_alone: true, ..ended }).collect())
+    }
+
+    /// Leaves calls that have ended to other workers. Returns them if the poller has shut down.
+    pub(super) fn hand_on(&self, ended: Vec<EndedCall<K>>) -> Vec<EndedCall<K>> {
         let mut table = self.table.lock();
         if table.is_closed {
             return ended;
@@ -223,12 +237,11 @@ impl<K: Key> Calls<K> {
         for ended in ended.into_iter().rev() {
             // The heartbeat goes on extending its lease.
             ended.row.clock.awaits_writing();
-            table.ended.push_front(EndedCall { is_alone: true, kept_by: None, ..ended });
+            table.ended.push_front(EndedCall { kept_by: None, ..ended });
         }
         self.count(&table);
         drop(table);
-        // One wakes one worker.
-        (0..answers).for_each(|_| self.counts.wake());
+        self.wake_for(answers);
         Vec::new()
     }
 
@@ -276,6 +289,8 @@ impl<K: Key> BackgroundCalls for Calls<K> {
     /// A lease has ended for good, or at this time by this process's clock. One that is only unconfirmed may be extended
     /// yet.
     fn abort_ended(&self) -> usize {
+        // Their worker is in a long call, or does not come back at all.
+        self.leave(|ended| ended.since.elapsed() >= AT_ONCE);
         let mut table = self.table.lock();
         let now = Instant::now();
         let has_ended = |call: &RunningCall<K>| match call.row.clock.ended() {

@@ -261,13 +261,11 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
+        // Its worker does not come back for those that it has kept.
+        self.calls.leave_answers(slot);
         match row.downcast::<LateBatch<K>>() {
             Ok(late) => self.settle_late_batch(holder, &late),
-            Err(row) => {
-                // Its worker does not come back for those of the calls before this one.
-                self.calls.leave_answers(slot);
-                self.settle_late(holder, &row.downcast().expect("what this runner has put there"))
-            }
+            Err(row) => self.settle_late(holder, &row.downcast().expect("what this runner has put there")),
         }
     }
 
