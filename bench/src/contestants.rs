@@ -14,8 +14,18 @@ use crate::program::{Entry, Program};
 pub(crate) const ROLE: &str = "--be";
 
 /// The programs of the other frameworks, each its own package. A program that was not built is left out.
-const PEERS: &[&str] =
-    &["peer-graphile-worker", "peer-apalis", "peer-sqlxmq", "peer-underway", "peer-fang", "peer-backie"];
+const PEERS: &[&str] = &[
+    "peer-graphile-worker",
+    "peer-apalis",
+    "peer-sqlxmq",
+    "peer-underway",
+    "peer-fang",
+    "peer-backie",
+    "peer-river",
+    "peer-river-completer",
+    "peer-awa",
+    "peer-ruststream-sqlx",
+];
 
 pub(crate) const BACKENDS: [Backend; 4] =
     [Backend::Postgres, Backend::Mariadb, Backend::SqliteFull, Backend::SqliteNormal];
