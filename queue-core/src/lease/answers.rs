@@ -197,7 +197,6 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         for ended in &hand.taken {
             ended.row.clock.answered();
         }
-        fail_point("lease-called");
         let rows: Vec<_> = hand.taken.iter().map(|ended| (&ended.row.key, ended.row.fence)).collect();
         let mut locked = Vec::new();
         if C::Backend::REFUSES_COMMITS {

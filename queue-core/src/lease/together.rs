@@ -18,7 +18,7 @@ use crate::attempt::{InDoubt, Tally, Turn, WorkerTurn};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::row::{Settlement, failure_text};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, fail_point};
 
 impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that
@@ -27,6 +27,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         first.row.clock.answered();
         let batch = Arc::new(Mutex::new(Batch { applied: Vec::new(), locked: VecDeque::new(), given_up: None }));
         let mut hand = InHand { batch, decided: Vec::new(), taken: vec![first], current: None, aside: Vec::new() };
+        fail_point("lease-called");
         let writing = self.turn_to_write();
         let tried = || self.try_together(worker, &mut hand, most);
         let end = catch_unwind(AssertUnwindSafe(tried)).unwrap_or_else(|panic| {
