@@ -6,11 +6,12 @@
 mod by_hand;
 mod clock;
 mod points;
-mod second_call;
 mod workbench;
 
 pub use self::by_hand::ByHand;
 pub use self::clock::{HeldClock, end_listening, freeze, hold_clock, listen, present, travel, travel_back, travel_to};
-pub use self::points::{AtPoints, Thrown, at_points, end_lease, fail_commit, fail_no_more, time_out};
-pub use self::second_call::{OfferedCalls, offer_second_calls, second_call};
+pub use self::points::{
+    AtPoints, OfferedCalls, Thrown, at_points, end_lease, fail_commit, fail_no_more, offer_second_calls, second_call,
+    time_out,
+};
 pub use self::workbench::{Closed, Enqueued, Turned, Workbench};

@@ -1,9 +1,14 @@
-//! The points that an attempt passes, and what a test has happen there; and the ways in which a test has an attempt end.
+//! The points that an attempt passes, and what a test has happen there; the ways in which a test has an attempt end; and a second
+//! call of a leased row while the first one runs.
+
+use std::time::Duration;
 
 use diesel::result::Error as DieselError;
 
 use crate::handler::{Lease, LeaseLost};
-use crate::sync::in_test::{AtPoint, FailedCommit, set_at_point, set_failed_commit, set_late};
+use crate::sync::in_test::{
+    AtPoint, FailedCommit, make_second_call, set_at_point, set_failed_commit, set_late, set_wants_second_call,
+};
 
 pub use crate::sync::in_test::Thrown;
 
@@ -41,4 +46,26 @@ pub fn fail_no_more() {
 /// Ends a lease, as the heartbeat, the clock or a shutdown does.
 pub fn end_lease(lease: &Lease, why: LeaseLost) {
     lease.clock.end(why);
+}
+
+/// Has the calls of leased rows on this thread offer a second one, until the returned value is dropped.
+pub fn offer_second_calls() -> OfferedCalls {
+    set_wants_second_call(true);
+    OfferedCalls
+}
+
+/// Ends the offers when it is dropped.
+#[must_use = "it ends the offers when it is dropped"]
+pub struct OfferedCalls;
+
+impl Drop for OfferedCalls {
+    fn drop(&mut self) {
+        set_wants_second_call(false);
+    }
+}
+
+/// Has another worker call the handler of the row that is being called on this thread, from the beginning to the end. Returns
+/// whether it came to the end in this time.
+pub fn second_call(at_most: Duration) -> bool {
+    make_second_call(at_most)
 }
