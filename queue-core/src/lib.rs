@@ -10,6 +10,7 @@
 mod attempt;
 mod audit;
 mod backend;
+mod batch;
 mod claim;
 mod control;
 mod crash;

@@ -76,7 +76,7 @@ fn a_handler_that_ends_its_groups_transaction_is_reported_and_its_neighbours_are
 }
 
 /// The text on the row of a handler whose COMMIT of its group PostgreSQL has refused.
-const REFUSED: &str = "the handler tried to commit the transaction of its group, which was refused; what another attempt has \
+const REFUSED: &str = "the handler tried to commit a transaction that it shares, which was refused; what another attempt has \
                        committed meanwhile is not undone";
 
 #[test]

@@ -57,7 +57,7 @@ const GOOD: Fate = Fate { status: "SUCCESS", text: "", booked: Booked::Once };
 const SWALLOWED: Fate = undone("the handler ignored the error of one of its statements");
 const ENDED: Fate = undone("the handler ended the message's transaction");
 const FAILED_AND_ENDED: Fate = undone("committed itself is not undone");
-const REFUSED: &str = "the handler tried to commit the transaction of its group, which was refused; what another attempt has \
+const REFUSED: &str = "the handler tried to commit a transaction that it shares, which was refused; what another attempt has \
                        committed meanwhile is not undone";
 const CHANGED: Fate = undone("the handler removed the row or changed its queue columns");
 

@@ -275,12 +275,12 @@ pub(crate) enum AttemptError {
     FailedAndEnded(String),
     // The refused COMMIT has released the row too, so another attempt may have run. Alone, its COMMIT is not refused.
     #[error(
-        "the handler tried to commit the transaction of its group, which was refused; what another attempt has committed \
+        "the handler tried to commit a transaction that it shares, which was refused; what another attempt has committed \
          meanwhile is not undone"
     )]
-    GroupCommitRefused,
+    SharedCommitRefused,
     #[error(
-        "{0}; besides, the handler had tried to commit the transaction of its group, which was refused; what another attempt \
+        "{0}; besides, the handler had tried to commit a transaction that it shares, which was refused; what another attempt \
          has committed meanwhile is not undone"
     )]
     FailedAndRefused(String),

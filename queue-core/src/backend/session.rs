@@ -367,6 +367,11 @@ impl<'c, C: QueueConnection> Session<'c, C> {
         self.depth() == Some(outer_transactions())
     }
 
+    /// Tells whether a handler has left a transaction of its own open, inside ours.
+    pub(crate) fn has_inner_transaction(&mut self) -> bool {
+        self.depth().is_some_and(|depth| depth > outer_transactions() + 1)
+    }
+
     /// Tells whether a handler has ended the transaction with its savepoint, or has left it in error.
     pub(crate) fn has_lost_savepoint(&mut self) -> bool {
         self.is_in_no_transaction() || self.connection.check_savepoint().is_err()

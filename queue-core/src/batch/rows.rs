@@ -1,70 +1,31 @@
-//! A group's rows, and the ways in which the group may end: what is then known of each row.
+//! The rows of a batch, and the ways in which the batch may end: what is then known of each row.
 
-use std::time::Duration;
-
-use chrono::{SubsecRound, TimeDelta};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::attempt::{AttemptError, NewState, Rest, SettleRules, UnsettledRow, is_interruption, tries_before};
+use crate::attempt::{AttemptError, NewState, Rest, SettleRules, UnsettledRow, is_interruption};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::event::Watch;
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, Instant, MAX_DELAY, Options, QueueState, RESERVING, RowKey, Settlement};
+use crate::row::{Details, ErrorText, Fence, Instant, Options, QueueState, RowKey, Settlement};
 use crate::statement::{Change, ErasedQueue, Next};
 
 /// How many rows one statement settles: SQLite accepts expressions of up to 1000 levels, and every `OR` is one.
 pub(crate) const SETTLED_AT_ONCE: usize = 400;
 
-/// How long reserved rows are not due after their group's timeout. In this time the worker writes what is left after a
-/// handler's COMMIT, even if the database is away for a moment.
-const RESERVED: Duration = Duration::from_secs(60);
-
-/// How a group ended.
-pub(crate) struct WorkedGroup<K> {
-    pub(crate) end: GroupEnd<K>,
-    /// How many rows were claimed.
-    pub(crate) claimed: usize,
-    /// How many of them were handled, or begun.
-    pub(crate) begun: usize,
-    /// How long one of them took on average, if that is known.
-    pub(crate) turn: Option<Duration>,
-    pub(crate) session_is_sound: bool,
-    /// Whether the handler did not return in time, and another thread has done the rest.
-    pub(crate) given_up: bool,
-    /// A remark about the handler for the log.
-    pub(crate) remark: Option<String>,
-}
-
-impl<K> WorkedGroup<K> {
-    /// Returns the end of a group none of whose rows was handled.
-    pub(crate) fn without_rows(end: GroupEnd<K>, session_is_sound: bool) -> Self {
-        WorkedGroup { end, claimed: 0, begun: 0, turn: None, session_is_sound, given_up: false, remark: None }
-    }
-}
-
-/// The rows of a group, for the thread that gives it up because a handler does not return.
-pub(crate) struct HeldGroup {
-    /// How many rows there are.
-    pub(crate) claimed: usize,
-}
-
-pub(crate) enum GroupEnd<K> {
-    /// No row was due, or others hold the due rows.
-    Idle,
-    /// Nothing was claimed, because the database returned an error.
-    NotClaimed(DieselError),
-    /// The new state of these rows is committed. The other claimed rows are as they were.
+/// How a batch ended.
+pub(crate) enum BatchEnd<K> {
+    /// The new state of these rows is committed. The others are as they were.
     Settled(Vec<DecidedRow<K>>),
-    /// The transaction was the group's to its end and is rolled back: all rows are as they were.
+    /// The transaction was the batch's to its end and is rolled back: all rows are as they were.
     Undone(Undone),
     /// The handler of the offender may have ended the transaction, and may have committed the effects of the messages
-    /// before it.
+    /// before it. The rest is left for the offender.
     EndedByHandler {
         reservation: Option<Reservation>,
         before: Vec<DecidedRow<K>>,
-        offender: Box<Offender<K>>,
-        after: Vec<GroupRow<K>>,
+        offender: Box<(BatchRow<K>, Rest)>,
+        after: Vec<BatchRow<K>>,
     },
     /// One of the handlers of these rows may have ended the transaction. It is unknown which one, or which effects are
     /// committed. If there is another reason why it is gone, and nothing was committed, it was rolled back for that
@@ -72,17 +33,17 @@ pub(crate) enum GroupEnd<K> {
     EndedByUnknown {
         reservation: Option<Reservation>,
         rows: Vec<DecidedRow<K>>,
-        after: Vec<GroupRow<K>>,
+        after: Vec<BatchRow<K>>,
         why: Option<Undone>,
     },
     /// The answer to COMMIT was lost.
     Unknown(Vec<DecidedRow<K>>, String),
 }
 
-/// Why a group was rolled back.
+/// Why a batch was rolled back.
 #[derive(Debug)]
 pub(crate) enum Undone {
-    /// A deadlock, a lock timeout or a lost connection: groups get in each other's way.
+    /// A deadlock, a lock timeout or a lost connection: batches get in each other's way.
     Conflict(String),
     /// One message has to run alone, to find out which one failed and why.
     Alone(String),
@@ -107,18 +68,12 @@ pub(crate) struct DecidedRow<K> {
     pub(crate) key: RowKey<K>,
     pub(crate) fence: Fence,
     pub(crate) new: NewState,
-    /// Whether the group's transaction contains the change already.
+    /// Whether the transaction contains the change already.
     pub(crate) written: bool,
     pub(crate) watch: Watch,
 }
 
-/// A row whose handler may have ended the transaction, and the rest for it.
-pub(crate) struct Offender<K> {
-    pub(crate) row: GroupRow<K>,
-    pub(crate) rest: Rest,
-}
-
-/// The mark that a [reserved](reserve) group writes on its rows before any handler runs. It replaces the last failure's
+/// The mark that a reserved group writes on its rows before any handler runs. It replaces the last failure's
 /// text, and makes the rows due later. It stays unseen, because the settlement replaces both values, unless a handler
 /// ends the transaction with a COMMIT. Then the rows show this by the reservation, whose text is unique. The rows of
 /// the earlier messages, whose effects stay, are not due for other workers before they are settled.
@@ -136,11 +91,15 @@ impl Reservation {
     }
 }
 
-/// A message of the group without its entity.
+/// A message of a batch without its entity.
 #[derive(Clone)]
-pub(crate) struct GroupRow<K> {
+pub(crate) struct BatchRow<K> {
     pub(crate) key: RowKey<K>,
+    /// The fence of every write.
     pub(crate) fence: Fence,
+    /// The state in which the row was claimed. Under a lease it is not the state that the row has now.
+    pub(crate) before: Fence,
+    /// The number of this attempt.
     pub(crate) tries: u32,
     pub(crate) state: QueueState,
     pub(crate) details: Details,
@@ -148,8 +107,8 @@ pub(crate) struct GroupRow<K> {
     pub(crate) watch: Watch,
 }
 
-impl<K: Clone> GroupRow<K> {
-    /// Returns the row with its new state. `written`: the group's transaction contains it already.
+impl<K: Clone> BatchRow<K> {
+    /// Returns the row with its new state. `written`: the transaction contains it already.
     pub(crate) fn decided(&self, new: NewState, written: bool) -> DecidedRow<K> {
         let (key, fence, watch) = (self.key.clone(), self.fence, self.watch.clone());
         DecidedRow { key, fence, new, written, watch }
@@ -190,10 +149,8 @@ impl<K: Clone> DecidedRow<K> {
 
     /// Tells whether the row succeeded and its tries go up by one, so that one statement settles all rows of its kind.
     pub(crate) fn is_plain_success(&self) -> bool {
-        let tries = self.fence.try_count;
-        self.new.settled == Settlement::Succeeded
-            && tries < i32::MAX
-            && i64::from(tries) == i64::from(tries_before(self.fence))
+        let one_more = self.fence.try_count.checked_add(1);
+        self.new.settled == Settlement::Succeeded && one_more.is_some() && self.new.change.try_count == one_more
     }
 
     /// Returns the state in which a commit leaves the row. `None`: the row is gone.
@@ -202,11 +159,11 @@ impl<K: Clone> DecidedRow<K> {
     }
 }
 
-pub(crate) type Handled<K> = Result<(), GroupEnd<K>>;
+pub(crate) type Handled<K> = Result<(), BatchEnd<K>>;
 
 /// Returns the end of a group after an error of a statement that was not a handler's.
-pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> GroupEnd<K> {
-    GroupEnd::Undone(conflict::<C>(&error).unwrap_or_else(|| Undone::Alone(error.to_string())))
+pub(crate) fn undone<K, C: QueueConnection>(error: DieselError) -> BatchEnd<K> {
+    BatchEnd::Undone(conflict::<C>(&error).unwrap_or_else(|| Undone::Alone(error.to_string())))
 }
 
 pub(crate) fn conflict<C: QueueConnection>(error: &DieselError) -> Option<Undone> {
@@ -218,7 +175,7 @@ pub(crate) fn write<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     row: &DecidedRow<K>,
-) -> Result<(), GroupEnd<K>> {
+) -> Result<(), BatchEnd<K>> {
     expect_rows::<K, C>(queue.settle(connection, &row.key, row.fence, &row.new.change), 1)
 }
 
@@ -227,36 +184,52 @@ pub(crate) fn write<K: Key, C: QueueConnection>(
 pub(crate) fn expect_rows<K, C: QueueConnection>(
     written: QueryResult<usize>,
     expected: usize,
-) -> Result<(), GroupEnd<K>> {
+) -> Result<(), BatchEnd<K>> {
     let rows = written.map_err(undone::<K, C>)?;
-    let changed = || GroupEnd::Undone(Undone::RowsChanged(format!("{rows} rows were settled instead of {expected}")));
+    let changed = || BatchEnd::Undone(Undone::RowsChanged(format!("{rows} rows were settled instead of {expected}")));
     (rows == expected).then_some(()).ok_or_else(changed)
 }
 
-/// Makes the rows due long after their group's timeout, and reserves them.
-///
-/// A reservation writes every row once more, so a group makes it only if nothing else helps: before an optimistic
-/// group, before a handler for the whole group uses the connection, and if a success leaves its table. Otherwise each
-/// success is settled before the next handler runs. If the server [refuses such a
-/// COMMIT](crate::backend::QueueBackend::REFUSES_COMMITS), no group is reserved.
-pub(crate) fn reserve<K: Key, C: QueueConnection>(
-    queue: &ErasedQueue<K, C>,
-    connection: &mut C,
-    rows: &[GroupRow<K>],
-    timeout: Duration,
-) -> Result<Reservation, GroupEnd<K>> {
-    let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
-    // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
-    // it.
-    let present = queue.present(connection).map_err(undone::<K, C>)?;
-    let delay = TimeDelta::from_std(timeout.saturating_add(RESERVED).min(MAX_DELAY)).ok();
-    let until = delay.and_then(|delay| present.checked_add_signed(delay));
-    // In the milliseconds that every database keeps.
-    let until = until.map_or(present, |until| Instant::from(until.trunc_subsecs(3)));
-    let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
-    let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
-    for fenced in fenced.chunks(SETTLED_AT_ONCE) {
-        expect_rows::<K, C>(queue.settle_many(connection, fenced, &change), fenced.len())?;
+/// Returns the place of the row that shows whether its batch was committed. A row that is not due again is best, because nobody
+/// has processed it meanwhile.
+pub(crate) fn witness<'r, K: Clone + 'r>(
+    rows: impl Iterator<Item = &'r DecidedRow<K>>,
+    options: &Options,
+) -> Option<usize> {
+    let moved = |row: &DecidedRow<K>| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence));
+    let moved = rows.enumerate().filter(|(_, row)| moved(row));
+    moved.max_by_key(|(_, row)| row.new.change.next == Some(Next::Never)).map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::row::Status;
+
+    fn decided(key: u32, settled: Settlement, status: Status, next: Next) -> DecidedRow<u32> {
+        let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
+        DecidedRow {
+            key: RowKey::new(key, key.to_string()),
+            fence: Fence::new(Status::NotAttempted, 0),
+            new: NewState { settled, change },
+            written: false,
+            watch: Watch::default(),
+        }
     }
-    Ok(Reservation { text, until })
+
+    #[test]
+    fn a_row_that_somebody_may_have_worked_meanwhile_does_not_tell_for_its_batch() {
+        let retried = decided(1, Settlement::Retried, Status::Error, Next::In(Duration::ZERO));
+        let succeeded = decided(2, Settlement::Succeeded, Status::Success, Next::Never);
+        let mut again = decided(3, Settlement::Again, Status::NotAttempted, Next::In(Duration::ZERO));
+        again.new.change = Change::default();
+        let witness = |rows: &[DecidedRow<u32>]| witness(rows.iter(), &Options::NONE);
+        let rows = [retried, succeeded, again];
+        assert_eq!(witness(&rows), Some(1));
+        assert_eq!(witness(&rows[..1]), Some(0));
+        // It looks the same before and after.
+        assert_eq!(witness(&rows[2..]), None);
+    }
 }

@@ -1,9 +1,9 @@
-//! How a message of a group leaves its savepoint: the worker releases it with the effects, or rolls back to it.
+//! How a message of a batch leaves its savepoint: the worker releases it with the effects, or rolls back to it.
 
 use diesel::result::Error as DieselError;
 
-use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, undone, write};
-use super::work::OpenGroup;
+use super::open::{BatchBody, OpenBatch};
+use super::rows::{BatchEnd, BatchRow, Handled, Undone, undone, write};
 use crate::attempt::{AttemptError, Interruption, NewState, RELEASE, ROLLBACK_TO, Rest, SAVEPOINT, is_interruption};
 use crate::backend::{COMMIT_REFUSED, Dialect, ErrorClass, QueueConnection, Unfinished};
 use crate::entity::Key;
@@ -11,12 +11,15 @@ use crate::handler::{Failure, Outcome};
 use crate::row::ErrorText;
 use crate::sync::fail_point;
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
+impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> {
     /// Releases the handler's savepoint, and sets it again if another message follows. If it is gone, the transaction
     /// is not ours.
-    pub(crate) fn release(&mut self, row: &GroupRow<K>, outcome: Outcome, goes_on: bool) -> Handled<K> {
+    pub(crate) fn release(&mut self, row: &BatchRow<K>, outcome: Outcome, goes_on: bool) -> Handled<K> {
         fail_point("releasing");
         let has_ended = self.session.is_in_no_transaction();
+        if self.session.has_inner_transaction() {
+            return Err(BatchEnd::Undone(Undone::Alone("a handler has left a transaction open".to_owned())));
+        }
         if self.settles_in_turn {
             return self.release_and_settle(row, outcome, goes_on, has_ended);
         }
@@ -32,13 +35,13 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// effects.
     fn release_and_settle(
         &mut self,
-        row: &GroupRow<K>,
+        row: &BatchRow<K>,
         outcome: Outcome,
         goes_on: bool,
         has_ended: bool,
     ) -> Handled<K> {
-        let new = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        let served = self.plan.served;
+        let served = self.served;
+        let new = served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
         let passed = if goes_on { served.pass_on(self.session, &row.key, row.fence, &new) } else { None };
         let decided = row.decided(new, true);
         match passed {
@@ -47,13 +50,13 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             }
             Some(Err(Unfinished::Savepoint(error))) => return self.not_released(row, error, has_ended),
             Some(Err(Unfinished::RowChanged(error))) => {
-                return Err(GroupEnd::Undone(Undone::RowsChanged(error.to_string())));
+                return Err(BatchEnd::Undone(Undone::RowsChanged(error.to_string())));
             }
             Some(Err(unfinished)) => {
                 let error = unfinished.into_error();
                 return match is_interruption::<C>(&error) {
                     true => self.not_released(row, error, has_ended),
-                    false => Err(GroupEnd::Undone(Undone::Alone(error.to_string()))),
+                    false => Err(BatchEnd::Undone(Undone::Alone(error.to_string()))),
                 };
             }
             None => {
@@ -61,7 +64,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
                     return self.not_released(row, error, has_ended);
                 }
                 fail_point("released");
-                write(self.plan.served.queue, self.session, &decided)?;
+                write(served.queue, self.session, &decided)?;
                 if goes_on {
                     self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
                 }
@@ -73,9 +76,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
 
     /// Decides what becomes of a message whose savepoint could not be released. `has_ended`: its handler has ended the
     /// transaction, or has tried to.
-    fn not_released(&mut self, row: &GroupRow<K>, error: DieselError, has_ended: bool) -> Handled<K> {
+    fn not_released(&mut self, row: &BatchRow<K>, error: DieselError, has_ended: bool) -> Handled<K> {
         if has_ended && is_commit_refusal::<C>(&error) {
-            return Err(self.ended_by(row, Rest::record(self.after(row, AttemptError::GroupCommitRefused))));
+            return Err(self.ended_by(row, Rest::record(self.after(row, AttemptError::SharedCommitRefused))));
         }
         if is_interruption::<C>(&error) {
             return Err(self.interrupted(row, Interruption::of::<C>(&error)));
@@ -89,7 +92,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     }
 
     /// Undoes the handler's writes. The savepoint stays for the next message.
-    pub(crate) fn undo(&mut self, row: &GroupRow<K>, failure: Failure) -> Handled<K> {
+    pub(crate) fn undo(&mut self, row: &BatchRow<K>, failure: Failure) -> Handled<K> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
         match (judged, self.session.control(ROLLBACK_TO)) {
@@ -105,15 +108,15 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
                     // The handler may have answered with the database's own message. Only the row's text depends on
                     // that.
                     let error = match text.contains(COMMIT_REFUSED) {
-                        true => AttemptError::GroupCommitRefused,
+                        true => AttemptError::SharedCommitRefused,
                         false => AttemptError::FailedAndRefused(text),
                     };
-                    new.change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
+                    new.change.error = ErrorText::Set(self.served.rules.texts.of(&error));
                 }
                 Err(self.ended_by(row, Rest::record(new)))
             }
             // The savepoint existed, so nobody has ended the transaction, and nothing of it will be committed.
-            (Err(by), Ok(())) => Err(GroupEnd::Undone(Undone::Conflict(by.cause))),
+            (Err(by), Ok(())) => Err(BatchEnd::Undone(Undone::Conflict(by.cause))),
             (Err(by), Err(_)) => Err(self.interrupted(row, by)),
             (Ok(_), Err(error)) if is_interruption::<C>(&error) => {
                 Err(self.interrupted(row, Interruption::of::<C>(&error)))
@@ -121,7 +124,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             (Ok(mut new), Err(_)) => {
                 if let ErrorText::Set(text) = new.change.error {
                     let error = AttemptError::FailedAndEnded(text);
-                    new.change.error = ErrorText::Set(self.plan.served.rules.texts.of(&error));
+                    new.change.error = ErrorText::Set(self.served.rules.texts.of(&error));
                 }
                 Err(self.ended_by(row, Rest::record(new)))
             }
@@ -130,25 +133,15 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
 
     /// Writes a failure before the next handler runs: a handler that commits then commits the failure too. It is
     /// written outside the savepoint, because the next failure is rolled back to that.
-    fn settle_failure(&mut self, row: &GroupRow<K>, new: NewState) -> Handled<K> {
+    fn settle_failure(&mut self, row: &BatchRow<K>, new: NewState) -> Handled<K> {
         self.session.control(RELEASE).map_err(undone::<K, C>)?;
         let decided = row.decided(new, true);
         fail_point("recording");
-        write(self.plan.served.queue, self.session, &decided)?;
+        write(self.served.queue, self.session, &decided)?;
         fail_point("recorded");
         self.session.control(SAVEPOINT).map_err(undone::<K, C>)?;
         self.decided.push(decided);
         Ok(())
-    }
-
-    /// Undoes all writes of the handlers, if the transaction is still ours.
-    pub(crate) fn undo_all(&mut self, rows: &[GroupRow<K>], why: Undone) -> GroupEnd<K> {
-        match (self.session.control(ROLLBACK_TO), why) {
-            (Ok(()), why) => GroupEnd::Undone(why),
-            // MySQL has rolled back the whole transaction if it chose it to end a deadlock.
-            (Err(_), Undone::Conflict(cause)) => self.ended_by_unknown(rows, Some(Undone::Conflict(cause))),
-            (Err(error), _) => self.ended_by_unknown(rows, conflict::<C>(&error)),
-        }
     }
 }
 

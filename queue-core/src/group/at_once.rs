@@ -2,11 +2,10 @@
 
 use std::thread;
 
-use super::end::{GroupEnd, GroupRow, Handled, Undone, conflict, reserve};
-use super::savepoint::is_commit_refusal;
-use super::work::{Entities, OpenGroup};
+use super::work::{Entities, OpenGroup, reserve};
 use crate::attempt::{RELEASE, ROLLBACK_TO};
 use crate::backend::QueueConnection;
+use crate::batch::{BatchEnd, BatchRow, Handled, Undone, conflict, is_commit_refusal};
 use crate::entity::Key;
 use crate::handler::{BeforeUse, Group, GroupedMessage, HandlerResult, Outcome, Panicked, drop_safely};
 use crate::sync::fail_point;
@@ -14,14 +13,14 @@ use crate::sync::fail_point;
 /// The handler's response to the offer to handle a group at once, or its panic.
 type Answer = thread::Result<Option<Vec<HandlerResult>>>;
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
     /// Offers several messages to the handler at once. Returns whether it has handled them all; if not, its writes are
     /// undone.
     pub(super) fn handle_at_once(
         &mut self,
         entities: &mut Entities,
-        rows: &[GroupRow<K>],
-    ) -> Result<bool, GroupEnd<K>> {
+        rows: &[BatchRow<K>],
+    ) -> Result<bool, BatchEnd<K>> {
         if rows.len() < 2 {
             return Ok(false);
         }
@@ -46,15 +45,15 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Calls the handler with all messages. Returns its answer, and whether it has used the connection. If rows are settled
     /// one after the other, they are reserved only when the handler asks for the connection. A handler that wants its
     /// messages one by one does not ask for it, and a reservation writes every row.
-    fn offer(&mut self, entities: &mut Entities, rows: &[GroupRow<K>]) -> Result<(Answer, bool), GroupEnd<K>> {
+    fn offer(&mut self, entities: &mut Entities, rows: &[BatchRow<K>]) -> Result<(Answer, bool), BatchEnd<K>> {
         let messages = rows.iter().map(|row| GroupedMessage {
             state: &row.state,
             details: &row.details,
             try_number: row.tries,
             idempotency_key: &row.idempotency_key,
         });
-        let (handler, queue, timeout) = (self.handler, self.plan.served.queue, self.plan.served.info.timeout);
-        self.plan.slot.watch(rows.iter().map(|row| &row.watch));
+        let (handler, queue, timeout) = (self.body.handler, self.served.queue, self.served.info.timeout);
+        self.slot.watch(rows.iter().map(|row| &row.watch));
         // A handler that wants its messages one by one has begun none of them.
         let begin = || rows.iter().for_each(|row| row.watch.begin());
         let (mut has_used_connection, mut reserved) = (false, None);
@@ -65,7 +64,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             reserved = reserves.then(|| reserve(queue, connection, rows, timeout));
         };
         let mut connection = BeforeUse::new(self.session.lend(), &mut before_connection);
-        let stop = self.plan.slot.stop_signal();
+        let stop = self.slot.stop_signal();
         let mut group = Group { connection: &mut connection, messages: messages.collect(), stop };
         fail_point("offering");
         let answer = handler.handle_group(entities, &mut group);
@@ -81,7 +80,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             // Nothing that was written after that can stay. If the handler has ended the transaction, some of it may.
             Err(end) => {
                 drop_safely(answer);
-                let GroupEnd::Undone(why) = end else { return Err(end) };
+                let BatchEnd::Undone(why) = end else { return Err(end) };
                 Err(self.undo_all(rows, why))
             }
         }
@@ -89,8 +88,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
 
     /// Evaluates the answer. `None`: the handler has not handled all messages. An error is the end of the group: its
     /// transaction was taken away or ended, or a message met a conflict.
-    fn classify(&mut self, answer: Answer, rows: &[GroupRow<K>]) -> Result<Option<Vec<Outcome>>, GroupEnd<K>> {
-        if let Some(why) = self.plan.slot.check_revoked() {
+    fn classify(&mut self, answer: Answer, rows: &[BatchRow<K>]) -> Result<Option<Vec<Outcome>>, BatchEnd<K>> {
+        if let Some(why) = self.slot.check_revoked() {
             drop_safely(answer);
             let why = self.revoked(why);
             return Err(self.ended_by_unknown(rows, Some(why)));
@@ -102,7 +101,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             let what =
                 "handle_group tried to commit the transaction of its group, which was refused; its effects are undone";
             self.remark = Some(what.to_owned());
-            return Err(GroupEnd::Undone(Undone::Alone(what.to_owned())));
+            return Err(BatchEnd::Undone(Undone::Alone(what.to_owned())));
         }
         match answer {
             Ok(None) => Ok(None),
@@ -119,8 +118,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     fn classify_results(
         &mut self,
         results: Vec<HandlerResult>,
-        rows: &[GroupRow<K>],
-    ) -> Result<Option<Vec<Outcome>>, GroupEnd<K>> {
+        rows: &[BatchRow<K>],
+    ) -> Result<Option<Vec<Outcome>>, BatchEnd<K>> {
         let (found, expected) = (results.len(), rows.len());
         if found != expected {
             self.remark = Some(format!("handle_group answered {found} results for {expected} messages"));
@@ -129,7 +128,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         }
         let (mut outcomes, mut conflict) = (Vec::new(), None);
         for (row, result) in rows.iter().zip(results) {
-            match self.plan.served.rules.accept(result) {
+            match self.served.rules.accept(result) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(failure) => conflict = conflict.or(self.judge(row.tries, failure, &row.details).err()),
             }
@@ -142,7 +141,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     }
 
     /// Releases the savepoint under which the handler has handled all messages. Returns whether that was possible.
-    fn release_at_once(&mut self, rows: &[GroupRow<K>], outcomes: Vec<Outcome>) -> Result<bool, GroupEnd<K>> {
+    fn release_at_once(&mut self, rows: &[BatchRow<K>], outcomes: Vec<Outcome>) -> Result<bool, BatchEnd<K>> {
         match self.session.control(RELEASE) {
             Ok(()) => {
                 rows.iter().zip(outcomes).for_each(|(row, outcome)| self.decide(row, outcome));
@@ -154,7 +153,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
 
     /// Undoes the writes of a handler that has not handled all messages. This includes `None`: otherwise the first
     /// message would be credited with the writes.
-    fn undo_offer(&mut self, rows: &[GroupRow<K>]) -> Handled<K> {
+    fn undo_offer(&mut self, rows: &[BatchRow<K>]) -> Handled<K> {
         if let Err(error) = self.session.control(ROLLBACK_TO) {
             return Err(self.ended_by_unknown(rows, conflict::<C>(&error)));
         }

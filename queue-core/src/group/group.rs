@@ -1,27 +1,63 @@
 //! Several messages, one transaction: claim the due rows, handle each in a savepoint, settle the successes with one
 //! statement, and commit once.
 //!
-//! [`handle`](super::handle) says how they are handled. Rows that were only rolled back are as they were, and run one
+//! [`batch`](crate::batch) says how they are handled. Rows that were only rolled back are as they were, and run one
 //! by one. [`recover`](super::recover) finds out what a handler that has ended the transaction has left behind.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use diesel::connection::TransactionManager;
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
-use super::end::{
-    DecidedRow, GroupEnd, GroupRow, HeldGroup, Reservation, SETTLED_AT_ONCE, Undone, WorkedGroup, expect_rows, reserve,
-    undone, write,
-};
-use super::work::{Entities, GroupBody, OpenGroup, Rereading};
+use super::work::{Entities, GroupBody, GroupHandler, OpenGroup, Rereading, reserve};
 use crate::attempt::{Plan, WorkerCalls};
 use crate::backend::{Dialect, QueueConnection, Session};
+use crate::batch::{BatchEnd, BatchRow, DecidedRow, OpenBatch, Reservation, Undone, expect_rows};
 use crate::claim::{ClaimTerms, ClaimedAs, claim};
 use crate::entity::Key;
 use crate::row::OnFinish;
-use crate::statement::{Change, Claimed};
+use crate::statement::Claimed;
 use crate::sync::fail_point;
+
+/// How a group ended.
+pub(crate) enum GroupEnd<K> {
+    /// No row was due, or others hold the due rows.
+    Idle,
+    /// Nothing was claimed, because the database returned an error.
+    NotClaimed(DieselError),
+    /// Rows were claimed.
+    Worked(BatchEnd<K>),
+}
+
+/// A group that was worked.
+pub(crate) struct WorkedGroup<K> {
+    pub(crate) end: GroupEnd<K>,
+    /// How many rows were claimed.
+    pub(crate) claimed: usize,
+    /// How many of them were handled, or begun.
+    pub(crate) begun: usize,
+    /// How long one of them took on average, if that is known.
+    pub(crate) turn: Option<Duration>,
+    pub(crate) session_is_sound: bool,
+    /// Whether the handler did not return in time, and another thread has done the rest.
+    pub(crate) given_up: bool,
+    /// A remark about the handler for the log.
+    pub(crate) remark: Option<String>,
+}
+
+impl<K> WorkedGroup<K> {
+    /// Returns the end of a group none of whose rows was handled.
+    pub(crate) fn without_rows(end: GroupEnd<K>, session_is_sound: bool) -> Self {
+        WorkedGroup { end, claimed: 0, begun: 0, turn: None, session_is_sound, given_up: false, remark: None }
+    }
+}
+
+/// The rows of a group, for the thread that gives it up because a handler does not return.
+pub(crate) struct HeldGroup {
+    /// How many rows there are.
+    pub(crate) claimed: usize,
+}
 
 /// Processes up to `size` messages in one transaction. Asks the `worker` whether to go on when they are locked, and
 /// between two messages. `rereading` says whether the rows are read again.
@@ -50,23 +86,10 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
         return WorkedGroup::without_rows(GroupEnd::Idle, false);
     }
     let stays = plan.served.rules.options.of_attempts().on_success == OnFinish::Keep;
-    let group = OpenGroup {
-        session,
-        plan,
-        handler,
-        worker,
-        started: Instant::now(),
-        turn: None,
-        reservation: None,
-        settles_in_turn: false,
-        // A row that leaves its table does so together with the others, if a handler might commit.
-        rereading: ((stays || C::Backend::REFUSES_COMMITS) && rereading.take_one()).then_some(rereading),
-        begun: 0,
-        decided: Vec::new(),
-        session_is_sound: true,
-        remark: None,
-    };
-    group.work(rows)
+    // A row that leaves its table does so together with the others, if a handler might commit.
+    let rereading = ((stays || C::Backend::REFUSES_COMMITS) && rereading.take_one()).then_some(rereading);
+    let body = GroupHandler { served: plan.served, handler, worker, rereading };
+    OpenBatch::new(session, plan.served, plan.slot, &body).work(rows)
 }
 
 fn begin_and_claim<K: Key, C: QueueConnection>(
@@ -85,22 +108,22 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
     Ok(rows)
 }
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
     /// Processes the claimed rows to the end of the transaction.
     fn work(mut self, rows: Vec<Claimed<K>>) -> WorkedGroup<K> {
-        let (slot, claimed, kept_rows) = (self.plan.slot, rows.len(), &self.plan.served.due_rows.kept_rows);
+        let (slot, claimed, kept_rows) = (self.slot, rows.len(), &self.served.due_rows.kept_rows);
         let claimed_as = self.claimed_as(&rows);
         let alone = self.reason_to_run_alone(&rows, &claimed_as);
         if alone.is_none() {
             let rows = rows.iter().map(|row| (&row.key, row.fence));
-            slot.recorder().begin(&self.plan.served.info.key_prefix, rows);
+            slot.recorder().begin(&self.served.info.key_prefix, rows);
         }
         slot.hold(Box::new(HeldGroup { claimed }), &[]);
         let end = match alone {
-            Some(why) => GroupEnd::Undone(Undone::Alone(why.to_owned())),
+            Some(why) => BatchEnd::Undone(Undone::Alone(why.to_owned())),
             None => self.run(rows),
         };
-        if let GroupEnd::Settled(settled) = &end {
+        if let BatchEnd::Settled(settled) = &end {
             // None of these rows has come back before, because such a row runs alone. A group that was closed early has
             // given some of its rows back.
             let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
@@ -109,23 +132,23 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             });
         }
         let transaction_is_over =
-            matches!(end, GroupEnd::Settled(_)) || matches!(end, GroupEnd::Undone(_)) && self.roll_back();
+            matches!(end, BatchEnd::Settled(_)) || matches!(end, BatchEnd::Undone(_)) && self.roll_back();
         let given_up = slot.leave();
         let session_is_sound = self.session_is_sound && !given_up && transaction_is_over;
-        let OpenGroup { begun, turn, remark, .. } = self;
-        WorkedGroup { end, claimed, begun, turn, session_is_sound, given_up, remark }
+        let OpenBatch { begun, turn, remark, .. } = self;
+        WorkedGroup { end: GroupEnd::Worked(end), claimed, begun, turn, session_is_sound, given_up, remark }
     }
 
     /// Returns the rows as they were claimed, with the texts of their keys.
     fn claimed_as(&self, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
-        let kept = &self.plan.served.due_rows.kept_rows;
+        let kept = &self.served.due_rows.kept_rows;
         let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
         messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
     }
 
     /// Returns why the rows must not share a transaction, and therefore a crash.
     fn reason_to_run_alone(&self, rows: &[Claimed<K>], claimed_as: &[(Arc<str>, ClaimedAs)]) -> Option<&'static str> {
-        let (recorder, served) = (self.plan.slot.recorder(), self.plan.served);
+        let (recorder, served) = (self.slot.recorder(), self.served);
         let may_share = |row: &Claimed<K>| {
             let message = row.message.as_ref().ok();
             message.is_none_or(|(_, state)| {
@@ -139,24 +162,19 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         has_returned.then_some("one of its messages has come back as it was")
     }
 
-    /// Rolls back, and tells whether no transaction is left open: a handler may have opened one inside ours.
-    fn roll_back(&mut self) -> bool {
-        C::TransactionManager::rollback_transaction(&mut **self.session).is_ok() && self.session.is_in_no_transaction()
-    }
-
     /// Handles the messages, settles and commits.
-    fn run(&mut self, claimed: Vec<Claimed<K>>) -> GroupEnd<K> {
+    fn run(&mut self, claimed: Vec<Claimed<K>>) -> BatchEnd<K> {
         let (entities, rows, unhandled) = self.take_apart(claimed);
         match self.handle_settle_commit(entities, &rows, unhandled) {
             Ok(()) => {
                 tracing::debug!(messages = self.decided.len(), "settled");
-                GroupEnd::Settled(std::mem::take(&mut self.decided))
+                BatchEnd::Settled(std::mem::take(&mut self.decided))
             }
             Err(mut end) => {
-                if let GroupEnd::Undone(why) = &end {
+                if let BatchEnd::Undone(why) = &end {
                     rows.iter().for_each(|row| row.watch.interrupt(why.text()));
                 }
-                if let GroupEnd::EndedByHandler { after, .. } | GroupEnd::EndedByUnknown { after, .. } = &mut end {
+                if let BatchEnd::EndedByHandler { after, .. } | BatchEnd::EndedByUnknown { after, .. } = &mut end {
                     *after = rows[self.begun..].to_vec();
                 }
                 end
@@ -167,30 +185,30 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     /// Handles the messages, settles and commits. An error means that the transaction is gone.
     fn handle_settle_commit(
         &mut self,
-        entities: Entities,
-        rows: &[GroupRow<K>],
+        mut entities: Entities,
+        rows: &[BatchRow<K>],
         unhandled: Vec<DecidedRow<K>>,
-    ) -> Result<(), GroupEnd<K>> {
+    ) -> Result<(), BatchEnd<K>> {
         match rows {
             [] => {}
-            [_] => self.handle_in_turn(entities, rows)?,
+            [_] => self.handle_in_turn(&mut entities, rows)?,
             _ => {
-                let rereads = self.rereading.is_some();
-                let optimistic = self.plan.served.rules.settings.optimistic && !rereads;
+                let rereads = self.body.rereading.is_some();
+                let optimistic = self.served.rules.settings.optimistic && !rereads;
                 // A row that leaves its table does so together with the others.
-                let stays = self.plan.served.rules.options.of_attempts().on_success == OnFinish::Keep;
+                let stays = self.served.rules.options.of_attempts().on_success == OnFinish::Keep;
                 self.settles_in_turn = rereads || !C::Backend::REFUSES_COMMITS && !optimistic && stays;
                 if !C::Backend::REFUSES_COMMITS && !self.settles_in_turn {
-                    self.reservation =
-                        Some(reserve(self.plan.served.queue, self.session, rows, self.plan.served.info.timeout)?);
+                    self.reservation = Some(reserve(self.served.queue, self.session, rows, self.served.info.timeout)?);
                 }
                 match optimistic {
-                    true => self.handle_under_one_savepoint(entities, rows)?,
-                    false => self.handle_in_turn(entities, rows)?,
+                    true => self.handle_under_one_savepoint(&mut entities, rows)?,
+                    false => self.handle_in_turn(&mut entities, rows)?,
                 }
             }
         }
-        self.turn = u32::try_from(self.begun).ok().and_then(|begun| self.started.elapsed().checked_div(begun));
+        drop(entities);
+        self.note_handled();
         if let Some(reservation) = &self.reservation {
             self.decided.iter_mut().for_each(|row| row.fence = reservation.fence(row.fence));
         }
@@ -206,60 +224,11 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
     }
 
     /// Restores the rows that the group did not come to.
-    fn leave(&mut self, rows: &[GroupRow<K>], reservation: &Reservation) -> Result<(), GroupEnd<K>> {
+    fn leave(&mut self, rows: &[BatchRow<K>], reservation: &Reservation) -> Result<(), BatchEnd<K>> {
         for row in rows {
             let (fence, change) = (reservation.fence(row.fence), row.restored());
-            expect_rows::<K, C>(self.plan.served.queue.settle(self.session, &row.key, fence, &change), 1)?;
+            expect_rows::<K, C>(self.served.queue.settle(self.session, &row.key, fence, &change), 1)?;
         }
         Ok(())
-    }
-
-    /// Writes the new states: one statement for the successes whose tries just go up by one, and one for each other
-    /// row. Each is fenced, and every row must be changed.
-    fn settle(&mut self) -> Result<(), GroupEnd<K>> {
-        // Then the written values differ from row to row.
-        let decides_by_details = self.plan.served.queue.sql.options.decides_by_details();
-        let (alike, others): (Vec<_>, Vec<_>) = self
-            .decided
-            .iter()
-            .filter(|row| !row.written)
-            .partition(|row| row.is_plain_success() && !decides_by_details);
-        if let Some(first) = alike.first() {
-            let success = Change { try_count: None, another_try: true, ..first.new.change.clone() };
-            let rows: Vec<_> = alike.iter().map(|row| (&row.key, row.fence)).collect();
-            for rows in rows.chunks(SETTLED_AT_ONCE) {
-                expect_rows::<K, C>(self.plan.served.queue.settle_many(self.session, rows, &success), rows.len())?;
-            }
-        }
-        for row in others {
-            let failed = row.new.settled.is_failure();
-            if failed {
-                fail_point("recording");
-            }
-            write(self.plan.served.queue, self.session, row)?;
-            if failed {
-                fail_point("recorded");
-            }
-        }
-        Ok(())
-    }
-
-    /// Commits, unless the transaction was taken away, and evaluates the result.
-    fn commit(&mut self) -> Result<(), GroupEnd<K>> {
-        self.plan.slot.begin_commit().map_err(|why| GroupEnd::Undone(self.revoked(why)))?;
-        fail_point("committing");
-        let Err(error) = self.session.commit_group(true) else {
-            fail_point("committed");
-            return Ok(());
-        };
-        if C::leaves_commit_in_doubt(&error) {
-            return Err(GroupEnd::Unknown(std::mem::take(&mut self.decided), error.to_string()));
-        }
-        if C::lacks_group_cursor(&error) {
-            let what = "a handler has closed a cursor that is not its own (by CLOSE ALL or DISCARD ALL), without which its group \
-                        is not committed: its messages run one by one";
-            self.remark = Some(what.to_owned());
-        }
-        Err(undone::<K, C>(error))
     }
 }

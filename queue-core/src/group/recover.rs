@@ -7,30 +7,37 @@ use std::time::Instant;
 
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
+use super::group::GroupEnd;
 use super::runner::GroupRunner;
 use crate::attempt::{InDoubt, NewState, Rest, Tally, Turn, UnsettledRow, in_transaction};
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionHolder};
+use crate::batch::{BatchEnd, BatchRow, DecidedRow, Reservation, Undone, witness};
 use crate::entity::Key;
 use crate::event::Watch;
-use crate::row::{Fence, Options, RowKey, Settlement, Status};
-use crate::statement::{Change, ErasedQueue, Next};
+use crate::row::{Fence, RowKey, Settlement, Status};
+use crate::statement::{Change, ErasedQueue};
 
 impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
     /// Does what is left after a group, and counts the results of its rows.
     pub(super) fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<K>, begun: usize) -> Turn {
+        match end {
+            GroupEnd::Idle => Turn::Idle,
+            GroupEnd::NotClaimed(error) => self.runner.served.end_unclaimed(holder, &error.into()),
+            GroupEnd::Worked(end) => self.conclude_batch(holder, end, begun),
+        }
+    }
+
+    fn conclude_batch(&self, holder: &mut SessionHolder<C>, end: BatchEnd<K>, begun: usize) -> Turn {
         let mut tally = Tally::default();
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
-            GroupEnd::Idle => return Turn::Idle,
-            GroupEnd::NotClaimed(error) => return self.runner.served.end_unclaimed(holder, &error.into()),
-            GroupEnd::Settled(rows) => self.count(&mut tally, &rows),
-            GroupEnd::Undone(Undone::Conflict(cause)) => {
+            BatchEnd::Settled(rows) => self.count(&mut tally, &rows),
+            BatchEnd::Undone(Undone::Conflict(cause)) => {
                 let what = "a group was interrupted, its messages run one by one for a while";
                 self.runner.served.warn(&format!("{what}: {cause}"));
                 tally.interrupted = interrupted;
             }
-            GroupEnd::Undone(Undone::Alone(cause) | Undone::RowsChanged(cause)) => {
+            BatchEnd::Undone(Undone::Alone(cause) | Undone::RowsChanged(cause)) => {
                 let cause = self.runner.served.redacted(&cause);
                 tracing::debug!(
                     entity = self.runner.served.queue.sql.entity,
@@ -38,17 +45,17 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
                     "the worker undid a group; its messages run one by one"
                 );
             }
-            GroupEnd::Undone(Undone::Shutdown) => tally.interrupted = interrupted,
-            GroupEnd::EndedByHandler { reservation, before, offender, after } => {
+            BatchEnd::Undone(Undone::Shutdown) => tally.interrupted = interrupted,
+            BatchEnd::EndedByHandler { reservation, before, offender, after } => {
                 self.after_end(holder, reservation, before, *offender, after, &mut tally);
             }
-            GroupEnd::EndedByUnknown { reservation, rows, after, why } => {
+            BatchEnd::EndedByUnknown { reservation, rows, after, why } => {
                 let left: Vec<_> = after.iter().collect();
                 match (reservation.and_then(|reservation| self.committed(holder, &reservation, &rows, &left)), why) {
                     (Some(settled), _) => self.count_committed(&mut tally, &rows, settled),
                     // Also if nothing can be found out: committed rows are reserved for a while, so rows that are due
                     // were not committed.
-                    (None, Some(why)) => return self.conclude(holder, GroupEnd::Undone(why), begun),
+                    (None, Some(why)) => return self.conclude_batch(holder, BatchEnd::Undone(why), begun),
                     // Each row is recorded in a transaction of its own.
                     (None, None) => rows.into_iter().for_each(|row| {
                         let unsettled = row.unsettled();
@@ -57,7 +64,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
                     }),
                 }
             }
-            GroupEnd::Unknown(rows, cause) => self.find_out(holder, rows, cause, &mut tally),
+            BatchEnd::Unknown(rows, cause) => self.find_out(holder, rows, cause, &mut tally),
         }
         Turn::Group(tally)
     }
@@ -72,11 +79,10 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
         holder: &mut SessionHolder<C>,
         reservation: Option<Reservation>,
         before: Vec<DecidedRow<K>>,
-        offender: Offender<K>,
-        after: Vec<GroupRow<K>>,
+        (row, mut rest): (BatchRow<K>, Rest),
+        after: Vec<BatchRow<K>>,
         tally: &mut Tally,
     ) {
-        let Offender { row, mut rest } = offender;
         let is_recorded = matches!(rest, Rest::Record(..));
         // An offender that is not recorded runs again, like the rows that were not handled.
         let left: Vec<_> = after.iter().chain((!is_recorded).then_some(&row)).collect();
@@ -113,7 +119,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
         holder: &mut SessionHolder<C>,
         reservation: &Reservation,
         handled: &[DecidedRow<K>],
-        left: &[&GroupRow<K>],
+        left: &[&BatchRow<K>],
     ) -> Option<Vec<Option<Settlement>>> {
         let settle = |session: &mut Session<C>| {
             settle_if_committed(self.runner.served.queue, session, reservation, handled, left)
@@ -143,7 +149,8 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
     /// new state, or all are as they were and due. So one of them shows it for all.
     fn find_out(&self, holder: &mut SessionHolder<C>, rows: Vec<DecidedRow<K>>, cause: String, tally: &mut Tally) {
         let options = *self.runner.served.queue.sql.options;
-        let committed = witness(&rows, &options).is_some_and(|row| {
+        let committed = witness(rows.iter(), &options).is_some_and(|place| {
+            let row = &rows[place];
             let (new, reached, since) = (row.new.clone(), row.reached(&options), Instant::now());
             // Its end is told with that of the others.
             let rest = Rest::FindOut(Box::new(InDoubt { new, reached, cause, since, is_told_by_caller: true }));
@@ -157,13 +164,6 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
     }
 }
 
-/// Returns the row that shows whether its group was committed. A row that is not due again is best, because nobody has
-/// processed it meanwhile.
-fn witness<'a, K: Clone>(rows: &'a [DecidedRow<K>], options: &Options) -> Option<&'a DecidedRow<K>> {
-    let moved = rows.iter().filter(|row| row.reached(options).is_none_or(|reached| !reached.reads_as(row.fence)));
-    moved.max_by_key(|row| row.new.change.next == Some(Next::Never))
-}
-
 /// Finds out, under the rows' locks, whether the transaction was committed. If so, it settles `handled`, whose effects
 /// are committed, and gives back the reserved rows that are `left`. `None`: it was rolled back, and its rows are as they
 /// were, and due. In the list, `None`: another session has changed the row meanwhile, although it was reserved.
@@ -172,7 +172,7 @@ fn settle_if_committed<K: Key, C: QueueConnection>(
     connection: &mut C,
     reservation: &Reservation,
     handled: &[DecidedRow<K>],
-    left: &[&GroupRow<K>],
+    left: &[&BatchRow<K>],
 ) -> QueryResult<Option<Vec<Option<Settlement>>>> {
     in_transaction(connection, |connection| {
         let mut committed = false;
@@ -187,7 +187,7 @@ fn settle_if_committed<K: Key, C: QueueConnection>(
             };
             settled.push((changed == 1).then_some(new.settled));
         }
-        for row @ GroupRow { key, fence, .. } in left {
+        for row @ BatchRow { key, fence, .. } in left {
             if queue.recall_reservation(connection, key)?.is_some_and(|text| text == reservation.text) {
                 committed = true;
                 queue.settle(connection, key, reservation.fence(*fence), &row.restored())?;
@@ -222,37 +222,5 @@ fn settle_where_it_is<K: Key, C: QueueConnection>(
             queue.settle(connection, key, fence, &stays)
         }
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn decided(key: u32, settled: Settlement, status: Status, next: Next) -> DecidedRow<u32> {
-        let change = Change { status: Some(status), try_count: Some(1), next: Some(next), ..Change::default() };
-        DecidedRow {
-            key: RowKey::new(key, key.to_string()),
-            fence: Fence::new(Status::NotAttempted, 0),
-            new: NewState { settled, change },
-            written: false,
-            watch: Watch::default(),
-        }
-    }
-
-    #[test]
-    fn a_row_that_somebody_may_have_worked_meanwhile_does_not_tell_for_its_group() {
-        let retried = decided(1, Settlement::Retried, Status::Error, Next::In(Duration::ZERO));
-        let succeeded = decided(2, Settlement::Succeeded, Status::Success, Next::Never);
-        let mut again = decided(3, Settlement::Again, Status::NotAttempted, Next::In(Duration::ZERO));
-        again.new.change = Change::default();
-        let key_of = |rows: &[DecidedRow<u32>]| witness(rows, &Options::NONE).map(|row| *row.key);
-        let rows = [retried, succeeded, again];
-        assert_eq!(key_of(&rows), Some(2));
-        assert_eq!(key_of(&rows[..1]), Some(1));
-        // It looks the same before and after.
-        assert_eq!(key_of(&rows[2..]), None);
     }
 }

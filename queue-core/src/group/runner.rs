@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use super::end::{GroupEnd, HeldGroup, Undone, WorkedGroup};
-use super::group::work_group;
+use super::group::{GroupEnd, HeldGroup, WorkedGroup, work_group};
 use super::work::{GroupBody, Rereading};
 use crate::attempt::{
     AnyQueue, ErasedRow, Rest, Runner, RunnerSettings, Size, Slot, TransactionRunner, Turn, WorkerTurn,
 };
 use crate::backend::{Dialect, QueueConnection, SessionHolder};
+use crate::batch::{BatchEnd, Undone};
 use crate::claim::{PickedRows, Places};
 use crate::entity::{Entity, Key};
 use crate::error::{Error, Finding};
@@ -94,15 +94,15 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
         if let Some(remark) = &grouped.remark {
             self.runner.served.warn(remark);
         }
-        if matches!(grouped.end, GroupEnd::Undone(Undone::RowsChanged(_))) {
+        if matches!(grouped.end, GroupEnd::Worked(BatchEnd::Undone(Undone::RowsChanged(_)))) {
             self.rereading.begin();
         }
-        if !matches!(grouped.end, GroupEnd::Settled(_) | GroupEnd::Idle) {
+        if !matches!(grouped.end, GroupEnd::Worked(BatchEnd::Settled(_)) | GroupEnd::Idle) {
             // Its rows run next, one by one.
             self.runner.prefetched_keys.forget();
         }
         // If the group was closed early, some rows were given back.
-        if matches!(&grouped.end, GroupEnd::Settled(rows) if rows.len() == grouped.claimed) {
+        if matches!(&grouped.end, GroupEnd::Worked(BatchEnd::Settled(rows)) if rows.len() == grouped.claimed) {
             rows.claim_floor.keep();
         }
         let (_, together) = self.runner.served.rules.settings.most_together();
@@ -115,19 +115,22 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
 fn learn<K>(next: &mut Size, grouped: &WorkedGroup<K>, size: u32, together: Duration) {
     grouped.turn.inspect(|turn| next.note_turn(*turn, together));
     let number = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
-    match &grouped.end {
-        GroupEnd::Idle => next.note_idle(),
-        GroupEnd::NotClaimed(_) => {}
-        GroupEnd::Settled(rows) if rows.iter().any(|row| row.new.settled.is_failure()) => next.note_failure(size),
+    let end = match &grouped.end {
+        GroupEnd::Idle => return next.note_idle(),
+        GroupEnd::NotClaimed(_) => return,
+        GroupEnd::Worked(end) => end,
+    };
+    match end {
+        BatchEnd::Settled(rows) if rows.iter().any(|row| row.new.settled.is_failure()) => next.note_failure(size),
         // A group that was closed early is as large as it should be.
-        GroupEnd::Settled(rows) => next.note_claim(number(rows.len()), size),
-        GroupEnd::Undone(Undone::Conflict(_))
-        | GroupEnd::Unknown(..)
-        | GroupEnd::EndedByUnknown { why: Some(Undone::Conflict(_)), .. } => next.note_conflict(Instant::now()),
-        GroupEnd::EndedByHandler { offender, .. } if matches!(offender.rest, Rest::Postpone(_)) => {
+        BatchEnd::Settled(rows) => next.note_claim(number(rows.len()), size),
+        BatchEnd::Undone(Undone::Conflict(_))
+        | BatchEnd::Unknown(..)
+        | BatchEnd::EndedByUnknown { why: Some(Undone::Conflict(_)), .. } => next.note_conflict(Instant::now()),
+        BatchEnd::EndedByHandler { offender, .. } if matches!(offender.1, Rest::Postpone(_)) => {
             next.note_conflict(Instant::now());
         }
-        GroupEnd::Undone(_) | GroupEnd::EndedByHandler { .. } | GroupEnd::EndedByUnknown { .. } => {
+        BatchEnd::Undone(_) | BatchEnd::EndedByHandler { .. } | BatchEnd::EndedByUnknown { .. } => {
             next.note_undone(number(grouped.claimed));
         }
     }

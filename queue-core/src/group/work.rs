@@ -1,55 +1,103 @@
-//! A group in its transaction, and the handler of its messages.
+//! What the messages of a group are handled by, what becomes of those that are not handled, and how rows are reserved.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{cmp, thread, vec};
 
+use chrono::{SubsecRound, TimeDelta};
 use diesel::result::QueryResult;
 
-use super::end::{DecidedRow, GroupEnd, GroupRow, Offender, Reservation, Undone};
-use crate::attempt::{
-    AttemptError, Interruption, NewState, Plan, Rest, Revocation, ServedQueue, WorkerCalls, is_interruption,
-    tries_before,
-};
+use crate::attempt::{AttemptError, ServedQueue, Slot, WorkerCalls, tries_before};
 use crate::backend::{QueueConnection, Session};
+use crate::batch::{
+    AsItIsNow, BatchBody, BatchEnd, BatchRow, DecidedRow, OpenBatch, Reservation, SETTLED_AT_ONCE, expect_rows, undone,
+};
 use crate::entity::{Entity, Key};
-use crate::handler::{Failure, Group, Handler, HandlerResult, Message, Outcome, Panicked, drop_safely};
-use crate::row::{Details, Settlement, idempotency_key};
-use crate::statement::{Claimed, ErasedQueue};
+use crate::handler::{Failure, Group, Handler, HandlerResult, Message, drop_safely};
+use crate::row::{ErrorText, Instant, MAX_DELAY, RESERVING, idempotency_key};
+use crate::statement::{Change, Claimed, ErasedQueue, Next};
 use crate::sync::{ErasedEntity, opened, unboxed};
 
 /// How many groups read their rows again after one was undone, or had a row that a neighbour has changed. A handler that
 /// changes its own row in a forbidden way looks like one that changes a neighbour's, so this has an end.
 const GROUPS: u32 = 100;
 
+/// How long reserved rows are not due after their group's timeout. In this time the worker writes what is left after a
+/// handler's COMMIT, even if the database is away for a moment.
+const RESERVED: Duration = Duration::from_secs(60);
+
 /// A group in its transaction.
-pub(crate) struct OpenGroup<'a, 'c, K: Key, C: QueueConnection> {
-    pub(crate) session: &'a mut Session<'c, C>,
-    pub(crate) plan: &'a Plan<'a, K, C>,
-    pub(crate) handler: &'a dyn GroupBody<C>,
-    pub(crate) worker: &'a dyn WorkerCalls,
-    pub(crate) started: Instant,
-    /// How long one of its messages took on average, once they are handled.
-    pub(crate) turn: Option<Duration>,
-    pub(crate) reservation: Option<Reservation>,
-    /// Whether each success is settled before the next handler runs.
-    pub(crate) settles_in_turn: bool,
+pub(super) type OpenGroup<'a, 'c, 'g, K, C> = OpenBatch<'a, 'c, K, C, GroupHandler<'g, K, C>>;
+
+/// What the messages of one group are handled by.
+pub(super) struct GroupHandler<'a, K: Key, C: QueueConnection> {
+    pub(super) served: &'a ServedQueue<K, C>,
+    pub(super) handler: &'a dyn GroupBody<C>,
+    pub(super) worker: &'a dyn WorkerCalls,
     /// Set if each row is read again before its handler runs.
-    pub(crate) rereading: Option<&'a Rereading>,
-    pub(crate) begun: usize,
-    pub(crate) decided: Vec<DecidedRow<K>>,
-    pub(crate) session_is_sound: bool,
-    pub(crate) remark: Option<String>,
+    pub(super) rereading: Option<&'a Rereading>,
 }
 
-impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
+impl<K: Key, C: QueueConnection> BatchBody<K, C> for GroupHandler<'_, K, C> {
+    type Entity = ErasedEntity;
+    type Entities = Entities;
+
+    const BEGINS_NEXT: bool = true;
+
+    fn begin(&self, slot: &Slot, _entity: &ErasedEntity, row: &BatchRow<K>) {
+        slot.watch([&row.watch]);
+        row.watch.begin();
+    }
+
+    fn call(&self, entity: &ErasedEntity, message: &mut Message<'_, C>) -> HandlerResult {
+        self.handler.handle(entity, message)
+    }
+
+    fn take_back(&self, entity: ErasedEntity) {
+        drop(entity);
+    }
+
+    /// Not after half the timeout, so that the message has the other half, and not when the poller stops.
+    fn has_time(&self, open_for: Duration) -> bool {
+        let most = self.served.rules.settings.most_together().1.min(self.served.info.timeout / 2);
+        open_for < most && self.worker.goes_on()
+    }
+
+    /// Reads a row again if a neighbour's handler may have changed it. If the row is no longer as it was claimed, it is left
+    /// as it is.
+    fn as_it_is_now(
+        &self,
+        session: &mut Session<C>,
+        is_first: bool,
+        entity: ErasedEntity,
+        row: &BatchRow<K>,
+    ) -> QueryResult<AsItIsNow<ErasedEntity, K>> {
+        let Some(rereading) = self.rereading.filter(|_| !is_first) else { return Ok(Some((entity, None))) };
+        drop_safely(entity);
+        let reread = reread(self.served.queue, session, &self.served.info.key_prefix, row)?;
+        if reread.is_none() {
+            rereading.begin();
+        }
+        Ok(reread.map(|(entity, row)| (entity, Some(row))))
+    }
+
+    fn offer(
+        group: &mut OpenBatch<'_, '_, K, C, Self>,
+        entities: &mut Entities,
+        rows: &[BatchRow<K>],
+    ) -> Result<bool, BatchEnd<K>> {
+        if group.body.rereading.is_some() { Ok(false) } else { group.handle_at_once(entities, rows) }
+    }
+}
+
+impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
     /// Puts the messages in the order in which they are handled, and separates those that cannot be decoded or are not
     /// to be handled.
-    pub(super) fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<GroupRow<K>>, Vec<DecidedRow<K>>) {
+    pub(super) fn take_apart(&mut self, claimed: Vec<Claimed<K>>) -> (Entities, Vec<BatchRow<K>>, Vec<DecidedRow<K>>) {
         let (mut messages, mut unhandled) = (Vec::new(), Vec::new());
-        let ServedQueue { rules, info, .. } = self.plan.served;
+        let ServedQueue { rules, info, .. } = self.served;
         for Claimed { key, fence, message, details } in claimed {
             let tries = tries_before(fence) + 1;
             let due = message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time);
@@ -62,7 +110,10 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
                     }
                     None => {
                         let idempotency_key = idempotency_key(&info.key_prefix, &key, &details);
-                        messages.push((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch }));
+                        messages.push((
+                            entity,
+                            BatchRow { key, fence, before: fence, tries, state, details, idempotency_key, watch },
+                        ));
                         continue;
                     }
                 },
@@ -74,7 +125,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
             unhandled.push(DecidedRow { key, fence, new, written: false, watch });
         }
         // The comparison is the user's code. A sort that panics leaves everything in some order.
-        let handler = self.handler;
+        let handler = self.body.handler;
         let sort = || messages.sort_by(|(one, _), (other, _)| handler.compare(one, other));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(sort)) {
             std::mem::forget(panic);
@@ -83,81 +134,34 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, K, C> {
         let (entities, rows): (Vec<_>, _) = messages.into_iter().unzip();
         (Entities(entities.into_iter()), rows, unhandled)
     }
+}
 
-    /// Tells whether to begin the next message: not after half the timeout, so that the message has the other half, and
-    /// not when the poller stops.
-    pub(crate) fn has_time(&self) -> bool {
-        let served = &self.plan.served;
-        let most = served.rules.settings.most_together().1.min(served.info.timeout / 2);
-        self.started.elapsed() < most && self.worker.goes_on()
+/// Makes the rows due long after their group's timeout, and reserves them.
+///
+/// A reservation writes every row once more, so a group makes it only if nothing else helps: before an optimistic
+/// group, before a handler for the whole group uses the connection, and if a success leaves its table. Otherwise each
+/// success is settled before the next handler runs. If the server [refuses such a
+/// COMMIT](crate::backend::QueueBackend::REFUSES_COMMITS), no group is reserved.
+pub(super) fn reserve<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    rows: &[BatchRow<K>],
+    timeout: Duration,
+) -> Result<Reservation, BatchEnd<K>> {
+    let text = format!("{RESERVING}{:032x}", fastrand::u128(..));
+    // One known time for all rows: a handler may make a row of its group due at another time, and the fence has to show
+    // it.
+    let present = queue.present(connection).map_err(undone::<K, C>)?;
+    let delay = TimeDelta::from_std(timeout.saturating_add(RESERVED).min(MAX_DELAY)).ok();
+    let until = delay.and_then(|delay| present.checked_add_signed(delay));
+    // In the milliseconds that every database keeps.
+    let until = until.map_or(present, |until| Instant::from(until.trunc_subsecs(3)));
+    let change = Change { next: Some(Next::At(until)), error: ErrorText::Set(text.clone()), ..Change::default() };
+    let fenced: Vec<_> = rows.iter().map(|row| (&row.key, row.fence)).collect();
+    for fenced in fenced.chunks(SETTLED_AT_ONCE) {
+        expect_rows::<K, C>(queue.settle_many(connection, fenced, &change), fenced.len())?;
     }
-
-    pub(crate) fn decide(&mut self, row: &GroupRow<K>, outcome: Outcome) {
-        let mut new = self.plan.served.rules.after_outcome(row.fence, row.tries, outcome, &row.details);
-        if new.settled == Settlement::Again && self.reservation.is_some() {
-            // The text stays as it was at the claim; the reservation has replaced it on the row.
-            new.change.error = row.text();
-        }
-        self.decided.push(row.decided(new, false));
-    }
-
-    pub(crate) fn revoked(&self, why: Revocation) -> Undone {
-        match why {
-            // The handler that was running may have had only a part of the timeout.
-            Revocation::TimedOut => Undone::Alone(AttemptError::TimedOut(self.plan.served.info.timeout).to_string()),
-            Revocation::Shutdown => Undone::Shutdown,
-        }
-    }
-
-    /// Returns the end of a group whose transaction the handler of this row may have ended.
-    pub(crate) fn ended_by(&mut self, row: &GroupRow<K>, rest: Rest) -> GroupEnd<K> {
-        GroupEnd::EndedByHandler {
-            reservation: self.reservation.take(),
-            before: std::mem::take(&mut self.decided),
-            offender: Box::new(Offender { row: row.clone(), rest }),
-            after: Vec::new(),
-        }
-    }
-
-    /// Returns the end of a group after an interruption of this row that has cost it the savepoint.
-    pub(crate) fn interrupted(&mut self, row: &GroupRow<K>, by: Interruption) -> GroupEnd<K> {
-        // The group was the victim of a deadlock. Its rows are as they were, and prove nothing: others may have
-        // processed them since.
-        if self.reservation.is_none() && by.rolls_back {
-            return GroupEnd::Undone(Undone::Conflict(by.cause));
-        }
-        self.ended_by(row, Rest::Postpone(by))
-    }
-
-    /// Returns the end of a group whose transaction was ended by one of the handlers that have run.
-    pub(crate) fn ended_by_unknown(&mut self, rows: &[GroupRow<K>], why: Option<Undone>) -> GroupEnd<K> {
-        let rows = rows[..self.begun].iter().map(|row| row.in_doubt(&self.plan.served.rules)).collect();
-        GroupEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
-    }
-
-    /// Decides what a failure makes of its row. An error is an interruption. The failure's `source` and `Drop` are user
-    /// code.
-    pub(crate) fn judge(&mut self, tries: u32, failure: Failure, details: &Details) -> Result<NewState, Interruption> {
-        let rules = &self.plan.served.rules;
-        let judged = catch_unwind(AssertUnwindSafe(|| {
-            let judged = match failure.database_error() {
-                Some(error) if is_interruption::<C>(error) => {
-                    Err(Interruption::with_text::<C>(error, rules.texts.of(&*failure.error)))
-                }
-                _ => Ok(rules.after_failure(tries, &failure, details)),
-            };
-            drop(failure);
-            judged
-        }));
-        judged.unwrap_or_else(|panic| {
-            self.session_is_sound = false;
-            Ok(rules.after_failure(tries, &Failure::retry(Panicked::new(panic)), details))
-        })
-    }
-
-    pub(crate) fn after(&self, row: &GroupRow<K>, error: AttemptError) -> NewState {
-        self.plan.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details)
-    }
+    Ok(Reservation { text, until })
 }
 
 /// The code that handles the messages of a group.
@@ -201,6 +205,14 @@ impl<Q: Entity + Send + 'static, C> GroupBody<C> for Arc<dyn Handler<Q, C> + '_>
 /// The entities of a group, which the user's code drops one by one: each of them may panic.
 pub(crate) struct Entities(pub(super) vec::IntoIter<ErasedEntity>);
 
+impl Iterator for Entities {
+    type Item = ErasedEntity;
+
+    fn next(&mut self) -> Option<ErasedEntity> {
+        self.0.next()
+    }
+}
+
 impl Drop for Entities {
     fn drop(&mut self) {
         self.0.by_ref().for_each(drop_safely);
@@ -235,8 +247,8 @@ pub(crate) fn reread<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     key_prefix: &str,
-    row: &GroupRow<K>,
-) -> QueryResult<Option<(ErasedEntity, GroupRow<K>)>> {
+    row: &BatchRow<K>,
+) -> QueryResult<Option<(ErasedEntity, BatchRow<K>)>> {
     let Some(Claimed { key, fence, message: Ok((entity, state)), mut details }) =
         queue.retake_if_claimable(connection, &row.key, row.fence)?
     else {
@@ -245,7 +257,7 @@ pub(crate) fn reread<K: Key, C: QueueConnection>(
     details.lane = row.details.lane.clone();
     let idempotency_key = idempotency_key(key_prefix, &key, &details);
     let (tries, watch) = (row.tries, row.watch.clone());
-    Ok(Some((entity, GroupRow { key, fence, tries, state, details, idempotency_key, watch })))
+    Ok(Some((entity, BatchRow { key, fence, before: fence, tries, state, details, idempotency_key, watch })))
 }
 
 #[cfg(test)]

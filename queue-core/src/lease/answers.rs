@@ -1,357 +1,193 @@
-//! The answers of several calls in their transaction: lock each row and apply its answer, then settle all rows, and commit.
+//! The answers of several calls, as the messages of a batch: each is applied to its row, if that is still as it was claimed.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 
 use super::calls::EndedCall;
-use super::leased_rows::{DecidedLease, LeasedRow, WatchedRow};
+use super::leased_rows::{LeasedRow, WatchedRow};
 use super::runner::{LateRow, LeaseRunner};
-use super::settle::taken_away;
-use crate::attempt::{AttemptError, RELEASE, ROLLBACK_TO, SAVEPOINT, Slot, is_interruption};
-use crate::backend::{Dialect, QueueConnection, Session, Unfinished};
+use crate::attempt::Slot;
+use crate::backend::{Dialect, QueueConnection, Session};
+use crate::batch::{AsItIsNow, BatchBody, BatchRow};
 use crate::entity::Key;
-use crate::handler::{Answered, Failure, HandlerResult, Message, Panicked, drop_safely};
-use crate::row::{ErrorText, Fence, RowKey, idempotency_key};
-use crate::statement::Change;
+use crate::handler::{Answered, HandlerResult, Message};
+use crate::row::idempotency_key;
 use crate::sync::{Mutex, fail_point};
 
-/// How long a transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
+/// How long a transaction takes up more answers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 
-/// The same if the server is far away: as long as it takes to lock rows [`LOCKED_TOGETHER`] times, and at most this long.
+/// The same if the server is far away: this many times as long as it takes to lock rows, and at most [`TAKES_UP_FOR_AT_MOST`].
+const ROUND_TRIPS: u32 = 16;
+
 const TAKES_UP_FOR_AT_MOST: Duration = Duration::from_secs(1);
 
-/// How many rows are locked together.
-const LOCKED_TOGETHER: u32 = 16;
+/// How many rows are locked together. The heartbeat extends the leases of the others.
+const LOCKED_TOGETHER: usize = 16;
 
-/// The answers that a transaction has applied so far. The thread that gives up a handler which does not return takes
-/// them, so that other workers apply them anew.
-pub(super) struct Batch<K> {
+/// The answers of a batch. The thread that gives up a handler which does not return takes them, so that other workers apply them
+/// anew.
+pub(super) struct Answers<K> {
+    /// Those that are to be applied.
+    pub(super) next: VecDeque<NextAnswer<K>>,
+    /// Those that were applied, the last of which may have failed.
     pub(super) applied: Vec<EndedCall<K>>,
-    /// Those that are to be applied next, whose rows are locked.
-    pub(super) locked: VecDeque<EndedCall<K>>,
+    /// Those that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
+    pub(super) aside: Vec<EndedCall<K>>,
     /// The row of which that thread has recorded that its handler is late.
     pub(super) given_up: Option<Arc<LeasedRow<K>>>,
 }
 
-pub(super) type SharedBatch<K> = Arc<Mutex<Batch<K>>>;
+pub(super) type SharedAnswers<K> = Arc<Mutex<Answers<K>>>;
 
-impl<K> Batch<K> {
-    /// Takes the answers that other workers are to apply instead.
-    pub(super) fn take_answers(&mut self) -> Vec<EndedCall<K>> {
-        self.applied.drain(..).chain(self.locked.drain(..)).collect()
+impl<K> Default for Answers<K> {
+    fn default() -> Self {
+        let (next, applied, aside, given_up) = Default::default();
+        Answers { next, applied, aside, given_up }
+    }
+}
+
+impl<K> Answers<K> {
+    /// Takes all of them.
+    pub(super) fn take(&mut self) -> Vec<EndedCall<K>> {
+        let next = self.next.drain(..).map(|next| next.ended);
+        self.applied.drain(..).chain(next).chain(self.aside.drain(..)).collect()
+    }
+}
+
+/// An answer that is to be applied.
+pub(super) struct NextAnswer<K> {
+    pub(super) ended: EndedCall<K>,
+    /// Whether its row was as it was claimed when the transaction locked it; `None` before that.
+    pub(super) is_locked: Option<bool>,
+}
+
+/// The answers that are to be applied, one after the other.
+pub(super) struct NextAnswers<K>(pub(super) SharedAnswers<K>);
+
+impl<K> Iterator for NextAnswers<K> {
+    type Item = NextAnswer<K>;
+
+    fn next(&mut self) -> Option<NextAnswer<K>> {
+        self.0.lock().next.pop_front()
     }
 }
 
 /// A row whose answer is being applied after others, for the thread that records that its handler is late.
 pub(crate) struct LateBatch<K> {
     pub(super) late: LateRow<K>,
-    pub(super) batch: SharedBatch<K>,
+    pub(super) answers: SharedAnswers<K>,
 }
 
-/// A worker's state while it applies answers.
-pub(super) struct InHand<K> {
-    pub(super) batch: SharedBatch<K>,
-    /// What becomes of the rows whose answers are applied, in the same order.
-    pub(super) decided: Vec<DecidedLease<K>>,
-    /// Answers whose rows are to be locked.
-    pub(super) taken: Vec<EndedCall<K>>,
-    /// The answer that is being applied.
-    pub(super) current: Option<EndedCall<K>>,
-    /// Answers that another turn has to deal with: their rows are not as they were claimed, or their leases have ended.
-    pub(super) aside: Vec<EndedCall<K>>,
+/// What the answers of one batch are applied by.
+pub(super) struct Applying<'a, 'h, K: Key, C: QueueConnection> {
+    pub(super) runner: &'a LeaseRunner<'h, K, C>,
+    pub(super) answers: SharedAnswers<K>,
+    /// How long the transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
+    takes_up_for: Cell<Duration>,
 }
 
-/// Rows that one statement settles.
-pub(super) struct Alike<'a, K> {
-    pub(super) change: &'a Change,
-    pub(super) rows: Vec<(&'a RowKey<K>, Fence)>,
-}
-
-/// Why a transaction with several answers is over and not certainly committed.
-pub(super) enum Uncommitted<K> {
-    /// It is rolled back, for this reason.
-    Undone(String),
-    /// The answer to COMMIT was lost.
-    InDoubt(String),
-    /// The handler of the current answer has ended it, which is a failure of its row.
-    EndedByHandler(String, Box<DecidedLease<K>>),
-}
-
-impl<K> Uncommitted<K> {
-    fn undone<T>(why: &str) -> Result<T, Self> {
-        Err(Uncommitted::Undone(why.to_owned()))
-    }
-}
-
-impl<K> From<DieselError> for Uncommitted<K> {
-    fn from(error: DieselError) -> Self {
-        Uncommitted::Undone(error.to_string())
-    }
-}
-
-impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
-    /// Applies the answers, one after the other. If the server lets a handler commit, each row is settled before the
-    /// next handler runs, so that the state of a row that a handler commits fits its effects.
-    pub(super) fn apply_each(
-        &self,
-        session: &mut Session<C>,
-        slot: &Slot,
-        hand: &mut InHand<K>,
-        most: u32,
-    ) -> Result<(), Uncommitted<K>> {
-        let (in_turn, mut has_savepoint) = (!C::Backend::REFUSES_COMMITS, false);
-        if !in_turn {
-            session.control(SAVEPOINT)?;
-        }
-        let (started, mut takes_up_for) = (Instant::now(), TAKES_UP_FOR);
-        loop {
-            // What is left of the rows that were locked together is for other workers, if the first ones took long.
-            if !hand.decided.is_empty() && started.elapsed() >= takes_up_for {
-                let left = std::mem::take(&mut hand.batch.lock().locked);
-                hand.aside.extend(self.calls.hand_on(left.into()));
-                break;
-            }
-            hand.current = hand.batch.lock().locked.pop_front();
-            let Some(ended) = &hand.current else {
-                let left = most.saturating_sub(u32::try_from(hand.decided.len()).unwrap_or(most));
-                if left == 0 || session.is_spoilt() {
-                    break;
-                }
-                let sent = Instant::now();
-                if !self.take_up_answers(session, hand, left.min(LOCKED_TOGETHER))? {
-                    break;
-                }
-                takes_up_for = takes_up_for.max((sent.elapsed() * LOCKED_TOGETHER).min(TAKES_UP_FOR_AT_MOST));
-                continue;
-            };
-            let row = &ended.row;
-            let late = LateRow { row: row.clone(), timeout: self.served.info.timeout };
-            slot.hold_next(Box::new(LateBatch { late, batch: hand.batch.clone() }), &row.watch);
-            let decided = match ended.may_join() {
-                false => None,
-                true if in_turn => {
-                    if !std::mem::replace(&mut has_savepoint, true) {
-                        session.control(SAVEPOINT)?;
-                    }
-                    let decided = self.apply_one(session, slot, ended)?;
-                    has_savepoint = self.settle_in_turn(session, row, &decided)?;
-                    Some(decided)
-                }
-                true => Some(self.apply_one(session, slot, ended)?),
-            };
-            match decided {
-                Some(decided) => {
-                    hand.decided.push(decided);
-                    hand.batch.lock().applied.extend(hand.current.take());
-                }
-                None => hand.aside.extend(hand.current.take()),
-            }
-        }
-        if !in_turn {
-            if session.has_other_settings()? {
-                return Uncommitted::undone("a handler changed a setting of the session");
-            }
-            // So that the release does not put them back, and the short lock wait of this transaction with them.
-            session.note_own_settings(false);
-            session.control(RELEASE)?;
-        }
-        Ok(())
+impl<'a, 'h, K: Key, C: QueueConnection> Applying<'a, 'h, K, C> {
+    pub(super) fn new(runner: &'a LeaseRunner<'h, K, C>, answers: SharedAnswers<K>) -> Self {
+        Applying { runner, answers, takes_up_for: Cell::new(TAKES_UP_FOR) }
     }
 
-    /// Settles a row before the next handler runs. Returns whether the savepoint for that is set.
-    fn settle_in_turn(
-        &self,
-        session: &mut Session<C>,
-        row: &WatchedRow<K>,
-        decided: &DecidedLease<K>,
-    ) -> Result<bool, Uncommitted<K>> {
-        match self.served.pass_on(session, &row.held.key, row.held.fence, &decided.new) {
-            Some(Ok(())) => return Ok(true),
-            Some(Err(Unfinished::Savepoint(error))) => return Err(self.without_savepoint(session, row, error)),
-            Some(Err(unfinished)) => return Err(unfinished.into_error().into()),
-            None => {}
-        }
-        session.control(RELEASE).map_err(|error| self.without_savepoint(session, row, error))?;
-        expect(self.write(session, decided), 1)?;
-        Ok(false)
-    }
-
-    /// Takes up more answers, and locks those of their rows that are as they were claimed. Returns whether there are any.
-    fn take_up_answers(
-        &self,
-        session: &mut Session<C>,
-        hand: &mut InHand<K>,
-        most: u32,
-    ) -> Result<bool, Uncommitted<K>> {
-        // In the hand while the statement runs, which may fail.
-        hand.taken.extend(std::iter::from_fn(|| self.calls.take_answer()).take(most as usize - hand.taken.len()));
-        if hand.taken.is_empty() {
-            return Ok(false);
-        }
-        // If the database does not answer from here on, their leases end.
-        for ended in &hand.taken {
-            ended.row.clock.answered();
-        }
-        let rows: Vec<_> = hand.taken.iter().map(|ended| (&ended.row.key, ended.row.fence)).collect();
-        let mut locked = Vec::new();
-        if C::Backend::REFUSES_COMMITS {
-            locked = self.served.queue.lock_still(session, &rows)?;
-        } else {
-            // MySQL waits for each locked row that a reading statement passes, and several keys may make it pass others.
-            for (place, (key, fence)) in rows.iter().enumerate() {
-                if self.served.queue.is_still(session, key, *fence)? {
-                    locked.push(place);
-                }
-            }
-        }
-        fail_point("lease-locked");
-        let mut batch = hand.batch.lock();
-        for (place, ended) in std::mem::take(&mut hand.taken).into_iter().enumerate() {
-            if locked.contains(&place) { batch.locked.push_back(ended) } else { hand.aside.push(ended) }
-        }
-        Ok(true)
-    }
-
-    /// Applies one of the answers.
-    fn apply_one(
-        &self,
-        session: &mut Session<C>,
-        slot: &Slot,
-        ended: &EndedCall<K>,
-    ) -> Result<DecidedLease<K>, Uncommitted<K>> {
-        let EndedCall { row, .. } = ended;
-        let Some(Answered { message, answer }) = ended.answer() else {
-            return Uncommitted::undone("a call without an answer");
+    /// Locks the row of this answer, and those of the next ones where one statement does. Returns whether it is as it was claimed.
+    ///
+    /// MySQL waits for each locked row that a reading statement passes, and several keys may make it pass others.
+    fn lock(&self, session: &mut Session<C>, ended: &EndedCall<K>, is_first: bool) -> QueryResult<bool> {
+        let others = if C::Backend::REFUSES_COMMITS { LOCKED_TOGETHER - 1 } else { 0 };
+        let rows: Vec<_> = {
+            let answers = self.answers.lock();
+            let next = answers.next.iter().take(others).map(|next| &next.ended.row);
+            // If the database does not answer from here on, their leases end.
+            let rows = iter::once(&ended.row).chain(next).inspect(|row| {
+                let _ = row.clock.answered();
+            });
+            rows.map(|row| (row.key.clone(), row.fence)).collect()
         };
-        let _span = row.watch.enter_span();
-        let idempotency_key = idempotency_key(&self.served.info.key_prefix, &row.key, &row.details);
-        let mut message_of_call = Message {
-            connection: session.lend(),
-            state: &message.1,
-            details: &row.details,
-            try_number: row.tries,
-            idempotency_key: &idempotency_key,
-            stop: slot.stop_signal(),
+        let (sent, queue) = (Instant::now(), self.runner.served.queue);
+        let locked = match &*rows {
+            [(key, fence)] => queue.is_still(session, key, *fence)?.then_some(0).into_iter().collect(),
+            rows => queue.lock_still(session, &rows.iter().map(|(key, fence)| (key, *fence)).collect::<Vec<_>>())?,
         };
-        let applied = catch_unwind(AssertUnwindSafe(|| {
-            fail_point("sentinel");
-            let applied = self.handler.apply(&message.0, answer, &mut message_of_call);
-            fail_point("handled");
-            applied
-        }));
-        if slot.check_revoked().is_some() {
-            drop_safely(applied);
-            return Uncommitted::undone("the transaction was taken away");
+        if is_first {
+            self.takes_up_for.set(TAKES_UP_FOR.max((sent.elapsed() * ROUND_TRIPS).min(TAKES_UP_FOR_AT_MOST)));
         }
-        let applied: HandlerResult = applied.unwrap_or_else(|panic| Err(Panicked::failure(panic)));
-        match self.served.rules.accept(applied) {
-            Err(failure) => Err(self.failed(session, row, &failure)),
-            Ok(outcome) => {
-                if session.is_in_no_transaction() {
-                    drop_safely(outcome);
-                    let error = DieselError::NotInTransaction;
-                    return Err(self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error)));
-                }
-                if let Err(error) = session.check_savepoint() {
-                    return Err(self.without_savepoint(session, row, error));
-                }
-                if !session.is_in_our_transaction_alone() {
-                    return Uncommitted::undone("a handler has left a transaction open");
-                }
-                let new = self.served.rules.after_outcome(row.before, row.tries, outcome, &row.details);
-                Ok(DecidedLease { held: row.held.clone(), new })
-            }
+        let mut answers = self.answers.lock();
+        for (place, next) in answers.next.iter_mut().take(rows.len() - 1).enumerate() {
+            next.is_locked = Some(locked.contains(&(place + 1)));
         }
+        Ok(locked.contains(&0))
     }
 
-    /// Returns why the transaction of an answer that was not applied is over.
-    fn failed(&self, session: &mut Session<C>, row: &WatchedRow<K>, failure: &Failure) -> Uncommitted<K> {
-        let is_known = failure.database_error().is_some_and(is_interruption::<C>);
-        match session.control(ROLLBACK_TO) {
-            Err(error) if !is_known && !is_interruption::<C>(&error) => {
-                let mut new = self.served.rules.after_failure(row.tries, failure, &row.details);
-                let text = new.change.error.text().unwrap_or_default().to_owned();
-                new.change.error = ErrorText::Set(self.served.rules.texts.of(&AttemptError::FailedAndEnded(text)));
-                let decided = DecidedLease { held: row.held.clone(), new };
-                Uncommitted::EndedByHandler(error.to_string(), Box::new(decided))
-            }
-            _ => Uncommitted::Undone("a handler failed".to_owned()),
-        }
-    }
-
-    /// Returns why a transaction is over whose savepoint cannot be released. If it still exists, no handler has ended
-    /// the transaction.
-    fn without_savepoint(&self, session: &mut Session<C>, row: &WatchedRow<K>, error: DieselError) -> Uncommitted<K> {
-        if is_interruption::<C>(&error) || session.control(ROLLBACK_TO).is_ok() {
-            return error.into();
-        }
-        self.ended_by_handler(row, error.to_string(), AttemptError::TransactionEnded(error))
-    }
-
-    fn ended_by_handler(&self, row: &WatchedRow<K>, cause: String, error: AttemptError) -> Uncommitted<K> {
-        let new = self.served.rules.after_failure(row.tries, &Failure::retry(error), &row.details);
-        let decided = DecidedLease { held: row.held.clone(), new };
-        Uncommitted::EndedByHandler(cause, Box::new(decided))
-    }
-
-    /// Settles the rows, unless that was done: rows with the same change by one statement.
-    pub(super) fn settle_each(
-        &self,
-        session: &mut Session<C>,
-        decided: &[DecidedLease<K>],
-    ) -> Result<(), Uncommitted<K>> {
-        fail_point("lease-applied");
-        if decided.iter().any(|decided| taken_away(&decided.held).is_some()) {
-            return Uncommitted::undone("a lease has ended");
-        }
-        if !C::Backend::REFUSES_COMMITS {
-            return Ok(());
-        }
-        let mut alike: Vec<Alike<'_, K>> = Vec::new();
-        for row in decided {
-            let (key, fence) = (&row.held.key, row.held.fence);
-            match alike.iter_mut().find(|alike| *alike.change == row.new.change) {
-                _ if row.new.change.removes => expect(self.write(session, row), 1)?,
-                Some(alike) => alike.rows.push((key, fence)),
-                None => alike.push(Alike { change: &row.new.change, rows: vec![(key, fence)] }),
-            }
-        }
-        for Alike { change, rows } in alike {
-            expect(self.served.queue.settle_many(session, &rows, change), rows.len())?;
-        }
-        Ok(())
-    }
-
-    /// Writes a row's new state, under its fence.
-    fn write(&self, connection: &mut C, DecidedLease { held, new }: &DecidedLease<K>) -> QueryResult<usize> {
-        self.served.queue.settle(connection, &held.key, held.fence, &new.change)
-    }
-
-    pub(super) fn commit_together(&self, session: &mut Session<C>, slot: &Slot) -> Result<(), Uncommitted<K>> {
-        if slot.begin_commit().is_err() {
-            return Uncommitted::undone("the transaction was taken away");
-        }
-        fail_point("committing");
-        match session.commit_group(false) {
-            Ok(()) => {
-                fail_point("committed");
-                Ok(())
-            }
-            Err(error) if C::leaves_commit_in_doubt(&error) => Err(Uncommitted::InDoubt(error.to_string())),
-            Err(error) => Err(error.into()),
-        }
+    /// Returns the rows of the answers that are to be applied.
+    pub(super) fn rows(&self) -> Vec<BatchRow<K>> {
+        let answers = self.answers.lock();
+        let answered = answers.next.iter().filter_map(|NextAnswer { ended, .. }| Some((&ended.row, ended.answer()?)));
+        let key_prefix = &self.runner.served.info.key_prefix;
+        let row = |(row, answered): (&WatchedRow<K>, &Answered)| BatchRow {
+            key: row.key.clone(),
+            fence: row.fence,
+            before: row.before,
+            tries: row.tries,
+            state: answered.message.1.clone(),
+            details: row.details.clone(),
+            idempotency_key: idempotency_key(key_prefix, &row.key, &row.details),
+            watch: row.watch.clone(),
+        };
+        answered.map(row).collect()
     }
 }
 
-/// Checks how many rows were written. A row that is no longer as it was claimed is found when it runs alone.
-fn expect<K>(written: QueryResult<usize>, expected: usize) -> Result<(), Uncommitted<K>> {
-    match written? {
-        rows if rows == expected => Ok(()),
-        rows => Err(Uncommitted::Undone(format!("{rows} rows were settled instead of {expected}"))),
+impl<K: Key, C: QueueConnection> BatchBody<K, C> for Applying<'_, '_, K, C> {
+    type Entity = NextAnswer<K>;
+    type Entities = NextAnswers<K>;
+
+    // The next calls are made in no transaction.
+    const BEGINS_NEXT: bool = false;
+
+    /// Each has the whole timeout.
+    fn begin(&self, slot: &Slot, NextAnswer { ended, .. }: &NextAnswer<K>, _row: &BatchRow<K>) {
+        let late = LateRow { row: ended.row.clone(), timeout: self.runner.served.info.timeout };
+        slot.hold_next(Box::new(LateBatch { late, answers: self.answers.clone() }), &ended.row.watch);
+    }
+
+    fn call(&self, next: &NextAnswer<K>, message: &mut Message<'_, C>) -> HandlerResult {
+        let answered = next.ended.answer().expect("only calls with an answer are taken");
+        self.runner.handler.apply(&answered.message.0, &answered.answer, message)
+    }
+
+    fn take_back(&self, next: NextAnswer<K>) {
+        self.answers.lock().applied.push(next.ended);
+    }
+
+    fn has_time(&self, open_for: Duration) -> bool {
+        open_for < self.takes_up_for.get()
+    }
+
+    /// Sets an answer aside whose lease has ended meanwhile, or whose row was changed.
+    fn as_it_is_now(
+        &self,
+        session: &mut Session<C>,
+        is_first: bool,
+        NextAnswer { ended, is_locked }: NextAnswer<K>,
+        _row: &BatchRow<K>,
+    ) -> QueryResult<AsItIsNow<NextAnswer<K>, K>> {
+        let is_still = match (ended.may_join(), is_locked) {
+            (false, _) => Ok(false),
+            (true, Some(is_still)) => Ok(is_still),
+            (true, None) => self.lock(session, &ended, is_first).inspect(|_| fail_point("lease-locked")),
+        };
+        if let Ok(true) = is_still {
+            return Ok(Some((NextAnswer { ended, is_locked: Some(true) }, None)));
+        }
+        self.answers.lock().aside.push(ended);
+        is_still.map(|_| None)
     }
 }

@@ -18,9 +18,12 @@ use crate::claim::{HeldPlaces, Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
 use crate::event::Event;
-use crate::handler::{Answered, Called, Failure, LeaseLost, Message, OwnedMessage, PanicSafeDrop, Panicked};
+use crate::handler::{
+    Answer, Answered, Called, Failure, Lease, LeaseLost, Message, OwnedMessage, PanicSafeDrop, Panicked, drop_safely,
+};
 use crate::row::{ErrorText, Fence, Settlement};
-use crate::statement::{literal, time_literal};
+use crate::statement::{Claimed, literal, time_literal};
+use crate::sync::in_test::{offer_second_call, wants_second_call};
 use crate::sync::{ErasedEntity, fail_point};
 
 /// How often, and after which pause, an attempt asks for the lock of its queue while other workers check whose turn it
@@ -158,6 +161,39 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let answer = answer.unwrap_or_else(|panic| Err(Panicked::failure(panic)));
         // A panic in its `Drop` comes too late to belong to the attempt.
         Some(PanicSafeDrop::new(answer.map(|answer| Answered { message, answer })))
+    }
+
+    /// Calls the handler; and a second time for the same row while the first call runs, as after a lost lease, if a test of the
+    /// application's wants to see that. A second call has its own copy of the entity, and its answer is lost.
+    fn call(
+        &self,
+        holder: &mut SessionHolder<C>,
+        held: &LeasedRow<K>,
+        entity: &ErasedEntity,
+        lease: &Lease,
+    ) -> Result<Answer, Failure> {
+        let handler = &*self.handler;
+        if !wants_second_call() {
+            return handler.call(entity, lease);
+        }
+        let read = self.served.queue.retake(holder.session()?, &held.key, held.fence)?;
+        let Some(Claimed { message: Ok((copy, state)), .. }) = read else { return handler.call(entity, lease) };
+        let (clock, details, idempotency_key) =
+            (lease.clock.clone(), lease.details.clone(), lease.idempotency_key.clone());
+        let second =
+            Lease { clock, state, details, try_number: lease.try_number, idempotency_key, timeout: lease.timeout };
+        thread::scope(|scope| {
+            // Withdrawn before the thread is waited for.
+            let (_offered, begins, ends) = offer_second_call();
+            scope.spawn(move || {
+                if begins.recv().is_ok() {
+                    drop_safely(catch_unwind(AssertUnwindSafe(|| drop(handler.call(&copy, &second)))));
+                    // Nobody waits any more if the first call has panicked.
+                    let _ = ends.send(());
+                }
+            });
+            handler.call(entity, lease)
+        })
     }
 
     /// Settles a row after the end of its call.

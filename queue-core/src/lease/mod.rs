@@ -12,7 +12,6 @@ mod claimed;
 mod heartbeat;
 mod leased_rows;
 mod runner;
-mod second_call;
 mod settle;
 mod together;
 mod turns;
