@@ -22,8 +22,8 @@ use crate::sync::{Mutex, fail_point};
 /// How long a transaction takes up more answers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);
 
-/// The same if the server is far away: this many times as long as it takes to lock rows, and at most [`TAKES_UP_FOR_AT_MOST`].
-const ROUND_TRIPS: u32 = 16;
+/// The same if the server is far away: as long as it takes to lock this many rows, and at most [`TAKES_UP_FOR_AT_MOST`].
+const LOCKS_IN_TIME: u32 = 256;
 
 const TAKES_UP_FOR_AT_MOST: Duration = Duration::from_secs(1);
 
@@ -117,7 +117,8 @@ impl<'a, 'h, K: Key, C: QueueConnection> Applying<'a, 'h, K, C> {
             rows => queue.lock_still(session, &rows.iter().map(|(key, fence)| (key, *fence)).collect::<Vec<_>>())?,
         };
         if is_first {
-            self.takes_up_for.set(TAKES_UP_FOR.max((sent.elapsed() * ROUND_TRIPS).min(TAKES_UP_FOR_AT_MOST)));
+            let times = LOCKS_IN_TIME / u32::try_from(others + 1).unwrap_or(1);
+            self.takes_up_for.set(TAKES_UP_FOR.max((sent.elapsed() * times).min(TAKES_UP_FOR_AT_MOST)));
         }
         let mut answers = self.answers.lock();
         for (place, next) in answers.next.iter_mut().take(rows.len() - 1).enumerate() {
