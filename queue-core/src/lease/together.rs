@@ -40,16 +40,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         }
         let (mut tally, was_committed) = (Tally::default(), matches!(end, BatchEnd::Settled(_)));
         let Answers { applied, next, aside, .. } = std::mem::take(&mut *answers.lock());
+        let next: Vec<_> = next.into_iter().map(|next| next.ended).collect();
+        // If the first ones took long, the others are for other workers.
+        let (left, alone) = if was_committed { (next, Vec::new()) } else { (Vec::new(), next) };
         let mut back = self.conclude_together(worker, end, applied, &mut tally);
-        back.extend(aside);
-        let mut interrupted = match was_committed {
-            // The first ones took long, so the others are for other workers.
-            true => self.calls.hand_on(next.into_iter().map(|next| next.ended).collect()),
-            false => {
-                back.extend(next.into_iter().map(|next| next.ended));
-                Vec::new()
-            }
-        };
+        back.extend(aside.into_iter().chain(alone));
+        let mut interrupted = self.calls.hand_on(left);
         interrupted.extend(self.calls.put_back(back));
         for EndedCall { row, .. } in interrupted {
             row.watch.interrupt("the poller shuts down");
