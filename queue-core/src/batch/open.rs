@@ -233,18 +233,18 @@ impl<'a, 'c, K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'a, 'c, K
     /// released, because its `Drop` is user code too.
     fn call(&mut self, entity: B::Entity, row: &BatchRow<K>) -> (HandlerResult, bool) {
         self.begun += 1;
-        fail_point("sentinel");
-        let mut message = Message {
-            connection: self.session.lend(),
-            state: &row.state,
-            details: &row.details,
-            try_number: row.tries,
-            idempotency_key: &row.idempotency_key,
-            stop: self.slot.stop_signal(),
-        };
-        self.body.begin(self.slot, &entity, row);
-        let body = self.body;
+        let (body, slot, session) = (self.body, self.slot, &mut *self.session);
         let answer = catch_unwind(AssertUnwindSafe(|| {
+            fail_point("sentinel");
+            let mut message = Message {
+                connection: session.lend(),
+                state: &row.state,
+                details: &row.details,
+                try_number: row.tries,
+                idempotency_key: &row.idempotency_key,
+                stop: slot.stop_signal(),
+            };
+            body.begin(slot, &entity, row);
             let answer = body.call(&entity, &mut message);
             fail_point("handled");
             answer
@@ -299,12 +299,7 @@ impl<'a, 'c, K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'a, 'c, K
 
     /// Returns the end of a batch whose transaction the handler of this row may have ended.
     pub(crate) fn ended_by(&mut self, row: &BatchRow<K>, rest: Rest) -> BatchEnd<K> {
-        BatchEnd::EndedByHandler {
-            reservation: self.reservation.take(),
-            before: std::mem::take(&mut self.decided),
-            offender: Box::new((row.clone(), rest)),
-            after: Vec::new(),
-        }
+        BatchEnd::EndedByHandler { before: std::mem::take(&mut self.decided), offender: Box::new((row.clone(), rest)) }
     }
 
     /// Returns the end of a batch after an interruption of this row that has cost it the savepoint.
@@ -320,7 +315,7 @@ impl<'a, 'c, K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'a, 'c, K
     /// Returns the end of a batch whose transaction was ended by one of the handlers that have run.
     pub(crate) fn ended_by_unknown(&mut self, rows: &[BatchRow<K>], why: Option<Undone>) -> BatchEnd<K> {
         let rows = rows[..self.begun].iter().map(|row| row.in_doubt(&self.served.rules)).collect();
-        BatchEnd::EndedByUnknown { reservation: self.reservation.take(), rows, after: Vec::new(), why }
+        BatchEnd::EndedByUnknown { rows, why }
     }
 
     /// Undoes all writes of the handlers, if the transaction is still ours.

@@ -21,21 +21,11 @@ pub(crate) enum BatchEnd<K> {
     Undone(Undone),
     /// The handler of the offender may have ended the transaction, and may have committed the effects of the messages
     /// before it. The rest is left for the offender.
-    EndedByHandler {
-        reservation: Option<Reservation>,
-        before: Vec<DecidedRow<K>>,
-        offender: Box<(BatchRow<K>, Rest)>,
-        after: Vec<BatchRow<K>>,
-    },
+    EndedByHandler { before: Vec<DecidedRow<K>>, offender: Box<(BatchRow<K>, Rest)> },
     /// One of the handlers of these rows may have ended the transaction. It is unknown which one, or which effects are
     /// committed. If there is another reason why it is gone, and nothing was committed, it was rolled back for that
     /// reason.
-    EndedByUnknown {
-        reservation: Option<Reservation>,
-        rows: Vec<DecidedRow<K>>,
-        after: Vec<BatchRow<K>>,
-        why: Option<Undone>,
-    },
+    EndedByUnknown { rows: Vec<DecidedRow<K>>, why: Option<Undone> },
     /// The answer to COMMIT was lost.
     Unknown(Vec<DecidedRow<K>>, String),
 }

@@ -17,7 +17,7 @@ impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> 
     pub(crate) fn release(&mut self, row: &BatchRow<K>, outcome: Outcome, goes_on: bool) -> Handled<K> {
         fail_point("releasing");
         let has_ended = self.session.is_in_no_transaction();
-        if self.session.has_inner_transaction() {
+        if self.session.has_inner_transaction() && self.session.control(ROLLBACK_TO).is_ok() {
             return Err(BatchEnd::Undone(Undone::Alone("a handler has left a transaction open".to_owned())));
         }
         if self.settles_in_turn {

@@ -6,6 +6,7 @@ use super::open::{BatchBody, OpenBatch};
 use super::rows::{BatchEnd, DecidedRow, Handled, SETTLED_AT_ONCE, expect_rows, undone, write};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
+use crate::row::Settlement;
 use crate::statement::Change;
 use crate::sync::fail_point;
 
@@ -31,7 +32,10 @@ impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> 
         }
         let mut alike: Vec<Vec<&DecidedRow<K>>> = Vec::new();
         for row in others {
-            let stands_alone = row.new.change.removes || row.new.settled.is_failure();
+            let settled = row.new.settled;
+            // Under `rerun_on_change`, a row that runs again looks the same afterwards.
+            let looks_the_same = decides_by_details && settled == Settlement::Again;
+            let stands_alone = row.new.change.removes || settled.is_failure() || looks_the_same;
             let is_alike = |rows: &&mut Vec<&DecidedRow<K>>| !stands_alone && rows[0].new.change == row.new.change;
             match alike.iter_mut().find(is_alike) {
                 Some(rows) => rows.push(row),

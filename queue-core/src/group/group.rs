@@ -33,6 +33,9 @@ pub(crate) enum GroupEnd<K> {
 /// A group that was worked.
 pub(crate) struct WorkedGroup<K> {
     pub(crate) end: GroupEnd<K>,
+    pub(crate) reservation: Option<Reservation>,
+    /// The rows that were not begun.
+    pub(crate) after: Vec<BatchRow<K>>,
     /// How many rows were claimed.
     pub(crate) claimed: usize,
     /// How many of them were handled, or begun.
@@ -49,7 +52,8 @@ pub(crate) struct WorkedGroup<K> {
 impl<K> WorkedGroup<K> {
     /// Returns the end of a group none of whose rows was handled.
     pub(crate) fn without_rows(end: GroupEnd<K>, session_is_sound: bool) -> Self {
-        WorkedGroup { end, claimed: 0, begun: 0, turn: None, session_is_sound, given_up: false, remark: None }
+        let (reservation, after, claimed, begun, turn, given_up, remark) = Default::default();
+        WorkedGroup { end, reservation, after, claimed, begun, turn, session_is_sound, given_up, remark }
     }
 }
 
@@ -119,8 +123,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
             slot.recorder().begin(&self.served.info.key_prefix, rows);
         }
         slot.hold(Box::new(HeldGroup { claimed }), &[]);
-        let end = match alone {
-            Some(why) => BatchEnd::Undone(Undone::Alone(why.to_owned())),
+        let (end, after) = match alone {
+            Some(why) => (BatchEnd::Undone(Undone::Alone(why.to_owned())), Vec::new()),
             None => self.run(rows),
         };
         if let BatchEnd::Settled(settled) = &end {
@@ -135,8 +139,8 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
             matches!(end, BatchEnd::Settled(_)) || matches!(end, BatchEnd::Undone(_)) && self.roll_back();
         let given_up = slot.leave();
         let session_is_sound = self.session_is_sound && !given_up && transaction_is_over;
-        let OpenBatch { begun, turn, remark, .. } = self;
-        WorkedGroup { end: GroupEnd::Worked(end), claimed, begun, turn, session_is_sound, given_up, remark }
+        let (end, OpenBatch { reservation, begun, turn, remark, .. }) = (GroupEnd::Worked(end), self);
+        WorkedGroup { end, reservation, after, claimed, begun, turn, session_is_sound, given_up, remark }
     }
 
     /// Returns the rows as they were claimed, with the texts of their keys.
@@ -162,24 +166,20 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
         has_returned.then_some("one of its messages has come back as it was")
     }
 
-    /// Handles the messages, settles and commits.
-    fn run(&mut self, claimed: Vec<Claimed<K>>) -> BatchEnd<K> {
+    /// Handles the messages, settles and commits. Returns also the rows that were not begun.
+    fn run(&mut self, claimed: Vec<Claimed<K>>) -> (BatchEnd<K>, Vec<BatchRow<K>>) {
         let (entities, rows, unhandled) = self.take_apart(claimed);
-        match self.handle_settle_commit(entities, &rows, unhandled) {
+        let end = match self.handle_settle_commit(entities, &rows, unhandled) {
             Ok(()) => {
                 tracing::debug!(messages = self.decided.len(), "settled");
                 BatchEnd::Settled(std::mem::take(&mut self.decided))
             }
-            Err(mut end) => {
-                if let BatchEnd::Undone(why) = &end {
-                    rows.iter().for_each(|row| row.watch.interrupt(why.text()));
-                }
-                if let BatchEnd::EndedByHandler { after, .. } | BatchEnd::EndedByUnknown { after, .. } = &mut end {
-                    *after = rows[self.begun..].to_vec();
-                }
-                end
-            }
+            Err(end) => end,
+        };
+        if let BatchEnd::Undone(why) = &end {
+            rows.iter().for_each(|row| row.watch.interrupt(why.text()));
         }
+        (end, rows[self.begun..].to_vec())
     }
 
     /// Handles the messages, settles and commits. An error means that the transaction is gone.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use diesel::result::QueryResult;
 
-use super::group::GroupEnd;
+use super::group::{GroupEnd, WorkedGroup};
 use super::runner::GroupRunner;
 use crate::attempt::{InDoubt, NewState, Rest, Tally, Turn, UnsettledRow, in_transaction};
 use crate::backend::{ErrorClass, QueueConnection, Session, SessionHolder};
@@ -19,15 +19,22 @@ use crate::statement::{Change, ErasedQueue};
 
 impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
     /// Does what is left after a group, and counts the results of its rows.
-    pub(super) fn conclude(&self, holder: &mut SessionHolder<C>, end: GroupEnd<K>, begun: usize) -> Turn {
+    pub(super) fn conclude(&self, holder: &mut SessionHolder<C>, group: WorkedGroup<K>) -> Turn {
+        let WorkedGroup { end, reservation, after, begun, .. } = group;
         match end {
             GroupEnd::Idle => Turn::Idle,
             GroupEnd::NotClaimed(error) => self.runner.served.end_unclaimed(holder, &error.into()),
-            GroupEnd::Worked(end) => self.conclude_batch(holder, end, begun),
+            GroupEnd::Worked(end) => self.conclude_batch(holder, end, (reservation, after), begun),
         }
     }
 
-    fn conclude_batch(&self, holder: &mut SessionHolder<C>, end: BatchEnd<K>, begun: usize) -> Turn {
+    fn conclude_batch(
+        &self,
+        holder: &mut SessionHolder<C>,
+        end: BatchEnd<K>,
+        (reservation, after): (Option<Reservation>, Vec<BatchRow<K>>),
+        begun: usize,
+    ) -> Turn {
         let mut tally = Tally::default();
         let interrupted = u64::try_from(begun).unwrap_or(u64::MAX);
         match end {
@@ -46,16 +53,18 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
                 );
             }
             BatchEnd::Undone(Undone::Shutdown) => tally.interrupted = interrupted,
-            BatchEnd::EndedByHandler { reservation, before, offender, after } => {
+            BatchEnd::EndedByHandler { before, offender } => {
                 self.after_end(holder, reservation, before, *offender, after, &mut tally);
             }
-            BatchEnd::EndedByUnknown { reservation, rows, after, why } => {
+            BatchEnd::EndedByUnknown { rows, why } => {
                 let left: Vec<_> = after.iter().collect();
                 match (reservation.and_then(|reservation| self.committed(holder, &reservation, &rows, &left)), why) {
                     (Some(settled), _) => self.count_committed(&mut tally, &rows, settled),
                     // Also if nothing can be found out: committed rows are reserved for a while, so rows that are due
                     // were not committed.
-                    (None, Some(why)) => return self.conclude_batch(holder, BatchEnd::Undone(why), begun),
+                    (None, Some(why)) => {
+                        return self.conclude_batch(holder, BatchEnd::Undone(why), (None, after), begun);
+                    }
                     // Each row is recorded in a transaction of its own.
                     (None, None) => rows.into_iter().for_each(|row| {
                         let unsettled = row.unsettled();

@@ -107,7 +107,7 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
         }
         let (_, together) = self.runner.served.rules.settings.most_together();
         learn(&mut self.size.lock(), &grouped, size, together);
-        Some(self.conclude(worker.holder, grouped.end, grouped.begun))
+        Some(self.conclude(worker.holder, grouped))
     }
 }
 

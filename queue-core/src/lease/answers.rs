@@ -45,18 +45,19 @@ pub(super) struct Answers<K> {
 
 pub(super) type SharedAnswers<K> = Arc<Mutex<Answers<K>>>;
 
-impl<K> Default for Answers<K> {
-    fn default() -> Self {
-        let (next, applied, aside, given_up) = Default::default();
-        Answers { next, applied, aside, given_up }
-    }
-}
-
 impl<K> Answers<K> {
-    /// Takes all of them.
-    pub(super) fn take(&mut self) -> Vec<EndedCall<K>> {
-        let next = self.next.drain(..).map(|next| next.ended);
-        self.applied.drain(..).chain(next).chain(self.aside.drain(..)).collect()
+    pub(super) fn of(next: VecDeque<NextAnswer<K>>) -> Self {
+        Answers { next, applied: Vec::new(), aside: Vec::new(), given_up: None }
+    }
+
+    /// Takes those that are not begun.
+    pub(super) fn take_next(&mut self) -> Vec<EndedCall<K>> {
+        self.next.drain(..).map(|next| next.ended).collect()
+    }
+
+    /// Takes the others.
+    pub(super) fn take_begun(&mut self) -> Vec<EndedCall<K>> {
+        self.applied.drain(..).chain(self.aside.drain(..)).collect()
     }
 }
 
@@ -89,24 +90,27 @@ pub(super) struct Applying<'a, 'h, K: Key, C: QueueConnection> {
     pub(super) runner: &'a LeaseRunner<'h, K, C>,
     pub(super) answers: SharedAnswers<K>,
     /// How long the transaction takes up more answers. Handlers that take long to apply theirs are for all workers.
-    takes_up_for: Cell<Duration>,
+    pub(super) takes_up_for: Cell<Duration>,
+    /// Whether another thread can put the answers back.
+    can_be_put_back: Cell<bool>,
 }
 
 impl<'a, 'h, K: Key, C: QueueConnection> Applying<'a, 'h, K, C> {
     pub(super) fn new(runner: &'a LeaseRunner<'h, K, C>, answers: SharedAnswers<K>) -> Self {
-        Applying { runner, answers, takes_up_for: Cell::new(TAKES_UP_FOR) }
+        let (takes_up_for, can_be_put_back) = (Cell::new(TAKES_UP_FOR), Cell::default());
+        Applying { runner, answers, takes_up_for, can_be_put_back }
     }
 
     /// Locks the row of this answer, and those of the next ones where one statement does. Returns whether it is as it was claimed.
     ///
     /// MySQL waits for each locked row that a reading statement passes, and several keys may make it pass others.
-    fn lock(&self, session: &mut Session<C>, ended: &EndedCall<K>, is_first: bool) -> QueryResult<bool> {
+    fn lock(&self, session: &mut Session<C>, row: &WatchedRow<K>, is_first: bool) -> QueryResult<bool> {
         let others = if C::Backend::REFUSES_COMMITS { LOCKED_TOGETHER - 1 } else { 0 };
         let rows: Vec<_> = {
             let answers = self.answers.lock();
             let next = answers.next.iter().take(others).map(|next| &next.ended.row);
             // If the database does not answer from here on, their leases end.
-            let rows = iter::once(&ended.row).chain(next).inspect(|row| {
+            let rows = iter::once(row).chain(next).inspect(|row| {
                 let _ = row.clock.answered();
             });
             rows.map(|row| (row.key.clone(), row.fence)).collect()
@@ -157,6 +161,12 @@ impl<K: Key, C: QueueConnection> BatchBody<K, C> for Applying<'_, '_, K, C> {
     fn begin(&self, slot: &Slot, NextAnswer { ended, .. }: &NextAnswer<K>, _row: &BatchRow<K>) {
         let late = LateRow { row: ended.row.clone(), timeout: self.runner.served.info.timeout };
         slot.hold_next(Box::new(LateBatch { late, answers: self.answers.clone() }), &ended.row.watch);
+        if !self.can_be_put_back.replace(true) {
+            // The heartbeat goes on extending the leases of those that wait.
+            let answers = self.answers.lock();
+            let waiting = answers.next.iter().filter(|next| next.is_locked.is_none());
+            waiting.for_each(|next| next.ended.row.clock.awaits_writing());
+        }
     }
 
     fn call(&self, next: &NextAnswer<K>, message: &mut Message<'_, C>) -> HandlerResult {
@@ -169,10 +179,17 @@ impl<K: Key, C: QueueConnection> BatchBody<K, C> for Applying<'_, '_, K, C> {
     }
 
     fn has_time(&self, open_for: Duration) -> bool {
-        open_for < self.takes_up_for.get()
+        let has_time = open_for < self.takes_up_for.get();
+        if !has_time {
+            // The first ones took long, so the others are for other workers.
+            let mut answers = self.answers.lock();
+            let left = answers.take_next();
+            answers.aside.extend(self.runner.calls.hand_on(left));
+        }
+        has_time
     }
 
-    /// Sets an answer aside whose lease has ended meanwhile, or whose row was changed.
+    /// Leaves an answer aside whose lease has ended meanwhile, or whose row was changed.
     fn as_it_is_now(
         &self,
         session: &mut Session<C>,
@@ -180,15 +197,19 @@ impl<K: Key, C: QueueConnection> BatchBody<K, C> for Applying<'_, '_, K, C> {
         NextAnswer { ended, is_locked }: NextAnswer<K>,
         _row: &BatchRow<K>,
     ) -> QueryResult<AsItIsNow<NextAnswer<K>, K>> {
-        let is_still = match (ended.may_join(), is_locked) {
-            (false, _) => Ok(false),
-            (true, Some(is_still)) => Ok(is_still),
-            (true, None) => self.lock(session, &ended, is_first).inspect(|_| fail_point("lease-locked")),
-        };
-        if let Ok(true) = is_still {
-            return Ok(Some((NextAnswer { ended, is_locked: Some(true) }, None)));
-        }
+        let (row, may_join) = (ended.row.clone(), ended.may_join());
+        // Where it is not lost if the statement fails or panics.
         self.answers.lock().aside.push(ended);
-        is_still.map(|_| None)
+        let is_still = match is_locked {
+            _ if !may_join => false,
+            Some(is_still) => is_still,
+            None => {
+                let is_still = self.lock(session, &row, is_first)?;
+                fail_point("lease-locked");
+                is_still
+            }
+        };
+        let ended = if is_still { self.answers.lock().aside.pop() } else { None };
+        Ok(ended.map(|ended| (NextAnswer { ended, is_locked: Some(true) }, None)))
     }
 }

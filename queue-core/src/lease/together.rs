@@ -3,6 +3,7 @@
 //! If one answer cannot be applied, the worker rolls the batch back and applies each answer alone, see
 //! [`settle_called`](LeaseRunner::settle_called).
 
+use std::collections::VecDeque;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,14 +11,19 @@ use std::time::Instant;
 
 use super::answers::{Answers, Applying, LateBatch, NextAnswer, NextAnswers, SharedAnswers};
 use super::calls::EndedCall;
+use super::leased_rows::WatchedRow;
 use super::runner::LeaseRunner;
 use super::settle::taken_away;
-use crate::attempt::{InDoubt, Rest, Tally, Turn, WorkerTurn};
+use crate::attempt::{InDoubt, NewState, Rest, Tally, Turn, WorkerTurn};
 use crate::backend::{Dialect, QueueConnection, SessionHolder};
-use crate::batch::{BatchEnd, DecidedRow, Handled, OpenBatch, Undone, witness};
+use crate::batch::{BatchEnd, DecidedRow, Handled, OpenBatch, Undone};
 use crate::entity::Key;
 use crate::row::failure_text;
 use crate::sync::{Mutex, fail_point};
+
+/// A worker takes no more answers in hand than it applies in this many times the time of a transaction: meanwhile they wait for
+/// no other worker. A guess.
+const IN_HAND: u32 = 4;
 
 impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Applies this answer, and those of other calls that have ended, up to `most` in all, in one transaction. If that
@@ -25,33 +31,44 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     pub(crate) fn settle_together(&self, worker: &mut WorkerTurn<'_, '_, C>, first: EndedCall<K>, most: u32) -> Turn {
         let others = iter::from_fn(|| self.calls.take_answer()).take(most as usize - 1);
         let next = iter::once(first).chain(others).map(|ended| NextAnswer { ended, is_locked: None }).collect();
-        let answers = Arc::new(Mutex::new(Answers { next, ..Answers::default() }));
+        let answers = Arc::new(Mutex::new(Answers::of(next)));
+        // If the database does not answer from here on, their leases end.
+        for NextAnswer { ended, .. } in &answers.lock().next {
+            ended.row.clock.answered();
+        }
         fail_point("lease-called");
         let writing = self.turn_to_write();
         let end = self.apply_together(worker, &answers);
         drop(writing);
-        if worker.slot.leave() {
+        let is_given_up = worker.slot.leave();
+        let mut answers = std::mem::replace(&mut *answers.lock(), Answers::of(VecDeque::new()));
+        if is_given_up {
             worker.holder.close();
-            let mut answers = answers.lock();
-            let (given_up, mut back) = (answers.given_up.take(), answers.take());
-            back.retain(|ended| !given_up.as_ref().is_some_and(|row| Arc::ptr_eq(row, &ended.row.held)));
-            self.calls.put_back(back);
+            self.give_back_answers(&mut answers);
             return Turn::GivenUp;
         }
-        let (mut tally, was_committed) = (Tally::default(), matches!(end, BatchEnd::Settled(_)));
-        let Answers { applied, next, aside, .. } = std::mem::take(&mut *answers.lock());
-        let next: Vec<_> = next.into_iter().map(|next| next.ended).collect();
-        // If the first ones took long, the others are for other workers.
-        let (left, alone) = if was_committed { (next, Vec::new()) } else { (Vec::new(), next) };
-        let mut back = self.conclude_together(worker, end, applied, &mut tally);
-        back.extend(aside.into_iter().chain(alone));
-        let mut interrupted = self.calls.hand_on(left);
-        interrupted.extend(self.calls.put_back(back));
-        for EndedCall { row, .. } in interrupted {
+        let (mut tally, applied) = (Tally::default(), std::mem::take(&mut answers.applied));
+        let has_begun = !applied.is_empty() || matches!(end, BatchEnd::Settled(_));
+        answers.applied = self.conclude_together(worker, end, applied, &mut tally);
+        if !has_begun {
+            // The first one shows alone what is wrong, and waits for it.
+            answers.applied.extend(answers.next.pop_front().map(|next| next.ended));
+        }
+        for EndedCall { row, .. } in self.give_back_answers(&mut answers) {
             row.watch.interrupt("the poller shuts down");
             tally.count(Turn::Interrupted);
         }
         Turn::Group(tally)
+    }
+
+    /// Has workers apply these answers anew: those that were begun alone, but for the one whose handler was given up. Returns
+    /// them if the poller has shut down.
+    fn give_back_answers(&self, answers: &mut Answers<K>) -> Vec<EndedCall<K>> {
+        let mut alone = answers.take_begun();
+        alone.retain(|ended| !answers.given_up.as_ref().is_some_and(|row| Arc::ptr_eq(row, &ended.row.held)));
+        let mut left = self.calls.hand_on(answers.take_next());
+        left.extend(self.calls.put_back(alone));
+        left
     }
 
     /// Runs the transaction. Returns how it has ended.
@@ -103,6 +120,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             true => batch.handle_in_turn(&mut next, &rows)?,
             false => batch.handle_under_one_savepoint(&mut next, &rows)?,
         }
+        batch.note_handled();
+        if let Some(turn) = batch.turn {
+            self.calls.sizes.lock().note_turn(turn, body.takes_up_for.get() * IN_HAND);
+        }
         fail_point("lease-applied");
         if body.answers.lock().applied.iter().any(|ended| taken_away(&ended.row.held).is_some()) {
             return Err(BatchEnd::Undone(Undone::Alone("a lease has ended".to_owned())));
@@ -121,7 +142,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     ) -> Vec<EndedCall<K>> {
         if let BatchEnd::Settled(rows) = end {
             self.calls.sizes.lock().note_success();
-            self.note_committed(applied, rows, tally);
+            applied.iter().zip(&rows).for_each(|(ended, row)| self.note_committed(&ended.row, &row.new, tally));
             return Vec::new();
         }
         self.calls.sizes.lock().note_hindered();
@@ -133,22 +154,27 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                 tracing::debug!(entity = self.served.queue.sql.entity, answers, %why, "answers were not applied together");
                 applied
             }
-            BatchEnd::Unknown(rows, cause) => self.find_out_together(worker.holder, applied, rows, &cause, tally),
-            BatchEnd::EndedByHandler { mut before, offender, .. } => {
+            BatchEnd::Unknown(rows, cause) => {
+                // The last one may have ended without a decision.
+                let undecided = applied.split_off(rows.len().min(applied.len()));
+                let rows = applied.into_iter().zip(rows).collect();
+                let mut back = self.find_out_together(worker.holder, rows, &cause, tally);
+                back.extend(undecided);
+                back
+            }
+            BatchEnd::EndedByHandler { before, offender } => {
                 let offended = applied.pop();
                 // The others were to be written at the end.
-                let unwritten = applied.split_off(before.iter().take_while(|row| row.written).count());
-                before.truncate(applied.len());
+                let (written, others): (Vec<_>, Vec<_>) =
+                    applied.into_iter().zip(before).partition(|(_, row)| row.written);
                 let what = "the handler of another answer has ended their transaction";
-                let mut back = self.find_out_together(worker.holder, applied, before, what, tally);
-                back.extend(unwritten);
+                let mut back = self.find_out_together(worker.holder, written, what, tally);
+                back.extend(others.into_iter().map(|(ended, _)| ended));
                 match (offended, offender.1) {
                     (Some(EndedCall { row, .. }), Rest::Record(new)) => {
-                        tally.count(
-                            self.to_its_end(worker, &row, |worker| {
-                                self.record_again_and_again(worker.holder, &row, &new)
-                            }),
-                        );
+                        let record =
+                            |worker: &mut WorkerTurn<'_, '_, C>| self.record_again_and_again(worker.holder, &row, &new);
+                        tally.count(self.to_its_end(worker, &row, record));
                     }
                     (offended, _) => back.extend(offended),
                 }
@@ -157,69 +183,55 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         }
     }
 
-    /// Notes that the new states of these rows are committed.
-    fn note_committed(&self, applied: Vec<EndedCall<K>>, rows: Vec<DecidedRow<K>>, tally: &mut Tally) {
-        for (EndedCall { row, .. }, DecidedRow { new, .. }) in applied.iter().zip(&rows) {
-            let _span = row.watch.enter_span();
-            self.served.rules.teller.tell_settled(&row.key, new, &row.watch);
-            self.served.due_rows.record_written(&row.key);
-            self.leased_rows.remove(&row.held);
-            tracing::debug!(outcome = ?new.settled, "settled");
-            tally.count(Turn::Settled(new.settled));
-        }
+    /// Notes that a row's new state is committed.
+    fn note_committed(&self, row: &WatchedRow<K>, new: &NewState, tally: &mut Tally) {
+        let _span = row.watch.enter_span();
+        self.served.rules.teller.tell_settled(&row.key, new, &row.watch);
+        self.served.due_rows.record_written(&row.key);
+        self.leased_rows.remove(&row.held);
+        tracing::debug!(outcome = ?new.settled, "settled");
+        tally.count(Turn::Settled(new.settled));
     }
 
     /// Records that the last of several handlers is late, and has the answers before it applied anew.
     pub(crate) fn settle_late_batch(&self, holder: &mut SessionHolder<C>, late: &LateBatch<K>) -> Turn {
-        let answers = {
-            let mut answers = late.answers.lock();
-            answers.given_up = Some(late.late.row.held.clone());
-            answers.take()
-        };
         // The transaction was taken away, and cannot commit any more.
-        let is_another = |ended: &EndedCall<K>| !Arc::ptr_eq(&ended.row.held, &late.late.row.held);
-        self.calls.put_back(answers.into_iter().filter(is_another).collect());
+        late.answers.lock().given_up = Some(late.late.row.held.clone());
+        self.put_back_applied(late);
         self.settle_late(holder, &late.late)
     }
 
     /// Has other workers apply the answers of a transaction whose worker was left behind.
     pub(crate) fn put_back_applied(&self, late: &LateBatch<K>) {
-        let answers = late.answers.lock().take();
-        self.calls.put_back(answers);
+        self.give_back_answers(&mut late.answers.lock());
     }
 
-    /// Finds out whether a transaction was committed in which these rows were written. If it was, they count. Returns the calls
-    /// that are to be applied alone.
+    /// Finds out of each of these rows whether the transaction in which it was written was committed. Those rows count. Returns the
+    /// calls of the others, which are to be applied alone.
     fn find_out_together(
         &self,
         holder: &mut SessionHolder<C>,
-        mut applied: Vec<EndedCall<K>>,
-        rows: Vec<DecidedRow<K>>,
+        rows: Vec<(EndedCall<K>, DecidedRow<K>)>,
         cause: &str,
         tally: &mut Tally,
     ) -> Vec<EndedCall<K>> {
-        // The last one may have ended without a decision.
-        let undecided = applied.split_off(rows.len().min(applied.len()));
-        let options = self.served.queue.sql.options;
-        let Some(place) = witness(rows.iter(), options) else {
-            applied.extend(undecided);
-            return applied;
-        };
-        let (new, reached) = (rows[place].new.clone(), rows[place].reached(options));
-        let in_doubt =
-            InDoubt { new, reached, cause: cause.to_owned(), since: Instant::now(), is_told_by_caller: true };
-        let find_out = || self.find_out(holder, &applied[place].row, &in_doubt);
-        let found = catch_unwind(AssertUnwindSafe(find_out)).unwrap_or_else(|panic| {
-            // The driver's. Alone, each row shows what has become of it.
-            std::mem::forget(panic);
-            holder.close();
-            None
-        });
-        if found.is_none() {
-            applied.extend(undecided);
-            return applied;
+        let (mut others, since) = (Vec::new(), Instant::now());
+        for (ended, row) in rows {
+            let reached = row.reached(self.served.queue.sql.options);
+            let (new, cause) = (row.new.clone(), cause.to_owned());
+            let in_doubt = InDoubt { new, reached, cause, since, is_told_by_caller: true };
+            let find_out = || self.find_out(holder, &ended.row, &in_doubt);
+            let found = catch_unwind(AssertUnwindSafe(find_out)).unwrap_or_else(|panic| {
+                // The driver's. Alone, the row shows what has become of it.
+                std::mem::forget(panic);
+                holder.close();
+                None
+            });
+            match found {
+                Some(_) => self.note_committed(&ended.row, &row.new, tally),
+                None => others.push(ended),
+            }
         }
-        self.note_committed(applied, rows, tally);
-        undecided
+        others
     }
 }
