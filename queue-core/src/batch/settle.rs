@@ -15,12 +15,6 @@ impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> 
     /// every row must be changed.
     pub(crate) fn settle(&mut self) -> Handled<K> {
         let decided = std::mem::take(&mut self.decided);
-        let settled = self.settle_rows(&decided);
-        self.decided = decided;
-        settled
-    }
-
-    fn settle_rows(&mut self, decided: &[DecidedRow<K>]) -> Handled<K> {
         // Then the written values differ from row to row.
         let decides_by_details = self.served.queue.sql.options.decides_by_details();
         let unwritten = decided.iter().filter(|row| !row.written);
@@ -55,6 +49,7 @@ impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> 
                 fail_point("recorded");
             }
         }
+        self.decided = decided;
         Ok(())
     }
 

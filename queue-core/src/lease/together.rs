@@ -146,41 +146,29 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             return Vec::new();
         }
         self.calls.sizes.lock().note_hindered();
-        match end {
+        let (rows, cause, rest) = match end {
             // Where a handler might commit, its row is known.
-            BatchEnd::Settled(_) | BatchEnd::EndedByUnknown { .. } => applied,
+            BatchEnd::Settled(_) | BatchEnd::EndedByUnknown { .. } => return applied,
             BatchEnd::Undone(why) => {
                 let (answers, why) = (applied.len(), self.served.redacted(why.text()));
                 tracing::debug!(entity = self.served.queue.sql.entity, answers, %why, "answers were not applied together");
-                applied
+                return applied;
             }
-            BatchEnd::Unknown(rows, cause) => {
-                // The last one may have ended without a decision.
-                let undecided = applied.split_off(rows.len().min(applied.len()));
-                let rows = applied.into_iter().zip(rows).collect();
-                let mut back = self.find_out_together(worker.holder, rows, &cause, tally);
-                back.extend(undecided);
-                back
-            }
+            BatchEnd::Unknown(rows, cause) => (rows, cause, None),
             BatchEnd::EndedByHandler { before, offender } => {
-                let offended = applied.pop();
-                // The others were to be written at the end.
-                let (written, others): (Vec<_>, Vec<_>) =
-                    applied.into_iter().zip(before).partition(|(_, row)| row.written);
-                let what = "the handler of another answer has ended their transaction";
-                let mut back = self.find_out_together(worker.holder, written, what, tally);
-                back.extend(others.into_iter().map(|(ended, _)| ended));
-                match (offended, offender.1) {
-                    (Some(EndedCall { row, .. }), Rest::Record(new)) => {
-                        let record =
-                            |worker: &mut WorkerTurn<'_, '_, C>| self.record_again_and_again(worker.holder, &row, &new);
-                        tally.count(self.to_its_end(worker, &row, record));
-                    }
-                    (offended, _) => back.extend(offended),
-                }
-                back
+                (before, "the handler of another answer has ended their transaction".to_owned(), Some(offender.1))
             }
+        };
+        // The answer whose handler has ended the transaction was taken back last.
+        let offended = rest.and_then(|rest| Some((applied.pop()?, rest)));
+        let mut back = self.find_out_together(worker.holder, applied, &rows, &cause, tally);
+        match offended {
+            Some((EndedCall { row, .. }, Rest::Record(new))) => tally
+                .count(self.to_its_end(worker, &row, |worker| self.record_again_and_again(worker.holder, &row, &new))),
+            Some((ended, _)) => back.push(ended),
+            None => {}
         }
+        back
     }
 
     /// Notes that a row's new state is committed.
@@ -206,29 +194,32 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         self.give_back_answers(&mut late.answers.lock());
     }
 
-    /// Finds out of each of these rows whether the transaction in which it was written was committed. Those rows count. Returns the
+    /// Finds out of each row whether the transaction in which its answer was applied was committed. Those rows count. Returns the
     /// calls of the others, which are to be applied alone.
     fn find_out_together(
         &self,
         holder: &mut SessionHolder<C>,
-        rows: Vec<(EndedCall<K>, DecidedRow<K>)>,
+        applied: Vec<EndedCall<K>>,
+        rows: &[DecidedRow<K>],
         cause: &str,
         tally: &mut Tally,
     ) -> Vec<EndedCall<K>> {
         let (mut others, since) = (Vec::new(), Instant::now());
-        for (ended, row) in rows {
-            let reached = row.reached(self.served.queue.sql.options);
-            let (new, cause) = (row.new.clone(), cause.to_owned());
-            let in_doubt = InDoubt { new, reached, cause, since, is_told_by_caller: true };
-            let find_out = || self.find_out(holder, &ended.row, &in_doubt);
-            let found = catch_unwind(AssertUnwindSafe(find_out)).unwrap_or_else(|panic| {
-                // The driver's. Alone, the row shows what has become of it.
-                std::mem::forget(panic);
-                holder.close();
-                None
+        for ended in applied {
+            // By its key: another thread may have taken those before it, and the last one may have ended without a decision.
+            let found = rows.iter().find(|row| row.key.text() == ended.row.key.text()).filter(|row| {
+                let (new, reached) = (row.new.clone(), row.reached(self.served.queue.sql.options));
+                let in_doubt = InDoubt { new, reached, cause: cause.to_owned(), since, is_told_by_caller: true };
+                let find_out = || self.find_out(holder, &ended.row, &in_doubt).is_some();
+                catch_unwind(AssertUnwindSafe(find_out)).unwrap_or_else(|panic| {
+                    // The driver's. Alone, the row shows what has become of it.
+                    std::mem::forget(panic);
+                    holder.close();
+                    false
+                })
             });
             match found {
-                Some(_) => self.note_committed(&ended.row, &row.new, tally),
+                Some(row) => self.note_committed(&ended.row, &row.new, tally),
                 None => others.push(ended),
             }
         }
