@@ -103,9 +103,6 @@ pub(crate) struct WorkerOptions {
     /// How many sessions of the pool the application keeps for itself. The pool has four more than there are workers.
     #[arg(long, default_value_t = 0)]
     pub(crate) held_sessions: usize,
-    /// The directory of the crash accounts.
-    #[arg(long)]
-    pub(crate) crash_directory: PathBuf,
     /// How many bytes of a failure's text are stored.
     #[arg(long, default_value_t = 8 * 1024)]
     pub(crate) error_text_limit: usize,
@@ -156,8 +153,6 @@ impl Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accounting {
     On,
-    /// On, where no file outlives the process.
-    Contained,
     Strict,
     Off,
 }

@@ -54,7 +54,6 @@ impl Recipe {
             own_connections: false,
             network_timeout_ms: 30_000,
             held_sessions: 0,
-            crash_directory: directory.join("crashes"),
             error_text_limit: 8 * 1024,
             breaks: Vec::new(),
         };
@@ -147,14 +146,12 @@ impl Recipe {
             own_connections,
             network_timeout_ms,
             held_sessions,
-            crash_directory,
             error_text_limit,
             breaks,
         } = &self.options;
-        fs::create_dir_all(crash_directory)?;
         let mut command = Command::new(env::current_exe()?);
         command.args(["worker", "--url", url, "--mode", &name_of(mode)]);
-        command.arg("--calls").arg(calls).arg("--crash-directory").arg(crash_directory);
+        command.arg("--calls").arg(calls);
         command.args(["--accounting", &name_of(accounting), "--workers", &workers.to_string()]);
         command.args(["--grace-ms", &grace_ms.to_string(), "--poll-interval-ms", &poll_interval_ms.to_string()]);
         command.args(["--network-timeout-ms", &network_timeout_ms.to_string()]);

@@ -18,16 +18,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 const CAUSES: usize = 256;
 
 /// Logs each cause at most once in a period.
+#[derive(Default)]
 pub(crate) struct RateLimitedLog {
-    period: Duration,
     causes: Mutex<HashMap<String, (Instant, u64)>>,
     redact: Option<Redact>,
-}
-
-impl Default for RateLimitedLog {
-    fn default() -> Self {
-        RateLimitedLog { period: PERIOD, causes: Mutex::default(), redact: None }
-    }
 }
 
 impl RateLimitedLog {
@@ -36,13 +30,7 @@ impl RateLimitedLog {
         RateLimitedLog { redact, ..Default::default() }
     }
 
-    /// Logs a cause at most once in this time.
-    pub(crate) fn every(mut self, period: Duration) -> Self {
-        self.period = period;
-        self
-    }
-
-    /// Logs a warning, unless the same cause was logged within its period, a second by default.
+    /// Logs a warning, unless the same cause was logged within the last second.
     pub(crate) fn warn(&self, entity: &str, cause: &str) {
         note_warning(|| self.redacted(cause));
         if let Some(suppressed) = self.admit(cause, Instant::now()) {
@@ -64,7 +52,7 @@ impl RateLimitedLog {
     fn admit(&self, cause: &str, now: Instant) -> Option<u64> {
         let mut causes = self.causes.lock();
         if let Some((last, suppressed)) = causes.get_mut(cause) {
-            if now.duration_since(*last) < self.period {
+            if now.duration_since(*last) < PERIOD {
                 *suppressed += 1;
                 return None;
             }
@@ -72,7 +60,7 @@ impl RateLimitedLog {
             return Some(std::mem::take(suppressed));
         }
         if causes.len() >= CAUSES {
-            causes.retain(|_, (last, _)| now.duration_since(*last) < self.period);
+            causes.retain(|_, (last, _)| now.duration_since(*last) < PERIOD);
         }
         if causes.len() < CAUSES {
             causes.insert(cause.to_owned(), (now, 0));

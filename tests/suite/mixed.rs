@@ -84,7 +84,7 @@ fn a_suspect_does_not_wait_for_a_handler_that_a_shutdown_has_left_behind() {
     diesel::update(payments::table)
         .set(
             payment_queue::last_attempt_error_message
-                .eq("queueable: the process ended while this message was handled (crash 1 of 3)"),
+                .eq("queueable: this message is being handled, or the process ended meanwhile (crash 1 of 3)"),
         )
         .execute(&mut other.connect())
         .unwrap();

@@ -105,11 +105,11 @@ fn try_counts() -> Vec<i64> {
 }
 
 fn fail_all(run: &mut Run, growth: Growth) -> Result<()> {
-    let (mode, crashes) = (run.asked.mode, run.directory.path().join("crashes"));
+    let mode = run.asked.mode;
     let poller = match run.dialect() {
-        Dialect::Postgres => on::postgres::typed::backoffs::fail_all(run.url(), mode, growth, &crashes)?,
-        Dialect::Mysql => on::mysql::typed::backoffs::fail_all(run.url(), mode, growth, &crashes)?,
-        Dialect::Sqlite => on::sqlite::typed::backoffs::fail_all(run.url(), mode, growth, &crashes)?,
+        Dialect::Postgres => on::postgres::typed::backoffs::fail_all(run.url(), mode, growth)?,
+        Dialect::Mysql => on::mysql::typed::backoffs::fail_all(run.url(), mode, growth)?,
+        Dialect::Sqlite => on::sqlite::typed::backoffs::fail_all(run.url(), mode, growth)?,
     };
     let due = format!(
         "SELECT COUNT(*) AS n FROM payments WHERE status IN ('ERROR', 'IN_PROGRESS')

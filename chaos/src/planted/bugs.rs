@@ -136,10 +136,10 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 7,
         count: 1,
         on: EVERYWHERE,
-        edits: &[before(
-            "crash/reports.rs",
-            "match self.entries.iter_mut().find(|known| known.is_about(&entry)) {",
-            "return;",
+        edits: &[instead_of(
+            "crash/accounts.rs",
+            "Suspicion { crashes }.over(text)",
+            "Suspicion { crashes: crashes.min(1) }.over(text)",
         )],
     },
     Bug {
@@ -147,11 +147,7 @@ pub(crate) const BUGS: &[Bug] = &[
         bar: 7,
         count: 1,
         on: &[(Postgres, Transaction), (Mariadb, Transaction), (Sqlite, Group)],
-        edits: &[instead_of(
-            "crash/reports.rs",
-            "ours.into_iter().for_each(|entry| self.record_suspect(entry))",
-            "ours.into_iter().for_each(|mut entry| { entry.alone = 3; self.record_suspect(entry) })",
-        )],
+        edits: &[instead_of("crash/accounts.rs", "saturating_add(alone).max(1)", "saturating_add(3)")],
     },
     Bug {
         name: "a panic is a success",

@@ -1,7 +1,5 @@
 //! Entities without a limit of tries, one for each backoff, and a poller in this process whose handler always fails.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
@@ -33,7 +31,7 @@ entities! {
 }
 
 /// Starts a poller that fails every due payment.
-pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth, crash_directory: &Path) -> Result<PollerHandle> {
+pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth) -> Result<PollerHandle> {
     let pool = Pool::builder().max_size(6).min_idle(Some(0)).build_unchecked(ConnectionManager::<Conn>::new(url));
     macro_rules! fail {
         ($entity:ident) => {
@@ -52,5 +50,5 @@ pub(crate) fn fail_all(url: &str, mode: Mode, growth: Growth, crash_directory: &
         }
         (Mode::Group | Mode::Lease, _) => bail!("the ways to back off are the same in every mode"),
     };
-    Ok(poller.crash_directory(crash_directory).start()?)
+    Ok(poller.start()?)
 }

@@ -97,13 +97,12 @@ fn poller(options: &WorkerOptions, pool: &Pool<ConnectionManager<Conn>>) -> Resu
     settings.error_text_limit = options.error_text_limit;
     settings.network_timeout = Duration::from_millis(options.network_timeout_ms);
     settings.lock_timeout = settings.lock_timeout.min(settings.network_timeout / 2);
-    settings.crash_directory = (options.accounting != Accounting::Contained).then(|| options.crash_directory.clone());
     Ok(poller
         .settings(settings)
         .workers(options.workers)
         .poll_interval(Duration::from_millis(options.poll_interval_ms))
         .crash_accounting(match options.accounting {
-            Accounting::On | Accounting::Contained => CrashAccounting::On,
+            Accounting::On => CrashAccounting::On,
             Accounting::Strict => CrashAccounting::Strict,
             Accounting::Off => CrashAccounting::Off,
         }))

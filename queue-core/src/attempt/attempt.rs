@@ -71,27 +71,25 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     row.watch = plan.served.rules.teller.watch(&row.key, tries, due, &row.details);
     let _span = row.watch.enter_span();
     leave_returned(session, plan, &row, claimed_as)?;
+    row.claimed_as = claimed_as;
     let recorder = plan.slot.recorder();
     // The attempt that this mark belonged to has ended.
     drop(recorder.take_mark());
     let mut is_under_savepoint = is_under_savepoint;
     let (message, kept) = match message {
         Ok(message) => {
-            let checked = match recorder.decide(&plan.served.info.key_prefix, &row.key, fence, &message.1) {
+            match recorder.decide(&plan.served.info.key_prefix, &message.1) {
                 CrashAction::Handle(kept) => (Ok(message), kept),
                 action => {
                     // The transaction that had the savepoint ends with the mark.
                     is_under_savepoint = false;
                     act_on_crashes(&mut **session, plan, &mut row, message, action)?
                 }
-            };
-            recorder.begin(&plan.served.info.key_prefix, [(&row.key, fence)]);
-            checked
+            }
         }
         // A row that cannot be decoded is not handled; it fails.
         Err(error) => (Err(error), ErrorText::Keep),
     };
-    row.claimed_as = claimed_as;
     plan.slot.hold(Box::new(row.clone()), &[&row.watch]);
     let UnsettledRow { key, fence, details, watch, .. } = &row;
     let fence = *fence;

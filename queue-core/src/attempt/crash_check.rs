@@ -1,7 +1,7 @@
 //! What a worker does with a claimed row that has ended its process, or may have.
 //!
-//! With strict crash accounting, or if no record outlives the process, the worker marks the row and commits the mark before
-//! the handler runs. It removes the mark if the attempt ends without writing on the row.
+//! The worker marks the row and commits the mark before the handler runs. It removes the mark if the attempt ends without
+//! writing on the row.
 
 use std::time::Duration;
 
@@ -22,6 +22,11 @@ use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, Next};
 use crate::sync::{ErasedEntity, fail_point};
 
+/// How long a marked row is not due, so that nobody claims it between the two transactions. Then the row's lock keeps it. A
+/// worker that claims it nevertheless takes it for a suspect, and gives it back because it is not alone. After a crash the
+/// row waits for this long. A guess: a busy machine may take a second.
+const MARK_HOLDS: Duration = Duration::from_secs(5);
+
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
 type Checked = (DecodedMessage, ErrorText);
 
@@ -34,35 +39,22 @@ pub(crate) fn act_on_crashes<K: Key, C: QueueConnection>(
     (entity, state): (ErasedEntity, QueueState),
     action: CrashAction,
 ) -> Result<Checked, Attempted<K>> {
-    let (recorder, fence) = (plan.slot.recorder(), row.fence);
     match action {
         CrashAction::Handle(kept) => Ok((Ok((entity, state)), kept)),
         CrashAction::ComeBackAlone => Err(match C::TransactionManager::rollback_transaction(connection) {
             Ok(()) => come_back_alone(plan, row),
             Err(error) => Attempted::lost(End::NotClaimed(error)),
         }),
-        CrashAction::Mark(text, suspect) => {
-            let change = Change { error: ErrorText::Set(text), ..Change::default() };
-            let written = plan.served.write_and_commit(connection, row, &change);
-            recorder.crashes.written(suspect, written.is_ok());
-            Err(match written {
-                Ok(()) => come_back_alone(plan, row),
-                Err(error) => unwritten::<K, C>(error, row, Rest::Leave),
-            })
-        }
-        CrashAction::SetAside(text, suspect) => {
-            let new = NewState { settled: Settlement::Failed, change: failed_by_crashes(fence, text) };
-            let written = plan.served.write_and_commit(connection, row, &new.change);
-            if written.is_ok() {
-                plan.served.rules.teller.tell_settled(&row.key, &new, &row.watch);
-            }
-            if let Some(suspect) = suspect {
-                recorder.crashes.written(suspect, written.is_ok());
-            }
-            Err(match written {
-                Ok(()) => Attempted::sound(plan.end_settled(row, Settlement::Failed)),
+        CrashAction::SetAside(text) => {
+            let new = NewState { settled: Settlement::Failed, change: failed_by_crashes(row.fence, text) };
+            Err(match plan.served.write_and_commit(connection, row, &new.change) {
+                Ok(()) => {
+                    plan.served.rules.teller.tell_settled(&row.key, &new, &row.watch);
+                    Attempted::sound(plan.end_settled(row, Settlement::Failed))
+                }
+                Err(error) if C::classify(&error) != ErrorClass::Other => Attempted::lost(End::NotClaimed(error)),
                 // The failure is recorded again, in a plainer text, or the row is passed over.
-                Err(error) => unwritten::<K, C>(error, row, Rest::record(new)),
+                Err(_) => unsettled(row, Rest::record(new)),
             })
         }
         CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, mark, state),
@@ -91,16 +83,6 @@ fn failed_by_crashes(fence: Fence, text: String) -> Change {
     }
 }
 
-/// Returns the end of an attempt whose row could not be written. `rest`: what is left to do if only this row is concerned.
-fn unwritten<K: Key, C: QueueConnection>(error: DieselError, row: &UnsettledRow<K>, rest: Rest) -> Attempted<K> {
-    match C::classify(&error) {
-        ErrorClass::Other => unsettled(row, rest),
-        ErrorClass::Conflict | ErrorClass::NoRoom | ErrorClass::ConnectionLost => {
-            Attempted::lost(End::NotClaimed(error))
-        }
-    }
-}
-
 /// Returns the end of an attempt that has something left to do.
 fn unsettled<K: Key>(row: &UnsettledRow<K>, rest: Rest) -> Attempted<K> {
     Attempted::lost(End::Unsettled(Box::new(row.clone()), rest))
@@ -114,10 +96,8 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     text: String,
     state: QueueState,
 ) -> Result<Checked, Attempted<K>> {
-    // The row is not due for as long as the handler may run, so that nobody claims it between the two transactions.
-    // After a crash it waits for that long.
     let options = &plan.served.queue.sql.options;
-    let change = Change { error: ErrorText::Set(text.clone()), ..postponed(options, row, plan.served.info.timeout) };
+    let change = Change { error: ErrorText::Set(text.clone()), ..postponed(options, row, MARK_HOLDS) };
     let fence = row.fence;
     let marked = Fence {
         status: change.status.unwrap_or(fence.status),
@@ -153,8 +133,11 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
             Ok((message.map(|(entity, _)| (entity, state)), kept))
         }
         // Another session has stopped, resent or removed the row, or its condition no longer holds: nothing is left to
-        // do here.
-        Ok(None) => Err(unsettled(row, Rest::Leave)),
+        // do here. Or a trigger has put the old values back, which shows if the row is claimed again as it was.
+        Ok(None) => {
+            row.claimed_as.inspect(|claimed| _ = plan.served.due_rows.kept_rows.record_written(*claimed));
+            Err(unsettled(row, Rest::Leave))
+        }
         Err(error) => Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)))),
     }
 }

@@ -80,11 +80,11 @@ pub(crate) struct RunnerInfo {
     pub(crate) way: String,
     /// Returns its settings by their names.
     pub(crate) settings: Box<dyn Fn() -> BTreeMap<String, String> + Send + Sync>,
-    /// The beginning of an idempotency key, before the primary key. The crash records call the queue by this name.
+    /// The beginning of an idempotency key, before the primary key, and the queue's name.
     pub(crate) key_prefix: String,
-    /// Whether it keeps such records: a turn holds its transaction, and therefore the process's turn to write, while
-    /// the handler runs.
-    pub(crate) is_recorded: bool,
+    /// Whether it counts crashes: a turn holds its transaction, and therefore the process's turn to write, while the
+    /// handler runs.
+    pub(crate) counts_crashes: bool,
     /// How long a handler may hold its transaction.
     pub(crate) timeout: Duration,
     /// Where the queue's columns and index are, and its options.

@@ -66,7 +66,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
                 way: way_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT),
                 settings: Box::new(move || settings_of::<Q>(lease, C::Backend::DEFAULT_TIMEOUT, of.as_deref())),
                 key_prefix: key_prefix.clone(),
-                is_recorded: lease.is_none(),
+                counts_crashes: lease.is_none(),
                 // For the transactions only in lease mode: there, the lease limits the handler's own time.
                 timeout: Q::SETTINGS.timeout.filter(|_| lease.is_none()).unwrap_or(C::Backend::DEFAULT_TIMEOUT),
                 target,

@@ -76,7 +76,7 @@ impl Slot {
         Slot { recorder, ..Slot::default() }
     }
 
-    /// Returns the recorder, which notes what the worker is about to run, in case that ends the process.
+    /// Returns what the worker knows about crashes.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
@@ -161,9 +161,6 @@ impl Slot {
         self.gave_up.store(true, Ordering::Relaxed);
         self.thread.lock().give_up();
         let runner = run.runner;
-        // A shutdown does not wait for this attempt either, and the rows of a group are as they were. So the end of the
-        // process is no crash.
-        self.recorder.end();
         Some((runner, held))
     }
 
@@ -177,7 +174,6 @@ impl Slot {
         }
         self.replace();
         self.thread.lock().give_up();
-        self.recorder.end();
         // What a COMMIT on its way becomes, only the database knows.
         let run = slot.as_mut().filter(|run| run.phase != Phase::Committing);
         Some(run.and_then(|run| {
@@ -209,9 +205,7 @@ impl Slot {
 
     /// Notes that the attempt has ended. Returns whether it was given up before.
     pub(crate) fn leave(&self) -> bool {
-        let run = self.run.lock().take();
-        self.recorder.end();
-        run.is_some_and(|run| run.given_up)
+        self.run.lock().take().is_some_and(|run| run.given_up)
     }
 
     /// Sets the number by which the process's gate knows the worker.
@@ -277,11 +271,7 @@ impl Slot {
 
     /// Takes the transaction away because of shutdown.
     pub(crate) fn revoke_for_shutdown(&self) -> Option<(usize, Option<i64>)> {
-        let revoked = self.revoke(Revocation::Shutdown, |_| true);
-        // The process may end while the handler runs, even if the handler was past its timeout before. That is no
-        // crash.
-        self.recorder.end();
-        revoked
+        self.revoke(Revocation::Shutdown, |_| true)
     }
 
     /// Takes the row of a running attempt that bears a crash mark.
@@ -320,15 +310,9 @@ fn heard<'w>(watches: impl IntoIterator<Item = &'w Watch>) -> Vec<Watch> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread};
-
-    use chrono::DateTime;
+    use std::thread;
 
     use super::*;
-    use crate::crash::{CrashAccounting, Crashes};
-    use crate::log::RateLimitedLog;
-    use crate::row::Fence;
-    use crate::row::Status;
 
     #[test]
     fn a_commit_on_its_way_is_not_taken_back_and_a_revoked_attempt_does_not_commit() {
@@ -419,45 +403,5 @@ mod tests {
         assert!(returned.give_up().is_some() && returned.leave());
         assert_eq!(returned.replace_stuck(never), Ok(()));
         assert!(!returned.is_replaced());
-    }
-
-    #[test]
-    fn no_handler_is_on_record_that_a_shutdown_or_another_thread_has_left_behind() {
-        let directory = std::env::temp_dir().join(format!("queueable-slot-test-{:x}", fastrand::u64(..)));
-        let crashes = Arc::new(
-            Crashes::open(
-                CrashAccounting::On,
-                Some(&directory),
-                ("shop", DateTime::UNIX_EPOCH),
-                Vec::new(),
-                RateLimitedLog::default(),
-            )
-            .expect("the test's own files"),
-        );
-        let on_record = || {
-            let files = fs::read_dir(&directory)
-                .expect("the test's own files")
-                .map(|file| fs::read(file.expect("the test's own files").path()).expect("the test's own files"));
-            files.filter(|record| record.ends_with(b"\t0\n")).count()
-        };
-        let fence = Fence::new(Status::NotAttempted, 0);
-        let begin = || {
-            let slot = Slot::new(Recorder::new(crashes.clone()));
-            slot.enter(None, Duration::ZERO);
-            slot.recorder().begin("payments.status", [(&1, fence)]);
-            slot.hold(Box::new(42), &[]);
-            assert_eq!(on_record(), 1);
-            while slot.check_revoked().is_none() {}
-            slot
-        };
-        let timed_out = begin();
-        assert!(timed_out.revoke_for_shutdown().is_none(), "it was revoked before");
-        assert_eq!(on_record(), 0);
-        let given_up = begin();
-        assert!(given_up.give_up().is_some());
-        assert_eq!(on_record(), 0);
-        drop((timed_out, given_up, crashes));
-        // This fails unless the directory is empty.
-        fs::remove_dir(&directory).expect("the test's own files");
     }
 }

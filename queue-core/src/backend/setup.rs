@@ -45,7 +45,7 @@ pub trait SessionSetup<DB = <Self as Connection>::Backend>: Connection {
     /// Returns the number by which the server knows this session, so that another session can end it. SQLite has none.
     fn session_id(&mut self) -> QueryResult<Option<i64>>;
 
-    /// Returns a name for the database. By it the processes that use the database recognize each other's crash records.
+    /// Returns a name for the database, the same in every process that uses it.
     fn database_name(&mut self) -> QueryResult<String>;
 
     /// Returns an identity of the database's file, which changes if another file takes its place; `None` if the

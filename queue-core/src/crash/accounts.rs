@@ -1,73 +1,84 @@
 //! Crash accounting: finds a row whose handler ends the process, although the row's transaction is lost with it.
 //!
-//! Each worker notes in a file of its own what it is about to run (`in_flight.rs`). The file's lock ends with the
-//! process, and the next poller in that directory takes over the notes (`reports.rs`). When a worker claims a reported
-//! row, it writes the number of crashes on the row itself ([`Suspicion`]), in a transaction of its own
-//! (`attempt/crash_check.rs`). A suspect runs alone in its process (`exclusive_run.rs`): from then on only a crash
-//! there counts, and after three the row is set aside. If no file outlives the process, the worker writes the count
-//! before the handler runs (`attempt/crash_check.rs`): always, or while the row may have ended an earlier process
-//! ([`Probation`]).
+//! The account is on the row. A worker writes the count before the handler runs, in a transaction of its own
+//! (`attempt/crash_check.rs`): always, or while the row may have ended an earlier process ([`Probation`]). A row that bears
+//! such a mark when it is claimed is a suspect. It runs alone in its process (`exclusive_run.rs`): from then on only a crash
+//! there counts, and after three the row is set aside.
 
 use std::collections::HashMap;
-use std::fmt::{self, Display};
-use std::io;
-use std::path::Path;
-use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::crash_directory::CrashDirectory;
 use super::exclusive_run::Concurrency;
-use super::in_flight::{Entry, InFlightFile};
-use super::reports::CrashReports;
-use crate::error::Error;
-use crate::log::RateLimitedLog;
-use crate::row::{CRASHED, ErrorText, Fence, PRESUMED, QueueState};
+use crate::row::{ErrorText, Fence, PRESUMED, QueueState, SET_ASIDE};
 use crate::sync::Mutex;
 
 /// What a poller knows about crashes.
+#[derive(Default)]
 pub(crate) struct Crashes {
-    pub(crate) accounting: CrashAccounting,
-    reports: Option<Mutex<CrashReports>>,
-    probation: Option<Probation>,
-    log: RateLimitedLog,
+    accounting: CrashAccounting,
+    probation: Probation,
 }
 
-/// The rows that may have ended an earlier process of which no file is left: those that were due before this poller
-/// started. Its workers mark such a row before they handle it. A row that ends processes is one of the first that the next
-/// one claims, so the marks have an end, and they cost little.
-struct Probation {
+/// The rows that may have ended an earlier process: those that were due before this one started. Its workers mark such a
+/// row before they handle it. A row that ends processes is one of the first that the next one claims, so the marks have
+/// an end, and they cost little.
+#[derive(Default)]
+pub(crate) struct Probation {
     /// The rows that were due before this time.
-    before: DateTime<Utc>,
-    /// How many rows of each queue were marked.
-    marked: Mutex<HashMap<String, u32>>,
+    pub(crate) before: DateTime<Utc>,
+    /// How many rows of each queue are still to be marked.
+    pub(crate) left: HashMap<String, AtomicU32>,
 }
 
-/// How many rows of each queue are marked. The row that has ended the last process is not behind more rows than that
-/// process had in hand: sixteen workers with groups of 500 have 8,000.
-const MOST_MARKED: u32 = 10_000;
+/// How many rows of a queue are marked. What the last process had in hand is among the first rows that the next one
+/// claims, and the keys that its workers share are up to 256. If a group was larger, each crash brings its row nearer.
+pub(crate) const MARKED: u32 = 256;
+
+/// How many rows of a queue are marked that takes turns by a column: the first row of each value may come before. A guess.
+pub(crate) const MARKED_IN_TURNS: u32 = 1000;
+
+/// By how much the time when the process started may be too early: Linux gives it, and the time since the start of the
+/// machine, in hundredths of a second.
+const TICKS: Duration = Duration::from_millis(20);
+
+/// Returns for how long this process has been running. Where the system does not say it, as only Linux does: since the first
+/// call.
+pub(crate) fn process_age() -> Duration {
+    static FIRST_CALL: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let told = || {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        // The name before may contain anything. See proc_pid_stat(5): field 22 is the start, and the first of these is 3.
+        let started: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        let uptime: f64 = fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
+        // In a container, the two may count from different times.
+        Duration::try_from_secs_f64(uptime - started / 100.0).ok()
+    };
+    told().unwrap_or_else(|| FIRST_CALL.elapsed()).saturating_sub(TICKS)
+}
 
 impl Probation {
-    fn new(start: DateTime<Utc>) -> Self {
-        Probation { before: start, marked: Mutex::default() }
-    }
-
     /// Tells whether the row is to be marked.
     fn concerns(&self, queue: &str, state: &QueueState) -> bool {
         // Most rows of a running poller are due later, so this costs nothing.
-        state.next_attempt_time.is_none_or(|due| due < self.before)
-            && self.marked.lock().get(queue).is_none_or(|marked| *marked < MOST_MARKED)
+        state.next_attempt_time.is_none_or(|due| due < self.before) && self.left(queue) > 0
+    }
+
+    fn left(&self, queue: &str) -> u32 {
+        self.left.get(queue).map_or(0, |left| left.load(Ordering::Relaxed))
     }
 
     fn note_marked(&self, queue: &str) {
-        *self.marked.lock().entry(queue.to_owned()).or_default() += 1;
+        if let Some(left) = self.left.get(queue) {
+            let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        }
     }
 }
-
-/// How often a lasting problem with the records is logged. It does no harm to the work, so it must not flood the log.
-const TOLD_EVERY: Duration = Duration::from_secs(600);
 
 /// What a worker does with a row that it has claimed.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,103 +87,34 @@ pub(crate) enum CrashAction {
     Handle(ErrorText),
     /// The row is a suspect, and the worker is not alone: it gives the claim up and comes back alone.
     ComeBackAlone,
-    /// The row was reported after a crash: the worker writes this text and gives the claim up.
-    Mark(String, Entry),
     /// It sets the row aside with this text.
-    SetAside(String, Option<Entry>),
+    SetAside(String),
     /// It writes and commits this text before it handles the row.
     MarkAndHandle(String),
 }
 
 impl Crashes {
-    /// Opens the accounts of a poller that serves these queues of a database, and takes over the records of dead
-    /// processes. It uses `directory`, or else the first usable one of the usual places. If none of them is usable, the
-    /// rows are on probation that were due before the poller started, at the database's time `start`.
-    ///
-    /// # Errors
-    ///
-    /// If `directory` cannot be used. A problem with the usual places does not stop a service.
-    pub(crate) fn open(
-        accounting: CrashAccounting,
-        directory: Option<&Path>,
-        (database, start): (&str, DateTime<Utc>),
-        queues: Vec<String>,
-        log: RateLimitedLog,
-    ) -> Result<Self, Error> {
-        let reports = match (accounting, directory) {
-            (CrashAccounting::Strict | CrashAccounting::Off, _) => None,
-            (CrashAccounting::On, Some(named)) => {
-                let reports = CrashReports::open(&CrashDirectory::named(named), database, queues);
-                Some(reports.map_err(|error| Error::Setting {
-                    setting: "crash_directory",
-                    found: format!("{} ({error})", named.display()),
-                    expected: "a directory in which this process can create and lock files, and other users cannot replace them; \
-                               name another one, or set crash_accounting to strict, which marks the rows instead, or to off",
-                })?)
-            }
-            (CrashAccounting::On, None) => open_usual(&CrashDirectory::usual(), database, &queues),
-        };
-        let has_no_files = accounting == CrashAccounting::On && reports.is_none();
-        let probation = has_no_files.then(|| Probation::new(start));
-        let crashes = Crashes { accounting, reports: reports.map(Mutex::new), probation, log: log.every(TOLD_EVERY) };
-        if let Some(mut reports) = crashes.reports() {
-            crashes.log_io_error(reports.adopt_all());
-            tracing::info!(entity = "poller", "{}", reports.summary());
-        }
-        Ok(crashes)
+    /// Makes the accounts of a poller.
+    pub(crate) fn new(accounting: CrashAccounting, probation: Probation) -> Self {
+        Crashes { accounting, probation }
     }
 
     /// Makes accounts that count nothing.
     pub(crate) fn off() -> Self {
-        let (accounting, log) = (CrashAccounting::Off, RateLimitedLog::default().every(TOLD_EVERY));
-        Crashes { accounting, reports: None, probation: None, log }
-    }
-
-    /// Takes over the records of dead processes.
-    pub(crate) fn adopt(&self) {
-        if let Some(mut reports) = self.reports() {
-            self.log_io_error(reports.adopt());
-        }
-    }
-
-    /// Creates a worker's record file.
-    pub(crate) fn in_flight_file(&self) -> Option<InFlightFile> {
-        self.log_io_error(self.reports()?.in_flight_file())
+        Crashes::new(CrashAccounting::Off, Probation::default())
     }
 
     /// Decides what to do with a row that was claimed in this state.
-    pub(crate) fn decide(
-        &self,
-        queue: &str,
-        key: &dyn Display,
-        fence: Fence,
-        state: &QueueState,
-        concurrency: Concurrency,
-    ) -> CrashAction {
+    fn decide(&self, queue: &str, state: &QueueState, concurrency: Concurrency) -> CrashAction {
         let text = state.last_attempt_error_message.as_deref();
-        let known = Suspicion::of(text);
-        if let Some(mut reports) = self.reports().filter(|reports| !reports.is_empty()) {
-            let row = Entry::new(queue, &key.to_string(), fence, false);
-            if let Some(suspect) = reports.take(&row) {
-                // Beside other rows, the crash may have been a neighbour's. A crash alone counts.
-                let crashes = known.map_or(0, |known| known.crashes).saturating_add(suspect.alone).max(1);
-                let suspicion = Suspicion { crashes, presumed: false };
-                return if suspicion.is_proven() {
-                    CrashAction::SetAside(Suspicion::final_text(text), Some(suspect))
-                } else {
-                    CrashAction::Mark(suspicion.over(text), suspect)
-                };
-            }
-        }
-        match known {
-            Some(known) if known.is_proven() => CrashAction::SetAside(Suspicion::final_text(text), None),
+        match Suspicion::of(text) {
+            Some(known) if known.is_proven() => CrashAction::SetAside(Suspicion::final_text(text)),
             Some(_) if concurrency == Concurrency::Others => CrashAction::ComeBackAlone,
             known if self.marks(queue, state, known) => {
-                let crashes = known
-                    .map_or(0, |known| known.crashes)
-                    .saturating_add(u32::from(concurrency == Concurrency::Nobody))
-                    .max(1);
-                CrashAction::MarkAndHandle(Suspicion { crashes, presumed: true }.over(text))
+                // Beside other rows, the crash may be a neighbour's. A crash alone counts.
+                let alone = u32::from(concurrency == Concurrency::Nobody);
+                let crashes = known.map_or(0, |known| known.crashes).saturating_add(alone).max(1);
+                CrashAction::MarkAndHandle(Suspicion { crashes }.over(text))
             }
             Some(_) => CrashAction::Handle(as_it_was(text)),
             None => CrashAction::Handle(ErrorText::Keep),
@@ -181,60 +123,23 @@ impl Crashes {
 
     /// Tells whether the row is marked before its handler runs.
     fn marks(&self, queue: &str, state: &QueueState, known: Option<Suspicion>) -> bool {
-        let Some(probation) = &self.probation else { return self.accounting == CrashAccounting::Strict };
-        // The crash of a suspect counts, whenever it was due.
-        let marks = known.is_some() || probation.concerns(queue, state);
-        if marks {
-            probation.note_marked(queue);
+        match self.accounting {
+            CrashAccounting::Strict => true,
+            CrashAccounting::Off => false,
+            // The crash of a suspect counts, whenever it was due.
+            CrashAccounting::On if known.is_none() && !self.probation.concerns(queue, state) => false,
+            CrashAccounting::On => {
+                self.probation.note_marked(queue);
+                true
+            }
         }
-        marks
     }
 
     /// Tells whether a row may share its transaction with others, as far as crashes are concerned.
-    pub(crate) fn may_share(&self, queue: &str, key: &dyn Display, fence: Fence, state: &QueueState) -> bool {
-        let suspected = || {
-            let row = Entry::new(queue, &key.to_string(), fence, false);
-            self.reports().is_some_and(|reports| !reports.is_empty() && reports.suspects(&row))
-        };
-        let is_on_probation = || self.probation.as_ref().is_some_and(|it| it.concerns(queue, state));
-        Suspicion::of(state.last_attempt_error_message.as_deref()).is_none() && !suspected() && !is_on_probation()
+    pub(crate) fn may_share(&self, queue: &str, state: &QueueState) -> bool {
+        let is_suspect = Suspicion::of(state.last_attempt_error_message.as_deref()).is_some();
+        !is_suspect && !(self.accounting == CrashAccounting::On && self.probation.concerns(queue, state))
     }
-
-    /// Notes whether a report is now written on its row.
-    pub(crate) fn written(&self, suspect: Entry, written: bool) {
-        if let Some(mut reports) = self.reports() {
-            let noted = if written { reports.clear(&suspect) } else { reports.put_back(suspect) };
-            self.log_io_error(noted);
-        }
-    }
-
-    fn reports(&self) -> Option<MutexGuard<'_, CrashReports>> {
-        self.reports.as_ref().map(|reports| reports.lock())
-    }
-
-    /// Logs the error and goes on without a record: a full disk is no reason to stop the work.
-    pub(crate) fn log_io_error<T>(&self, result: io::Result<T>) -> Option<T> {
-        result.map_err(|error| self.log.warn("poller", &format!("cannot record crashes: {error}"))).ok()
-    }
-}
-
-/// Opens the reports in the first usable one of these places.
-fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> Option<CrashReports> {
-    let mut troubles = Vec::new();
-    for place in places {
-        match CrashReports::open(place, database, queues.to_vec()) {
-            Ok(reports) => return Some(reports),
-            Err(error) => troubles.push(format!("{} ({error})", place.path().display())),
-        }
-    }
-    let found = "there is no directory for crash records that outlives the process";
-    let what = "rows that were due before the start are marked before they are handled, in a transaction of their own";
-    tracing::info!(
-        entity = "poller",
-        "{found} ({}): {what}; the setting crash_directory names one",
-        troubles.join(", ")
-    );
-    None
 }
 
 /// How a poller finds rows whose handler ends the whole process: by an abort, a stack overflow, or lack of memory.
@@ -261,34 +166,31 @@ fn open_usual(places: &[CrashDirectory], database: &str, queues: &[String]) -> O
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CrashAccounting {
-    /// Each worker notes in a small file of its own what it is about to run, and a process that starts later reads the
-    /// files of those that have died. It costs no statement, and a few microseconds for each message. This is the
+    /// The worker marks a row before its handler runs, as under `Strict`, but only the first 256 rows of each queue that
+    /// were due before the process started: one of them may have ended an earlier one. With `serial_by`, `fair_by` and
+    /// `at_most` these are 1,000 rows. Messages of groups run one by one meanwhile, and all later rows cost nothing. So a
+    /// crash of a process that has run for a while is not counted, and such a row is set aside after four. This is the
     /// default.
-    ///
-    /// Where no file outlives the process, as in a container without a volume, the worker marks the row itself before
-    /// its handler runs, but only rows that were due before the poller started: one of them may have ended the process
-    /// before. The first 10,000 such rows of each queue cost what they cost under `Strict`. So the first crash,
-    /// of a process that has run for a while, is not counted, and a row is set aside after four.
     #[default]
     On,
-    /// The worker marks each row itself before its handler runs. It costs one more transaction for each message (four
-    /// statements), and after a crash the row waits for its timeout. Messages of groups run one by one. A process that
-    /// is ended while a handler runs leaves a mark. A shutdown whose grace is over removes it, if it gets a connection
-    /// for that; on SQLite it cannot.
+    /// The worker marks each row before its handler runs, so that every crash is counted. It costs one more transaction
+    /// for each message (four statements), and after a crash the row waits for up to five seconds. Messages of groups run
+    /// one by one. A process that is ended while a handler runs leaves a mark. A shutdown whose grace is over removes it,
+    /// if it gets a connection for that; on SQLite it cannot.
     Strict,
     /// Crashes are not counted.
     Off,
 }
 
-/// The crash records of one worker.
+/// What one worker knows about crashes.
 pub(crate) struct Recorder {
-    /// What its poller knows about crashes.
+    /// What its poller knows.
     pub(crate) crashes: Arc<Crashes>,
     state: Mutex<RecorderState>,
 }
 
+#[derive(Default)]
 struct RecorderState {
-    in_flight_file: Option<InFlightFile>,
     concurrency: Concurrency,
     mark: Option<CrashMark>,
 }
@@ -296,9 +198,7 @@ struct RecorderState {
 impl Recorder {
     /// Makes the recorder of one worker.
     pub(crate) fn new(crashes: Arc<Crashes>) -> Self {
-        let in_flight_file = crashes.in_flight_file();
-        let state = RecorderState { in_flight_file, concurrency: Concurrency::default(), mark: None };
-        Recorder { crashes, state: Mutex::new(state) }
+        Recorder { crashes, state: Mutex::default() }
     }
 
     /// Sets what else runs in this process, until the next call.
@@ -307,8 +207,8 @@ impl Recorder {
     }
 
     /// Decides what to do with a row that was claimed in this state.
-    pub(crate) fn decide(&self, queue: &str, key: &dyn Display, fence: Fence, state: &QueueState) -> CrashAction {
-        self.crashes.decide(queue, key, fence, state, self.concurrency())
+    pub(crate) fn decide(&self, queue: &str, state: &QueueState) -> CrashAction {
+        self.crashes.decide(queue, state, self.state.lock().concurrency)
     }
 
     /// Tells whether every row is marked before its handler runs, so that none shares its transaction with others.
@@ -318,25 +218,7 @@ impl Recorder {
 
     /// Tells whether the worker has asked to be alone in its process, and is.
     pub(crate) fn is_alone(&self) -> bool {
-        self.concurrency() != Concurrency::Others
-    }
-
-    /// Records that these rows are about to be handled.
-    pub(crate) fn begin<'k, K: Display + 'k>(&self, queue: &str, rows: impl IntoIterator<Item = (&'k K, Fence)>) {
-        let mut state = self.state.lock();
-        let RecorderState { in_flight_file: Some(in_flight_file), concurrency, .. } = &mut *state else { return };
-        let rows: Vec<_> = rows.into_iter().collect();
-        let alone = rows.len() == 1 && *concurrency == Concurrency::Nobody;
-        let entry = |(key, fence): (&K, Fence)| Entry::new(queue, &key.to_string(), fence, alone);
-        let entries: Vec<_> = rows.into_iter().map(entry).collect();
-        self.crashes.log_io_error(in_flight_file.write(&entries));
-    }
-
-    /// Records that they were handled, however it ended.
-    pub(crate) fn end(&self) {
-        if let Some(in_flight_file) = &mut self.state.lock().in_flight_file {
-            self.crashes.log_io_error(in_flight_file.clear());
-        }
+        self.state.lock().concurrency != Concurrency::Others
     }
 
     /// Notes that the row has a mark, which must be removed if the attempt ends without a settlement.
@@ -352,10 +234,6 @@ impl Recorder {
     /// Tells whether the last claimed row has a mark.
     pub(crate) fn has_mark(&self) -> bool {
         self.state.lock().mark.is_some()
-    }
-
-    fn concurrency(&self) -> Concurrency {
-        self.state.lock().concurrency
     }
 }
 
@@ -384,26 +262,20 @@ const BEFORE: &str = "; before that: ";
 /// How many characters of the earlier text are kept: a suspicion does not last long, and the column's text is bounded.
 const TEXT_KEPT: usize = 1000;
 
-/// The suspicion that a row ends its process.
+/// The suspicion that a row ends its process, as its error text says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Suspicion {
-    /// The number of crashes so far.
+    /// The number of crashes, if the process has ended while the row was handled.
     pub(crate) crashes: u32,
-    /// Whether the last of them is only presumed: a worker writes the text before the handler runs.
-    pub(crate) presumed: bool,
 }
 
 impl Suspicion {
     /// Finds the suspicion in a row's error text.
     pub(crate) fn of(text: Option<&str>) -> Option<Self> {
-        let text = text?;
-        let of = |said: &str, presumed| {
-            let (number, rest) = text.strip_prefix(said)?.strip_prefix(" (crash ")?.split_once(" of ")?;
-            let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
-            (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
-            Some(Suspicion { crashes: number.parse().ok()?, presumed })
-        };
-        of(CRASHED, false).or_else(|| of(PRESUMED, true))
+        let (number, rest) = text?.strip_prefix(PRESUMED)?.strip_prefix(" (crash ")?.split_once(" of ")?;
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
+        (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
+        Some(Suspicion { crashes: number.parse().ok()? })
     }
 
     /// Tells whether the row is to be set aside.
@@ -418,8 +290,7 @@ impl Suspicion {
 
     /// Returns the text for a row that is set aside and whose error text was `text`.
     pub(crate) fn final_text(text: Option<&str>) -> String {
-        let said = format!("the process ended {CRASHES} times while this message was handled: it is set aside");
-        with_earlier(said, text)
+        with_earlier(format!("{SET_ASIDE}: it is set aside"), text)
     }
 }
 
@@ -445,8 +316,7 @@ fn with_earlier(said: String, text: Option<&str>) -> String {
 
 impl fmt::Display for Suspicion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = if self.presumed { PRESUMED } else { CRASHED };
-        write!(f, "{said} (crash {} of {CRASHES})", self.crashes)
+        write!(f, "{PRESUMED} (crash {} of {CRASHES})", self.crashes)
     }
 }
 

@@ -118,10 +118,6 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
         let (slot, claimed, kept_rows) = (self.slot, rows.len(), &self.served.due_rows.kept_rows);
         let claimed_as = self.claimed_as(&rows);
         let alone = self.reason_to_run_alone(&rows, &claimed_as);
-        if alone.is_none() {
-            let rows = rows.iter().map(|row| (&row.key, row.fence));
-            slot.recorder().begin(&self.served.info.key_prefix, rows);
-        }
         slot.hold(Box::new(HeldGroup { claimed }), &[]);
         let (end, after) = match alone {
             Some(why) => (BatchEnd::Undone(Undone::Alone(why.to_owned())), Vec::new()),
@@ -155,9 +151,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
         let (recorder, served) = (self.slot.recorder(), self.served);
         let may_share = |row: &Claimed<K>| {
             let message = row.message.as_ref().ok();
-            message.is_none_or(|(_, state)| {
-                recorder.crashes.may_share(&served.info.key_prefix, &row.key, row.fence, state)
-            })
+            message.is_none_or(|(_, state)| recorder.crashes.may_share(&served.info.key_prefix, state))
         };
         if !rows.iter().all(may_share) {
             return Some("one of its messages may end its process");

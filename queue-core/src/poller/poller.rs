@@ -2,7 +2,6 @@
 
 use std::any::TypeId;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -432,12 +431,6 @@ impl<C: QueueConnection> Poller<C> {
     /// Sets how the poller detects rows whose handler ends the whole process. The default is [`CrashAccounting::On`].
     pub fn crash_accounting(mut self, accounting: CrashAccounting) -> Self {
         self.settings.crash_accounting = accounting;
-        self
-    }
-
-    /// Sets where the workers keep their record files, see [`PollerSettings::crash_directory`].
-    pub fn crash_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.settings.crash_directory = Some(directory.into());
         self
     }
 

@@ -25,7 +25,7 @@ const HELD_PAUSE: Duration = Duration::from_millis(50);
 /// The shortest time for which a window stays closed: a closure of no time would not say that nothing is due.
 const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 
-/// The shortest time between two searches for the records of dead processes and for another file of the database.
+/// The shortest time between two searches for another file of the database.
 const SHORTEST_SURVEY: Duration = Duration::from_secs(1);
 
 /// How often the scout looks for columns that another build of an entity has added. A look reads the catalogue.
@@ -130,11 +130,9 @@ impl<C: QueueConnection> Scout<C> {
         }
     }
 
-    /// Looks for the records of dead processes and for another file of the database, and reads the clock, if it is time
-    /// for that.
+    /// Looks for another file of the database, and reads the clock, if it is time for that.
     fn survey(&mut self) {
         if self.next_survey <= Instant::now() {
-            self.shared.crashes.adopt();
             self.shared.follow_file(&mut self.holder, &mut self.file);
             self.read_clock();
             self.next_survey = Instant::now() + self.shared.settings.poll_interval.max(SHORTEST_SURVEY);

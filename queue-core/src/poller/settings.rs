@@ -1,7 +1,6 @@
 //! The poller's settings, with every default in one place.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,21 +91,6 @@ pub struct PollerSettings {
     pub max_stuck_workers: Option<usize>,
     /// How the poller detects rows whose handler ends the whole process. Default [`CrashAccounting::On`].
     pub crash_accounting: CrashAccounting,
-    /// Where the workers keep their record files while [`CrashAccounting::On`] counts crashes. The poller creates the
-    /// directory if it does not exist, even if it is removed later.
-    ///
-    /// Default none: `queueable` in the state directory of the service (`$STATE_DIRECTORY`, as systemd sets it by
-    /// `StateDirectory=`), else in that of the user (`$XDG_STATE_HOME`, or `~/.local/state`). The poller passes over a
-    /// place that it cannot use, that another user may change, or that is in the writable layer of a container. At start
-    /// it logs at level INFO which place it uses, and whether there were records. If there is no such place, the workers
-    /// mark rows instead, see [`CrashAccounting::On`].
-    ///
-    /// A process finds the records of a dead one in the same directory. Name one that outlives the process. Several
-    /// applications may share it, also those of several users if it is sticky (`chmod 1777`): the names of their
-    /// databases tell them apart, on SQLite the database's file. If databases on several servers have the same name and
-    /// the same tables, give each a directory of its own. If a directory is named and cannot be used, the poller does
-    /// not start.
-    pub crash_directory: Option<PathBuf>,
     /// Rewrites the text of each failure before it is stored on a row or logged, see
     /// [`Poller::redact`](crate::Poller::redact). Default none. It is not part of a configuration file.
     #[serde(skip)]
@@ -139,7 +123,6 @@ impl Default for PollerSettings {
             environment: None,
             max_stuck_workers: None,
             crash_accounting: CrashAccounting::On,
-            crash_directory: None,
             redact: None,
             low_water_at_once: false,
             prefetch_at_once: false,

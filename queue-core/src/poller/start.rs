@@ -1,4 +1,4 @@
-//! The start of a poller: the checks, the crash records, and then the threads.
+//! The start of a poller: the checks and then the threads.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::checks::{Checked, ColumnsInUse, check_in_time};
 use super::gate::Gate;
@@ -27,7 +27,7 @@ use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
 use crate::backend::{Dialect, QueueConnection, SessionLimits};
 use crate::control::Presence;
-use crate::crash::Crashes;
+use crate::crash::{Crashes, MARKED, MARKED_IN_TURNS, Probation, process_age};
 use crate::error::Error;
 use crate::event::{Connectivity, Event, Events, RunningAttempts};
 use crate::log::RateLimitedLog;
@@ -51,7 +51,7 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting that makes no sense, and for a crash directory that cannot be used.
+    /// [`Error::Setting`] for a setting that makes no sense.
     /// [`Error::Connect`] if the pool gives no connection. [`Error::Unsafe`] if a table or the server breaks a promise
     /// of the queue: it names each finding and the SQL that mends it.
     pub fn start(self) -> Result<PollerHandle, Error> {
@@ -106,8 +106,7 @@ pub(super) fn start<C: QueueConnection>(mut poller: Poller<C>, until_idle: bool)
     Ok(handle)
 }
 
-/// Checks the settings, the entities, the live tables and the server, and opens the crash records. No thread runs
-/// yet.
+/// Checks the settings, the entities, the live tables and the server. No thread runs yet.
 fn prepare<C: QueueConnection>(
     poller: Poller<C>,
     until_idle: bool,
@@ -134,8 +133,7 @@ fn prepare<C: QueueConnection>(
     if until_idle {
         check_reentrance(&database, &runners)?;
     }
-    // Before the first claim, because this process may have started in place of a crashed one.
-    let crashes = open_crashes(&runners, &settings, (&database, present))?;
+    let crashes = Crashes::new(settings.crash_accounting, probation(&runners, present));
     let sessions = PollerSessions {
         connections,
         database: database.into(),
@@ -220,16 +218,15 @@ fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: 
     SessionLimits { lock_timeout: settings.lock_timeout, timeout, statement_timeout, attempts: true }
 }
 
-/// Opens the crash records of the queues that keep them.
-fn open_crashes<C: QueueConnection>(
-    runners: &[Box<dyn Runner<C>>],
-    settings: &PollerSettings,
-    database: (&str, DateTime<Utc>),
-) -> Result<Crashes, Error> {
-    let recorded = runners.iter().map(|runner| runner.info()).filter(|info| info.is_recorded);
-    let queues = recorded.map(|info| info.key_prefix.clone()).collect();
-    let log = RateLimitedLog::new(settings.redact.clone());
-    Crashes::open(settings.crash_accounting, settings.crash_directory.as_deref(), database, queues, log)
+/// Returns which rows this process marks: it may have started in place of one that a row has ended.
+fn probation<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], present: DateTime<Utc>) -> Probation {
+    let counting = runners.iter().map(|runner| runner.info()).filter(|info| info.counts_crashes);
+    let left = counting.map(|info| {
+        let most = if info.target.options.lanes.is_some() { MARKED_IN_TURNS } else { MARKED };
+        (info.key_prefix.clone(), most.into())
+    });
+    let age = TimeDelta::from_std(process_age()).unwrap_or_default();
+    Probation { before: present.checked_sub_signed(age).unwrap_or(present), left: left.collect() }
 }
 
 /// Starts the scout and the heartbeat, and then the workers. Without the first two no worker is of any use, and later the

@@ -136,7 +136,7 @@ impl<C: QueueConnection> Worker<C> {
         let runner = &*shared.runners[number];
         // In this order: a worker that waits to write is inside already. A worker that wants to be alone does not wait for
         // calls under leases: they may take long, and the end of the lease shows a crash in them.
-        let _inside = if runner.info().is_recorded {
+        let _inside = if runner.info().counts_crashes {
             if GATE.has_to_wait(alone) {
                 holder.roll_back_idle();
             }

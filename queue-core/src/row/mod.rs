@@ -31,6 +31,6 @@ pub(crate) use self::key::{bytes_of, idempotency_key, queue_name};
 pub(crate) use self::options::Leaving;
 pub(crate) use self::status::Settlement;
 pub(crate) use self::text::{
-    CRASHED, FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, STOPPED, ascii_only, bounded, failure_text,
+    FailureTexts, LEASE_EXPIRED, PRESUMED, RESERVING, SET_ASIDE, STOPPED, ascii_only, bounded, failure_text,
 };
 pub(crate) use self::time::{HORIZON, microseconds};

@@ -37,10 +37,10 @@ const MARK: &str = "queueable: ";
 /// Stands before the text of a failure that begins like a mark.
 const NO_MARK: &str = "failure: ";
 
-/// The beginning of the text on a row whose process ended while a handler processed it.
-pub(crate) const CRASHED: &str = "queueable: the process ended while this message was handled";
+/// The beginning of the text on a row that was set aside because it has ended its process too often.
+pub(crate) const SET_ASIDE: &str = "the process ended 3 times while this message was handled";
 
-/// The beginning of the text on a row while a handler processes it under strict accounts.
+/// The beginning of the text on a row while a handler processes it that may end the process.
 pub(crate) const PRESUMED: &str = "queueable: this message is being handled, or the process ended meanwhile";
 
 /// The beginning of the text that a group leaves on its rows while it holds them.
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn none_is_the_beginning_of_another_and_all_are_told_from_failures() {
-        let marks = [CRASHED, PRESUMED, RESERVING, STOPPED, LEASE_EXPIRED];
+        let marks = [PRESUMED, RESERVING, STOPPED, LEASE_EXPIRED];
         for (i, mark) in marks.iter().enumerate() {
             assert_eq!(before_failure(mark), NO_MARK);
             assert!(marks.iter().enumerate().all(|(j, other)| i == j || !other.starts_with(mark)), "{mark}");

@@ -18,7 +18,7 @@ use crate::backend::{
 };
 use crate::entity::{Key, QueueSql};
 use crate::error::refused;
-use crate::row::{CRASHED, HORIZON, Instant, microseconds};
+use crate::row::{HORIZON, Instant, SET_ASIDE, microseconds};
 
 /// Reads the microseconds until the next row is due, 0 or less if one is due already. In an exclusive queue the
 /// next row is the one at the head. It looks ten minutes into the future; the limit also keeps `infinity` out.
@@ -138,7 +138,7 @@ pub fn poison_among_last<DB: QueueBackend>(queue: &'static QueueSql<DB>, limit: 
         sql.push_limit(limit)?;
         sql.push(") AS queueable_last WHERE {status} = 'FAILED' AND ")?;
         sql.push_within(DB::AS_TEXT, "{last_attempt_error_message}")?;
-        sql.push_with(&format!(" LIKE '{CRASHED}%'"), &[])
+        sql.push_with(&format!(" LIKE '{SET_ASIDE}%'"), &[])
     })
 }
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -24,9 +24,6 @@ use crate::suite::main_job::program::{Ended, Program};
 pub(super) const DEADLY: i64 = -1;
 
 entity!(Grouped, grouped_queue, group = 20);
-// After a crash, a row that was marked waits for its timeout.
-entity!(Strict, strict_queue, timeout = "30s",);
-entity!(StrictInGroups, strict_in_groups_queue, timeout = "30s", group = 20);
 
 /// The orders of a process.
 #[derive(Clone, Serialize, Deserialize)]
@@ -41,17 +38,10 @@ pub(super) struct Orders {
     pub(super) leave: bool,
     /// Whether the rows are processed in groups.
     pub(super) grouped: bool,
-    /// Whether no file outlives the process.
-    pub(super) contained: bool,
+    /// Whether the payments become due only when the process has started.
+    pub(super) old: bool,
     /// Where the handlers leave notes that no crash undoes.
     pub(super) notes: PathBuf,
-}
-
-impl Orders {
-    /// Whether workers mark rows before they handle them.
-    fn marks(&self) -> bool {
-        self.contained || self.settings.crash_accounting == CrashAccounting::Strict
-    }
 }
 
 pub(super) const ORDERS: &str = "QUEUEABLE_CRASH_ORDERS";
@@ -69,23 +59,22 @@ pub(super) fn work_as_ordered() {
         .build(ConnectionManager::<Conn>::new(&orders.url))
         .unwrap();
     let mut session = pool.get().unwrap();
-    let (settings, notes, leave) = (orders.settings.clone(), orders.notes.clone(), orders.leave);
+    let (settings, notes, leave, old) = (orders.settings.clone(), orders.notes.clone(), orders.leave, orders.old);
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
-    let poller = match (handler.orders.grouped, handler.orders.marks()) {
-        (false, false) => {
-            Payment::poller(pool, move |row: &Payment, message: &mut Message<'_, Conn>| handler.handle(row, message))
-        }
-        (false, true) => Strict::poller(pool, move |row: &Strict, message: &mut Message<'_, Conn>| {
+    let poller = if handler.orders.grouped {
+        Grouped::poller(pool, move |row: &Grouped, message: &mut Message<'_, Conn>| {
             handler.handle(&row.payment(), message)
-        }),
-        (true, false) => Grouped::poller(pool, move |row: &Grouped, message: &mut Message<'_, Conn>| {
-            handler.handle(&row.payment(), message)
-        }),
-        (true, true) => StrictInGroups::poller(pool, move |row: &StrictInGroups, message: &mut Message<'_, Conn>| {
-            handler.handle(&row.payment(), message)
-        }),
+        })
+    } else {
+        Payment::poller(pool, move |row: &Payment, message: &mut Message<'_, Conn>| handler.handle(row, message))
     };
     let handle = poller.settings(settings).start().unwrap();
+    if old {
+        // The system knows the start of the process to some hundredths of a second.
+        let soon = payment_queue::next_attempt_time.eq(Payment::due_in(Duration::from_millis(100)));
+        let waits = payments::table.filter(payment_queue::next_attempt_time.is_not_null());
+        diesel::update(waits).set(soon).execute(&mut session).unwrap();
+    }
     let (_nobody, pace) = mpsc::channel::<()>();
     let hangs = || fs::read_to_string(&notes).is_ok_and(|notes| notes.contains("hangs"));
     // While another connection recovers from the last crash, SQLite reports that the database is locked.
@@ -160,30 +149,13 @@ impl Scene {
         let mut settings = PollerSettings::default();
         settings.workers = workers;
         settings.crash_accounting = accounting;
-        settings.crash_directory = Some(directory.path().join("records"));
         settings.poll_interval = Duration::from_millis(100);
         let (url, notes) = (bank.database.url().to_owned(), directory.path().join("notes"));
         Scene {
             bank,
-            orders: Orders {
-                url,
-                settings,
-                company: 1,
-                hang: false,
-                leave: false,
-                grouped: false,
-                contained: false,
-                notes,
-            },
+            orders: Orders { url, settings, company: 1, hang: false, leave: false, grouped: false, old: false, notes },
             directory,
         }
-    }
-
-    /// Processes of a container without a volume.
-    pub(super) fn contained(workers: usize) -> Self {
-        let mut scene = Scene::new(CrashAccounting::On, workers);
-        (scene.orders.contained, scene.orders.settings.crash_directory) = (true, None);
-        scene
     }
 
     /// Enqueues a deadly payment, which has been due longest, and others. Returns their ids.
@@ -204,30 +176,29 @@ impl Scene {
     }
 
     pub(super) fn start(&self, orders: &Orders) -> Program {
-        let mut variables = vec![(ORDERS, serde_json::to_string(orders).unwrap())];
-        if orders.contained {
-            let file = self.directory.path().join("file");
-            fs::write(&file, "").unwrap();
-            variables.push(("STATE_DIRECTORY", String::new()));
-            variables.extend(["XDG_STATE_HOME", "HOME"].map(|name| (name, file.display().to_string())));
+        if orders.old {
+            let pending = payments::table.filter(payment_queue::next_attempt_time.is_not_null());
+            let later = payment_queue::next_attempt_time.eq(Payment::due_in(Duration::from_secs(3600)));
+            diesel::update(pending).set(later).execute(&mut self.bank.connect()).unwrap();
         }
-        Program::of_this_test("suite::crash::a_process_of_its_own", variables)
+        let orders = serde_json::to_string(orders).unwrap();
+        Program::of_this_test("suite::crash::a_process_of_its_own", [(ORDERS, orders)])
     }
 
     /// Runs one process. Returns whether it ended by itself.
     pub(super) fn run(&self, company: usize) -> bool {
         let is_over = is_over(self.start(&Orders { company, ..self.orders.clone() }).end());
-        if !is_over && self.orders.marks() {
+        if !is_over {
             self.end_the_wait();
         }
         is_over
     }
 
-    /// Makes the rows due that wait for their timeout after a crash, because they were marked.
-    pub(super) fn end_the_wait(&self) {
+    /// Makes the rows due that wait after a crash, because they were marked.
+    fn end_the_wait(&self) {
         let waits = payments::table.filter(payment_queue::next_attempt_time.gt(queueable::columns::Now));
         let now = payment_queue::next_attempt_time.eq(queueable::columns::Now);
-        assert!(diesel::update(waits).set(now).execute(&mut self.bank.connect()).unwrap() > 0, "no row waits");
+        diesel::update(waits).set(now).execute(&mut self.bank.connect()).unwrap();
     }
 
     /// Runs one process after the other until one ends by itself. Returns how many crashed.
@@ -259,10 +230,6 @@ impl Scene {
         }
         assert_eq!(self.noted("suspect in company"), [0; 0]);
     }
-
-    pub(super) fn records(&self) -> usize {
-        files(&self.directory.path().join("records"))
-    }
 }
 
 pub(super) fn is_over(ended: Ended) -> bool {
@@ -270,10 +237,6 @@ pub(super) fn is_over(ended: Ended) -> bool {
     const SIGABRT: i32 = 6;
     assert!(ended.status.success() || ended.status.signal() == Some(SIGABRT), "{ended:?}");
     ended.status.success()
-}
-
-pub(super) fn files(directory: &Path) -> usize {
-    fs::read_dir(directory).unwrap().count()
 }
 
 /// How many handlers run at the same time. SQLite has one writer.

@@ -25,8 +25,6 @@ use crate::suite::main_job::program::Program;
 use queue_core::internals::backend::Transactions;
 
 entity!(Alone, alone_queue, exclusive);
-// After a crash under strict accounting, a row waits for its timeout.
-entity!(AloneStrict, alone_strict_queue, timeout = "5s", exclusive);
 entity!(AloneCalled, alone_called_queue, exclusive, lease = "60s");
 entity!(AloneCalledBriefly, alone_called_briefly_queue, exclusive, lease = "10s");
 
@@ -58,7 +56,6 @@ fn a_process_of_its_own() {
         note(notes, &format!("end {amount}"));
     };
     let mut session = pool.get().unwrap();
-    let directory = notes.with_extension("records");
     macro_rules! in_transactions {
         ($entity:ident) => {
             $entity::poller(pool, move |row: &$entity, _: &mut Message<'_, Conn>| {
@@ -82,11 +79,10 @@ fn a_process_of_its_own() {
     let poller = match () {
         () if words.contains("briefly") => under_leases!(AloneCalledBriefly),
         () if words.contains("leased") => under_leases!(AloneCalled),
-        () if words.contains("strict") => in_transactions!(AloneStrict),
         () => in_transactions!(Alone),
     };
     let accounting = if words.contains("strict") { CrashAccounting::Strict } else { CrashAccounting::On };
-    let poller = poller.workers(4).poll_interval(Duration::from_millis(50)).crash_directory(directory);
+    let poller = poller.workers(4).poll_interval(Duration::from_millis(50));
     let handle = poller.crash_accounting(accounting).start().unwrap();
     let (_nobody, pace) = mpsc::channel::<()>();
     // While another connection recovers from the last crash, SQLite reports that the database is locked.
