@@ -105,11 +105,12 @@ fn a_row_that_was_set_aside_and_is_sent_again_is_not_set_aside_at_once() {
 
 #[test]
 fn strict_accounts_count_every_crash() {
-    for (workers, grouped) in [(1, false), (4, false), (1, true)] {
+    for (workers, grouped, old) in [(1, false, true), (4, false, false), (4, false, true), (1, true, true)] {
         let mut scene = Scene::new(CrashAccounting::Strict, workers);
-        (scene.orders.grouped, scene.orders.old) = (grouped, true);
+        (scene.orders.grouped, scene.orders.old) = (grouped, old);
         let (deadly, others) = scene.enqueue(40);
-        assert!(!scene.run(at_once(workers)));
+        // The rows of an old process become due at the same time, so the deadly one may not be among the first.
+        assert!(!scene.run(if old { 1 } else { at_once(workers) }));
         assert_eq!(scene.run_until_over(), 2);
         scene.assert_set_aside(deadly);
         scene.assert_cleared(&others);

@@ -94,9 +94,10 @@ pub(crate) enum CrashAction {
 }
 
 impl Crashes {
-    /// Makes the accounts of a poller.
+    /// Makes the accounts of a poller. Other accounting than [`CrashAccounting::On`] needs no probation.
     pub(crate) fn new(accounting: CrashAccounting, probation: Probation) -> Self {
-        Crashes { accounting, probation }
+        let is_needed = accounting == CrashAccounting::On;
+        Crashes { accounting, probation: if is_needed { probation } else { Probation::default() } }
     }
 
     /// Makes accounts that count nothing.
@@ -138,7 +139,7 @@ impl Crashes {
     /// Tells whether a row may share its transaction with others, as far as crashes are concerned.
     pub(crate) fn may_share(&self, queue: &str, state: &QueueState) -> bool {
         let is_suspect = Suspicion::of(state.last_attempt_error_message.as_deref()).is_some();
-        !is_suspect && !(self.accounting == CrashAccounting::On && self.probation.concerns(queue, state))
+        !(is_suspect || self.probation.concerns(queue, state))
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use queueable::{CrashAccounting, HandlerResult, Message, PollerSettings, QueueState, Queueable, Status};
@@ -71,9 +72,7 @@ pub(super) fn work_as_ordered() {
     let handle = poller.settings(settings).start().unwrap();
     if old {
         // The system knows the start of the process to some hundredths of a second.
-        let soon = payment_queue::next_attempt_time.eq(Payment::due_in(Duration::from_millis(100)));
-        let waits = payments::table.filter(payment_queue::next_attempt_time.is_not_null());
-        diesel::update(waits).set(soon).execute(&mut session).unwrap();
+        postpone(&mut session, TimeDelta::milliseconds(100));
     }
     let (_nobody, pace) = mpsc::channel::<()>();
     let hangs = || fs::read_to_string(&notes).is_ok_and(|notes| notes.contains("hangs"));
@@ -83,6 +82,13 @@ pub(super) fn work_as_ordered() {
         let _ = pace.recv_timeout(Duration::from_millis(20));
     }
     handle.shutdown(if leave { Duration::ZERO } else { Duration::from_secs(10) });
+}
+
+/// Makes the pending payments due so much later than now.
+fn postpone(session: &mut Conn, by: TimeDelta) {
+    let pending = payments::table.filter(payment_queue::next_attempt_time.is_not_null());
+    let later = queueable::columns::Instant::from(chrono::Utc::now() + by);
+    diesel::update(pending).set(payment_queue::next_attempt_time.eq(later)).execute(session).unwrap();
 }
 
 /// The handler in such a process.
@@ -139,7 +145,8 @@ impl Notary {
 /// A bank whose payments are handled by processes that may end.
 pub(super) struct Scene {
     pub(super) bank: Bank,
-    pub(super) directory: TempDir,
+    /// Where the notes are, for as long as the scene lasts.
+    _directory: TempDir,
     pub(super) orders: Orders,
 }
 
@@ -154,7 +161,7 @@ impl Scene {
         Scene {
             bank,
             orders: Orders { url, settings, company: 1, hang: false, leave: false, grouped: false, old: false, notes },
-            directory,
+            _directory: directory,
         }
     }
 
@@ -168,7 +175,7 @@ impl Scene {
 
     /// Makes these payments due since as many hours.
     pub(super) fn make_due_since(&self, hours: i64, ids: &[i64]) {
-        let long_ago = chrono::Utc::now() - chrono::TimeDelta::hours(hours);
+        let long_ago = chrono::Utc::now() - TimeDelta::hours(hours);
         diesel::update(payments::table.filter(payments::id.eq_any(ids)))
             .set(payment_queue::next_attempt_time.eq(queueable::columns::Instant::from(long_ago)))
             .execute(&mut self.bank.connect())
@@ -177,9 +184,7 @@ impl Scene {
 
     pub(super) fn start(&self, orders: &Orders) -> Program {
         if orders.old {
-            let pending = payments::table.filter(payment_queue::next_attempt_time.is_not_null());
-            let later = payment_queue::next_attempt_time.eq(Payment::due_in(Duration::from_secs(3600)));
-            diesel::update(pending).set(later).execute(&mut self.bank.connect()).unwrap();
+            postpone(&mut self.bank.connect(), TimeDelta::hours(1));
         }
         let orders = serde_json::to_string(orders).unwrap();
         Program::of_this_test("suite::crash::a_process_of_its_own", [(ORDERS, orders)])
