@@ -125,7 +125,7 @@ fn rows_that_ended_their_process_are_found() {
     execute(
         &bank,
         "UPDATE payments SET status = 'FAILED', next_attempt_time = NULL, \
-         last_attempt_error_message = 'queueable: the process ended while this message was handled' WHERE amount_cents = 1",
+         last_attempt_error_message = 'the process ended 3 times while this message was handled: it is set aside' WHERE amount_cents = 1",
     );
     assert!(found(&bank, IllKind::PoisonRow).problem.starts_with("1 of "));
 }

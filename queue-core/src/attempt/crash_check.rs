@@ -106,6 +106,7 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     };
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     let mark = CrashMark { text: text.clone(), fence: marked, before };
+    keep_turn(connection, plan).map_err(|error| Attempted::lost(End::NotClaimed(error)))?;
     match plan.served.write_and_commit(connection, row, &change) {
         Ok(()) => row.fence = marked,
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
@@ -180,18 +181,28 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     }
 }
 
+/// Keeps the locks by which one row is processed at a time, so that no other one begins between the two transactions.
+fn keep_turn<K: Key, C: QueueConnection>(connection: &mut C, plan: &Plan<'_, K, C>) -> QueryResult<()> {
+    plan.served.queue.keep_exclusion(connection)?;
+    plan.claim.places.map_or(Ok(()), |places| places.keep(connection))
+}
+
 /// Tells whether the row is still the one to process, in a queue that processes one row at a time, or whether it still has
-/// its places. The lock may have ended with the transaction that wrote the mark, and another row may be first by now.
+/// its places. On SQLite the lock has ended with the transaction that wrote the mark, and another row may be first by now.
 fn is_still_its_turn<K: Key, C: QueueConnection>(
     connection: &mut C,
     plan: &Plan<'_, K, C>,
     key: &RowKey<K>,
 ) -> QueryResult<bool> {
     let (queue, claim) = (plan.served.queue, &plan.claim);
-    if !queue.sql.options.exclusive {
-        return claim.places.map_or(Ok(true), |places| places.retake(connection));
-    }
-    Ok(queue.exclude(connection)? && queue.head(connection, claim.scope.stages)?.is_some_and(|head| head == *key))
+    let still = if queue.sql.options.exclusive {
+        queue.exclude(connection)? && queue.head(connection, claim.scope.stages)?.is_some_and(|head| head == *key)
+    } else {
+        let Some(places) = claim.places else { return Ok(true) };
+        places.retake(connection)?
+    };
+    connection.end_kept_locks()?;
+    Ok(still)
 }
 
 /// Returns the row that was claimed again, if it still bears this mark.

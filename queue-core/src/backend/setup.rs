@@ -163,6 +163,17 @@ pub trait Exclusion<DB = <Self as Connection>::Backend>: Connection {
     /// [`leave_place`](Self::leave_place) after it. The end of the session always ends it.
     fn take_place(&mut self, target: &Target, lane: &str, places: u32) -> QueryResult<Option<u32>>;
 
+    /// Keeps the queue's lock, or the only place of a lane, which end with the transaction, until
+    /// [`end_kept_locks`](Self::end_kept_locks): nobody takes it before the session's next transaction does. SQLite cannot.
+    fn keep_lock(&mut self, _target: &Target, _lane: Option<&str>) -> QueryResult<()> {
+        Ok(())
+    }
+
+    /// Gives back what the session keeps beside the locks of its transaction.
+    fn end_kept_locks(&mut self) -> QueryResult<()> {
+        Ok(())
+    }
+
     /// Gives a place back after the end of the transaction, if it outlives the transaction.
     fn leave_place(&mut self, _target: &Target, _lane: &str, _place: u32) -> QueryResult<()> {
         Ok(())

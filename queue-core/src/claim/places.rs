@@ -269,6 +269,13 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         self.held.lock().retain(|place| place.lane != identity);
     }
 
+    /// Keeps the only places of lanes until they are taken again. Rows of a lane with several have no order.
+    pub(crate) fn keep(&self, connection: &mut C) -> QueryResult<()> {
+        let held = self.held.lock();
+        let mut only = held.iter().filter(|place| place.of == 1);
+        only.try_for_each(|place| connection.keep_lock(&self.places.target, Some(&place.lane)))
+    }
+
     /// Takes the places again after the end of the transaction in which they were taken. `false`: others have them now.
     pub(crate) fn retake(&self, connection: &mut C) -> QueryResult<bool> {
         if C::Backend::PLACES_END_WITH_TRANSACTION {

@@ -189,6 +189,11 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         Ok(!self.sql.options.exclusive || connection.try_exclude(&self.target()?)?)
     }
 
+    /// Keeps the lock of an exclusive queue until its session takes it again.
+    pub fn keep_exclusion(&self, connection: &mut C) -> QueryResult<()> {
+        if self.sql.options.exclusive { connection.keep_lock(&self.target()?, None) } else { Ok(()) }
+    }
+
     /// Returns the session that holds the lock of an exclusive queue, if it is another one.
     pub fn exclusion_holder(&self, connection: &mut C) -> QueryResult<Option<String>> {
         if self.sql.options.exclusive { connection.exclusion_holder(&self.target()?) } else { Ok(None) }

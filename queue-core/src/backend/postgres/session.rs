@@ -11,6 +11,7 @@ use diesel::sql_types::{BigInt, Bool, Double, Integer, Nullable, Text};
 use super::clients::PgSession;
 use super::errors::is_message;
 use super::live_table::current_role;
+use super::settings::UNLOCKED;
 use super::trigger::quoted;
 use crate::backend::schema::{Target, fingerprint};
 use crate::backend::setup::{Exclusion, LeadersDuty, Place, SessionLimits, SessionSetup};
@@ -301,6 +302,26 @@ impl<C: PgSession> Exclusion<Pg> for C {
         let taken: One<Nullable<Integer>, Option<i32>> =
             query.bind::<Text, _>(place.table).bind::<Text, _>(place.lane).get_result(self)?;
         Ok(taken.0.map(i32::unsigned_abs))
+    }
+
+    fn keep_lock(&mut self, target: &Target, lane: Option<&str>) -> QueryResult<()> {
+        // The session has the lock for its transaction, so it gets it at once.
+        let Some(lane) = lane else {
+            let query =
+                "SELECT pg_catalog.pg_try_advisory_lock($1, CAST(CAST(CAST($2 AS regclass) AS oid) AS integer))";
+            let query = diesel::sql_query(query).bind::<Integer, _>(exclusion_of(target) as i32);
+            return query.bind::<Text, _>(target.table.to_string()).execute(self).map(drop);
+        };
+        let [_, queue, table, lane_part, _] = PLACES;
+        let (_, key) = queue.split_once("pg_try_advisory_xact_lock").expect("it takes the lock");
+        let query = format!("SELECT pg_catalog.pg_try_advisory_lock{key}$1{table}$2{lane_part}$3), 0))");
+        let place = Place::of(target, lane, 1);
+        let query = diesel::sql_query(query).bind::<Text, _>(place.queue).bind::<Text, _>(place.table);
+        query.bind::<Text, _>(place.lane).execute(self).map(drop)
+    }
+
+    fn end_kept_locks(&mut self) -> QueryResult<()> {
+        diesel::sql_query(format!("SELECT {UNLOCKED}")).execute(self).map(drop)
     }
 }
 

@@ -65,7 +65,7 @@ const LOCK_TIMEOUT: &str = "lock_timeout";
 const UNSEEN: Duration = Duration::from_millis(100);
 
 /// The empty text, after the session's advisory locks were released. The queue's own end with their transactions.
-const UNLOCKED: &str = "CAST(pg_catalog.pg_advisory_unlock_all() AS text)";
+pub(super) const UNLOCKED: &str = "CAST(pg_catalog.pg_advisory_unlock_all() AS text)";
 
 /// The prepared statement that fails if [`OTHERS`] have changed.
 const COMPARE: &str = "queueable_compare";
