@@ -10,8 +10,8 @@ use super::condition::{StateCondition, push_claimable, push_exceptions};
 use super::key_text::push_select_key;
 use super::lane::push_lane;
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Walk, push_index_hint, push_order_columns, push_pending_flag};
-use super::writer::{Writer, push_hint, statement};
+use super::walk::{Claimable, Walk};
+use super::writer::{Writer, statement};
 use crate::backend::{Named, QueueBackend, QueueConnection, Statement, load_first};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::row::{Lane, RowKey, Status};
@@ -49,7 +49,7 @@ pub fn another_is_leased<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     statement(queue, except, |except, sql| {
         sql.push("SELECT {.status} FROM {table}")?;
-        push_index_hint(sql, DB::INDEX_HINT)?;
+        sql.push_hint(DB::INDEX_HINT, Named::Index)?;
         // However far away the end of the lease is: another version of the application may have longer leases.
         sql.push(" WHERE {.next_attempt_time} > {statement_time} AND ")?;
         StateCondition::In(&[Status::InProgress]).push(sql)?;
@@ -61,7 +61,7 @@ pub fn another_is_leased<DB: QueueBackend>(
 /// Writes ` FROM table WHERE status IN (..) AND column = value ORDER BY next_attempt_time LIMIT 1`.
 pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Strict)?;
+    sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Strict)?;
     // For the index: the exact comparison beside it may use none.
     sql.push(" WHERE {.next_attempt_time} IS NOT NULL AND {.status} IN ('ERROR', 'IN_PROGRESS') AND ")?;
     // The statuses of rows that have been attempted and are not settled for good.
@@ -73,15 +73,15 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
 /// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
 fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Order)?;
+    sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Order)?;
     sql.push(" WHERE ")?;
-    push_pending_flag(sql)?;
+    sql.push_pending_flag()?;
     sql.push("{.next_attempt_time} IS NOT NULL AND ")?;
     push_claimable(sql)?;
-    due.push_stages(sql)?;
+    sql.push_stages(due.stages.as_deref())?;
     due.push_condition(sql)?;
     sql.push(" ORDER BY ")?;
-    push_order_columns(sql, sql.queue.options.order)?;
+    sql.push_order_columns(sql.queue.options.order)?;
     sql.push("{key} LIMIT 1")
 }
 
