@@ -1,6 +1,7 @@
 //! The row that holds others back. In a strictly serial lane it has failed and waits for its retry, or its lease has ended.
 //! In an exclusive queue it is the first pending row, due or not.
 
+use std::slice;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -12,7 +13,7 @@ use super::lane::push_lane;
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Walk};
 use super::writer::{Writer, statement};
-use crate::backend::{Named, QueueBackend, QueueConnection, Statement, load_first};
+use crate::backend::{Named, QueueBackend, QueueConnection, Statement, column_names, load_first};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::row::{Lane, RowKey, Status};
 
@@ -70,17 +71,49 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
     Walk::OLDEST.push_order(sql, &1)
 }
 
-/// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
+/// Writes ` FROM .. ORDER BY .. LIMIT 1`: the first pending row, or the first of the first rows of several stages.
 fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+    let stages = due.stages.as_deref().unwrap_or_default();
+    if stages.len() < 2 {
+        return push_head_in(due, stages.first(), sql);
+    }
+    sql.push(" FROM {table} JOIN (")?;
+    // In a union, SQLite takes the limit of one part only within a subquery.
+    sql.each(stages, " UNION ALL ", |sql, stage| {
+        sql.push("SELECT * FROM (SELECT {key}")?;
+        push_head_in(due, Some(stage), sql)?;
+        sql.push(") AS queueable_first")
+    })?;
+    sql.push(") AS queueable_heads ON ")?;
+    let keys = column_names(sql.queue.key_columns, sql.out.backend())?;
+    sql.each(&keys, " AND ", |sql, key| sql.push_with("{.} = queueable_heads.{}", &[key]))?;
+    sql.push(" ORDER BY ")?;
+    sql.push_order_columns(sql.queue.options.order)?;
+    sql.push("{key} LIMIT 1")
+}
+
+/// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`. The rows of one stage are found
+/// along the index of stages, so that the statement passes over no rows of others.
+fn push_head_in<'b, DB: QueueBackend>(
+    due: &'b Claimable<DB>,
+    stage: Option<&'b &'static str>,
+    sql: &mut Writer<'_, 'b, DB>,
+) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Order)?;
+    let index = stage.map_or(Named::Order, |_| Named::Stages(sql.stage_column()));
+    sql.push_hint(DB::ORDERED_INDEX_HINT, index)?;
     sql.push(" WHERE ")?;
     sql.push_pending_flag()?;
     sql.push("{.next_attempt_time} IS NOT NULL AND ")?;
     push_claimable(sql)?;
-    sql.push_stages(due.stages.as_deref())?;
+    // With an equation, PostgreSQL might walk along another index if it believes that most rows are in this stage.
+    let is_range = DB::LANE_IS_RANGE && stage.is_some();
+    if !is_range {
+        sql.push_stages(stage.map(slice::from_ref))?;
+    }
+    stage.map_or(Ok(()), |stage| sql.push_stage_range(stage, None))?;
     due.push_condition(sql)?;
-    sql.push(" ORDER BY ")?;
+    sql.push_with(if is_range { " ORDER BY {.}, " } else { " ORDER BY " }, &[sql.stage_column()])?;
     sql.push_order_columns(sql.queue.options.order)?;
     sql.push("{key} LIMIT 1")
 }

@@ -113,9 +113,10 @@ impl<DB: QueueBackend> Claimable<DB> {
     }
 
     /// Returns how the rows are found: those of one stage along the index of stages, so that the statement passes over no rows
-    /// of others.
+    /// of others. In an exclusive queue that index has no due times.
     pub(crate) fn walk(&self, walk: Walk) -> Walk {
-        if matches!(self.stages.as_deref(), Some([_])) { walk.in_stage() } else { walk }
+        let is_within_one = matches!(self.stages.as_deref(), Some([_])) && !self.queue.options.exclusive;
+        if is_within_one { walk.in_stage() } else { walk }
     }
 
     /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition, the floor and the exceptions.
