@@ -192,6 +192,27 @@ fn push_steps(part: &serde_json::Value, lines: &mut Vec<String>) {
     parts.chain(part.as_array().into_iter().flatten()).for_each(|part| push_steps(part, lines));
 }
 
+/// How many rows a statement reads, those of temporary tables left out, if the database tells.
+pub(crate) fn rows_read(connection: &mut Conn, statement: &str) -> Option<f64> {
+    let before = handler_reads(connection);
+    connection.batch_execute(statement).expect("the statement runs");
+    Some(handler_reads(connection) - before)
+}
+
+fn handler_reads(connection: &mut Conn) -> f64 {
+    #[derive(QueryableByName)]
+    struct Reads {
+        #[diesel(sql_type = Text, column_name = "Variable_name")]
+        of: String,
+        #[diesel(sql_type = Text, column_name = "Value")]
+        number: String,
+    }
+    let reads: Vec<Reads> =
+        diesel::sql_query("SHOW SESSION STATUS LIKE 'Handler_read_%'").load(connection).expect("the server counts");
+    let of_indexes = reads.iter().filter(|reads| !reads.of.starts_with("Handler_read_rnd"));
+    of_indexes.map(|reads| reads.number.parse::<f64>().expect("a number")).sum()
+}
+
 /// Whether a plan reads its rows from an index, in the index's order and bounded by it.
 pub(crate) fn walks_the_index(plan: &str) -> bool {
     plan.contains("type range") && !plan.contains("filesort") && !plan.contains("temporary")

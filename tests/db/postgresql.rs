@@ -148,6 +148,14 @@ pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
     lines.join("\n")
 }
 
+/// How many rows the steps of a statement read, if the database tells.
+pub(crate) fn rows_read(connection: &mut Conn, statement: &str) -> Option<f64> {
+    let plan = plan(connection, &format!("(ANALYZE, TIMING OFF) {statement}"));
+    let numbers =
+        |word| plan.split(word).skip(1).filter_map(|rest| rest.split([' ', '\n']).next()?.parse::<f64>().ok());
+    Some(numbers("actual rows=").chain(numbers("Rows Removed by Filter: ")).sum())
+}
+
 /// Whether a plan reads its rows from an index, in the index's order and bounded by it.
 pub(crate) fn walks_the_index(plan: &str) -> bool {
     plan.contains("Index Cond") && !plan.contains("Seq Scan") && !plan.contains("Sort") && !plan.contains("Bitmap")

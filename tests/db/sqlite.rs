@@ -126,6 +126,11 @@ pub(crate) fn plan(connection: &mut Conn, statement: &str) -> String {
     lines.into_iter().map(|(.., line)| line).collect::<Vec<_>>().join("\n")
 }
 
+/// How many rows a statement reads, if the database tells.
+pub(crate) fn rows_read(_: &mut Conn, _: &str) -> Option<f64> {
+    None
+}
+
 /// Whether a plan reads its rows from an index, in the index's order and bounded by it.
 pub(crate) fn walks_the_index(plan: &str) -> bool {
     plan.contains("SEARCH") && !plan.contains("SCAN") && !plan.contains("TEMP B-TREE")

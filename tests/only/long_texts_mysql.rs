@@ -6,7 +6,7 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
-use queueable::{Message, Migrations, Outcome, Queueable};
+use queueable::{Message, Migrations, Outcome, Queueable, Stage};
 
 use crate::db::{Conn, Database, SHAPE};
 
@@ -27,6 +27,12 @@ macro_rules! note {
 note!(Ordered, ordered_queue, order_by(title, author));
 note!(Fair, fair_queue, fair_by = seal);
 note!(Strict, strict_queue, serial_by(author, strict));
+note!(InSteps, in_steps_queue, exclusive, order_by(title, author), stage = Step);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum Step {
+    Print,
+}
 
 /// Makes a table whose texts and bytes have these types.
 fn database_with(text: &str, bytes: &str) -> Database {
@@ -90,6 +96,9 @@ fn texts_that_are_too_long_together_are_refused() {
     // With the status, which the migration would add.
     let columns = [("author", "varchar(760)", format!("VARCHAR(191) {COLLATE} NOT NULL"))];
     refused!(Strict, database_with(&format!("VARCHAR(760) {COLLATE}"), "BLOB"), columns);
+    // With the stage, which it would add too.
+    let columns = [("author", "varchar(300)", format!("VARCHAR(191) {COLLATE} NOT NULL"))];
+    refused!(InSteps, database_with(&format!("VARCHAR(300) {COLLATE}"), "BLOB"), columns);
 }
 
 #[test]

@@ -34,6 +34,8 @@ macro_rules! payments {
 
 payments! {
     Staged(module = staged_queue, stage = Step);
+    Alone(module = alone_queue, exclusive);
+    AloneInSteps(module = alone_in_steps_queue, exclusive, stage = Step);
     Scheduled(module = scheduled_queue, periodic);
     Rerun(module = rerun_queue, rerun_on_change(amount_cents));
     Counted(module = counted_queue, occasion);
@@ -78,6 +80,20 @@ fn a_poller_that_does_not_know_a_key_of_its_queue_does_not_start() {
     is_refused::<Scheduled>("`periodic`", &["period", "cron", "time_zone", "scheduled_time"]);
     is_refused::<Rerun>("`rerun_on_change`", &["change_count"]);
     is_refused::<Counted>("`occasion`", &["occasion"]);
+}
+
+/// The index of its stages goes with the column, and that of its order stays.
+#[test]
+fn an_exclusive_queue_goes_on_without_its_stages() {
+    let bank = Bank::before_the_queue();
+    migrate::<AloneInSteps>(&bank);
+    bank.enqueue([1]);
+    let poller = || Alone::poller(bank.pool(2), |_: &Alone, _: &mut Message<'_, Conn>| Ok(Outcome::Done)).workers(1);
+    let (problem, mend) = refusal(poller());
+    assert!(problem.contains("`stage`"), "{problem}");
+    let drops = mend.split_once("if no program has it any more: ").expect(&mend).1;
+    bank.connect().batch_execute(drops).unwrap_or_else(|error| panic!("{drops}: {error}"));
+    assert_eq!(poller().run_until_idle().unwrap().succeeded, 1);
 }
 
 #[test]

@@ -249,8 +249,13 @@ fn a_poller_may_serve_some_stages_and_leaves_the_others() {
     }
 }
 
-/// As the server would run it.
-fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+/// Returns how the server would run a statement.
+pub(crate) fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
+    db::plan(connection, &with_binds(statement))
+}
+
+/// Returns the text of a statement, with its binds as literals.
+pub(crate) fn with_binds(statement: &impl Statement<Backend>) -> String {
     let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
     let (mut sql, binds) = sql.split_once(" -- binds: ").map(|(sql, binds)| (sql.to_owned(), binds)).unwrap();
     for (number, bind) in (1..).zip(binds.trim_matches(['[', ']']).split(", ")) {
@@ -258,7 +263,7 @@ fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String
         sql =
             sql.replacen(if NAME == "postgres" { format!("${number}") } else { "?".to_owned() }.as_str(), &literal, 1);
     }
-    db::plan(connection, &sql)
+    sql
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The row that holds others back. In a strictly serial lane it has failed and waits for its retry, or its lease has ended.
 //! In an exclusive queue it is the first pending row, due or not.
 
+use std::slice;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
@@ -10,9 +11,9 @@ use super::condition::{StateCondition, push_claimable, push_exceptions};
 use super::key_text::push_select_key;
 use super::lane::push_lane;
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Walk, push_index_hint, push_order_columns, push_pending_flag};
-use super::writer::{Writer, push_hint, statement};
-use crate::backend::{Named, QueueBackend, QueueConnection, Statement, load_first};
+use super::walk::{Claimable, Walk};
+use super::writer::{Writer, statement};
+use crate::backend::{Named, QueueBackend, QueueConnection, Statement, column_names, load_first};
 use crate::entity::{IsKey, Key, QueueSql};
 use crate::row::{Lane, RowKey, Status};
 
@@ -49,7 +50,7 @@ pub fn another_is_leased<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     statement(queue, except, |except, sql| {
         sql.push("SELECT {.status} FROM {table}")?;
-        push_index_hint(sql, DB::INDEX_HINT)?;
+        sql.push_hint(DB::INDEX_HINT, Named::Index)?;
         // However far away the end of the lease is: another version of the application may have longer leases.
         sql.push(" WHERE {.next_attempt_time} > {statement_time} AND ")?;
         StateCondition::In(&[Status::InProgress]).push(sql)?;
@@ -61,7 +62,7 @@ pub fn another_is_leased<DB: QueueBackend>(
 /// Writes ` FROM table WHERE status IN (..) AND column = value ORDER BY next_attempt_time LIMIT 1`.
 pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lane: &'b Lane) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Strict)?;
+    sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Strict)?;
     // For the index: the exact comparison beside it may use none.
     sql.push(" WHERE {.next_attempt_time} IS NOT NULL AND {.status} IN ('ERROR', 'IN_PROGRESS') AND ")?;
     // The statuses of rows that have been attempted and are not settled for good.
@@ -70,18 +71,50 @@ pub(crate) fn push_ahead<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, lan
     Walk::OLDEST.push_order(sql, &1)
 }
 
-/// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`.
+/// Writes ` FROM .. ORDER BY .. LIMIT 1`: the first pending row, or the first of the first rows of several stages.
 fn push_head<'b, DB: QueueBackend>(due: &'b Claimable<DB>, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+    let stages = due.stages.as_deref().unwrap_or_default();
+    if stages.len() < 2 {
+        return push_head_in(due, stages.first(), sql);
+    }
+    sql.push(" FROM {table} JOIN (")?;
+    // In a union, SQLite takes the limit of one part only within a subquery.
+    sql.each(stages, " UNION ALL ", |sql, stage| {
+        sql.push("SELECT * FROM (SELECT {key}")?;
+        push_head_in(due, Some(stage), sql)?;
+        sql.push(") AS queueable_first")
+    })?;
+    sql.push(") AS queueable_heads ON ")?;
+    let keys = column_names(sql.queue.key_columns, sql.out.backend())?;
+    sql.each(&keys, " AND ", |sql, key| sql.push_with("{.} = queueable_heads.{}", &[key]))?;
+    sql.push(" ORDER BY ")?;
+    sql.push_order_columns(sql.queue.options.order)?;
+    sql.push("{key} LIMIT 1")
+}
+
+/// Writes ` FROM table WHERE next_attempt_time IS NOT NULL AND status IN (..) ORDER BY .. LIMIT 1`. The rows of one stage are found
+/// along the index of stages, so that the statement passes over no rows of others.
+fn push_head_in<'b, DB: QueueBackend>(
+    due: &'b Claimable<DB>,
+    stage: Option<&'b &'static str>,
+    sql: &mut Writer<'_, 'b, DB>,
+) -> QueryResult<()> {
     sql.push(" FROM {table}")?;
-    push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Order)?;
+    let index = stage.map_or(Named::Order, |_| Named::Stages(sql.stage_column()));
+    sql.push_hint(DB::ORDERED_INDEX_HINT, index)?;
     sql.push(" WHERE ")?;
-    push_pending_flag(sql)?;
+    sql.push_pending_flag()?;
     sql.push("{.next_attempt_time} IS NOT NULL AND ")?;
     push_claimable(sql)?;
-    due.push_stages(sql)?;
+    // With an equation, PostgreSQL might walk along another index if it believes that most rows are in this stage.
+    let is_range = DB::LANE_IS_RANGE && stage.is_some();
+    if !is_range {
+        sql.push_stages(stage.map(slice::from_ref))?;
+    }
+    stage.map_or(Ok(()), |stage| sql.push_stage_range(stage, None))?;
     due.push_condition(sql)?;
-    sql.push(" ORDER BY ")?;
-    push_order_columns(sql, sql.queue.options.order)?;
+    sql.push_with(if is_range { " ORDER BY {.}, " } else { " ORDER BY " }, &[sql.stage_column()])?;
+    sql.push_order_columns(sql.queue.options.order)?;
     sql.push("{key} LIMIT 1")
 }
 

@@ -11,9 +11,9 @@ use super::condition::{push_any_key, push_exceptions, push_keys};
 use super::key_text::{push_occasion_text, push_select_key};
 use super::lane::{push_claimed_lane, push_place};
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Scope, Walk, push_index_hint, until};
+use super::walk::{Claimable, Scope, Walk, until};
 use super::writer::{Writer, padded, statement};
-use crate::backend::{Place, QueueBackend, QueueConnection, Statement, statement_time};
+use crate::backend::{Named, Place, QueueBackend, QueueConnection, Statement, statement_time};
 use crate::entity::{IsKey, Key, KeyedRow, QueueSql, SelectedIn};
 use crate::row::{Instant, Lane, RowKey};
 
@@ -267,7 +267,7 @@ pub fn claim_keys<DB: QueueBackend>(claim: Claim<DB>, keys: Vec<IsKey<DB>>, limi
         claim.push_columns(sql)?;
         sql.push(" FROM {table}")?;
         // MySQL would rather walk the index, and lock every row on the way. It would do the same for an order.
-        push_index_hint(sql, DB::IGNORE_INDEX)?;
+        sql.push_hint(DB::IGNORE_INDEX, Named::Index)?;
         sql.push(" WHERE ")?;
         push_keys(sql, keys)?;
         sql.push(" AND ")?;

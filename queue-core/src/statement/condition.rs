@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::writer::{Writer, padded, push_hint};
+use super::writer::{Writer, padded};
 use crate::backend::{Named, QueueBackend, TableName, statement_time_plus};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::row::{Fence, PRESUMED, STOPPED, Status, microseconds};
 
 /// Writes `status IN (..)` with every known status: a row with another one is never claimed.
 pub(crate) fn push_claimable<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    push_status_in(sql, " IN (", &Status::ALL)
+    sql.push_status_in(" IN (", &Status::ALL)
 }
 
 /// Writes ` AND status = .. AND try_count = ..`, then the row's due time, and under a lease the attempt's beginning.
@@ -99,23 +99,23 @@ pub(crate) const FAILED: [StateCondition; 2] =
 impl StateCondition {
     pub(crate) fn push<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {
-            StateCondition::In(statuses) => push_status_in(sql, " IN (", statuses),
+            StateCondition::In(statuses) => sql.push_status_in(" IN (", statuses),
             StateCondition::Reported(statuses) => {
-                push_status_in(sql, " IN (", statuses)?;
+                sql.push_status_in(" IN (", statuses)?;
                 push_in_report_index(sql, statuses)
             }
-            StateCondition::NotIn(statuses) => push_status_in(sql, " NOT IN (", statuses),
+            StateCondition::NotIn(statuses) => sql.push_status_in(" NOT IN (", statuses),
             StateCondition::Pending => sql.push("{.next_attempt_time} IS NOT NULL"),
             StateCondition::NotPending => sql.push("{.next_attempt_time} IS NULL"),
             StateCondition::NotLeased => {
                 sql.push("(")?;
-                push_status_in(sql, " NOT IN (", &[Status::InProgress])?;
+                sql.push_status_in(" NOT IN (", &[Status::InProgress])?;
                 sql.push(" OR {.next_attempt_time} <= {statement_time})")
             }
             StateCondition::Due => sql.push("{.next_attempt_time} <= {statement_time}"),
             StateCondition::Scheduled => sql.push("{.next_attempt_time} > {statement_time}"),
-            StateCondition::AttemptedBefore(ago) => push_attempted(sql, "{.last_attempt_time} <= ", ago),
-            StateCondition::AttemptedWithin(ago) => push_attempted(sql, "{.last_attempt_time} >= ", ago),
+            StateCondition::AttemptedBefore(ago) => sql.push_attempted("{.last_attempt_time} <= ", ago),
+            StateCondition::AttemptedWithin(ago) => sql.push_attempted("{.last_attempt_time} >= ", ago),
             StateCondition::Expired => {
                 // An odd time tells no age.
                 sql.within(("(", " IS NOT NULL AND "), |sql| sql.push_microseconds("{.last_attempt_time}"))?;
@@ -154,17 +154,6 @@ fn push_any_kind<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, kinds: &[Vec<St
     sql.within(("(", ")"), |sql| sql.each(kinds, " OR ", |sql, kind| push_kind(sql, kind)))
 }
 
-fn push_attempted<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    compared: &'static str,
-    ago: Duration,
-) -> QueryResult<()> {
-    sql.out.unsafe_to_cache_prepared();
-    sql.push(compared)?;
-    sql.out.push_sql(&statement_time_plus::<DB>(-microseconds(ago)));
-    Ok(())
-}
-
 /// Writes ` AND ..`: the same in the words of the index for reports, if there is one. MySQL and SQLite compare these words and
 /// do not conclude.
 fn push_in_report_index<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, statuses: &[Status]) -> QueryResult<()> {
@@ -181,15 +170,20 @@ fn push_in_report_index<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, statuses
     sql.push(")")
 }
 
-fn push_status_in<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    is: &'static str,
-    statuses: &[Status],
-) -> QueryResult<()> {
-    sql.push_within(DB::EXACTLY, "{.status}")?;
-    sql.push(is)?;
-    sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
-    sql.push(")")
+impl<DB: QueueBackend> Writer<'_, '_, DB> {
+    fn push_attempted(&mut self, compared: &'static str, ago: Duration) -> QueryResult<()> {
+        self.out.unsafe_to_cache_prepared();
+        self.push(compared)?;
+        self.out.push_sql(&statement_time_plus::<DB>(-microseconds(ago)));
+        Ok(())
+    }
+
+    fn push_status_in(&mut self, is: &'static str, statuses: &[Status]) -> QueryResult<()> {
+        self.push_within(DB::EXACTLY, "{.status}")?;
+        self.push(is)?;
+        self.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
+        self.push(")")
+    }
 }
 
 /// ` FROM table WHERE (filter) AND state AND ..`: the table or archive, the user's filter, and the conditions on the
@@ -255,7 +249,7 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
                 sql.push(" FROM {table}")?;
                 // MySQL would often rather read the whole table.
                 let hint = DB::INDEX_HINT.filter(|_| self.finds_reported_columns());
-                push_hint(sql, hint, Named::Reports)
+                sql.push_hint(hint, Named::Reports)
             }
             Some(archive) => {
                 sql.push(" FROM ")?;

@@ -9,7 +9,7 @@ use diesel::sql_types::{Nullable, Text};
 
 use super::condition::{StateCondition, push_exceptions};
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Scope, Walk, push_indexed};
+use super::walk::{Claimable, Scope, Walk};
 use super::writer::{Writer, statement};
 use crate::backend::{
     LaneWalk, Named, Place, QueueBackend, QueueConnection, Statement, load, load_first, statement_time,
@@ -177,7 +177,7 @@ fn push_value_text<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResul
 
 /// Writes the value, as the index of lanes has it.
 fn push_column<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, Lanes { column, of, .. }: Lanes) -> QueryResult<()> {
-    push_indexed(sql, column, of.kind.is_long())
+    sql.push_indexed(column, of.kind.is_long())
 }
 
 /// Writes ` AND column = value`, or what else picks the rows of a lane for a claim.

@@ -6,8 +6,7 @@ use super::change::push_schedule;
 use super::claim::Claim;
 use super::condition::Condition;
 use super::condition::StateCondition;
-use super::walk::push_index_hint;
-use super::writer::{Writer, push_hint, statement};
+use super::writer::{Writer, statement};
 use crate::backend::{Named, QueueBackend, Statement, TableName, column_names};
 use crate::entity::KeyedRow;
 use crate::entity::{IsKey, SelectedIn, queue_state};
@@ -254,7 +253,7 @@ pub fn change_all<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, change, keep_off_index), |(condition, change, keep_off_index), sql| {
         sql.push("UPDATE {table}")?;
-        push_index_hint(sql, DB::IGNORE_INDEX.filter(|_| *keep_off_index))?;
+        sql.push_hint(DB::IGNORE_INDEX.filter(|_| *keep_off_index), Named::Index)?;
         change.push_set(sql)?;
         condition.push(sql)
     })
@@ -273,8 +272,8 @@ pub fn set_priority<DB: QueueBackend>(
         };
         sql.push("UPDATE {table}")?;
         let ignore = DB::IGNORE_INDEX.filter(|_| *keep_off_index);
-        push_index_hint(sql, ignore)?;
-        push_hint(sql, ignore, Named::Order)?;
+        sql.push_hint(ignore, Named::Index)?;
+        sql.push_hint(ignore, Named::Order)?;
         sql.push_with(" SET {} = ", &[column])?;
         DB::bind_integer(&mut sql.out, priority)?;
         sql.push_updated()?;

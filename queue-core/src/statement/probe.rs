@@ -10,7 +10,7 @@ use super::ahead::{push_due_head, time_until};
 use super::claim::due_keys;
 use super::key_text::push_key_text;
 use super::queue::ErasedQueue;
-use super::walk::{Claimable, Walk, push_stage_in};
+use super::walk::{Claimable, Walk};
 use super::writer::{Writer, statement};
 use crate::backend::{
     QueueBackend, QueueConnection, Statement, Target, column_names, load, load_first, statement_time,
@@ -87,7 +87,7 @@ pub fn unknown_stages<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl St
             return Err(refused("an entity without stages has no unknown stages".to_owned()));
         };
         sql.push_with("SELECT DISTINCT {} FROM {table} WHERE {.next_attempt_time} IS NOT NULL AND ", &[stages.column])?;
-        push_stage_in(sql, stages, " NOT IN (", stages.names)?;
+        sql.push_stage_in(" NOT IN (", stages.names)?;
         sql.push(" ORDER BY 1 LIMIT 5")
     })
 }
@@ -180,13 +180,9 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Returns these stages one by one, since each has its part in the index of stages. An exclusive queue has one head for
     /// all of them.
-    fn each_of<'s>(
-        &self,
-        stages: Option<&'s [&'static str]>,
-    ) -> impl Iterator<Item = Option<&'s [&'static str]>> + use<'s, K, C> {
+    fn each_of<'s>(&self, stages: Option<&'s [&'static str]>) -> Vec<Option<&'s [&'static str]>> {
         let apart = stages.filter(|_| !self.sql.options.exclusive);
-        let together = apart.is_none().then_some(stages);
-        apart.into_iter().flat_map(|stages| stages.chunks(1)).map(Some).chain(together)
+        apart.map_or_else(|| vec![stages], |stages| stages.chunks(1).map(Some).collect())
     }
 
     /// Reads, without a lock, how long the oldest due row has been due, in one of these stages if the entity has any.

@@ -6,9 +6,9 @@ use diesel::result::QueryResult;
 
 use super::condition::{Condition, StateCondition};
 use super::lane::push_lane_text;
-use super::walk::{Claimable, push_index_hint};
+use super::walk::Claimable;
 use super::writer::{Split, Writer, statement};
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{Named, QueueBackend, Statement};
 use crate::entity::QueueSql;
 
 /// How many characters of a text distinguish it from others.
@@ -44,7 +44,7 @@ pub fn count_pending<DB: QueueBackend>(
         }
         push_count_of_values(*split, sql)?;
         sql.push(" FROM {table}")?;
-        push_index_hint(sql, DB::INDEX_HINT)?;
+        sql.push_hint(DB::INDEX_HINT, Named::Index)?;
         condition.push(sql)?;
         push_by_value(*split, *limit, sql)
     })
@@ -72,7 +72,7 @@ impl<DB: QueueBackend> QueryFragment<DB> for OwnLane<DB> {
 fn push_is_due<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, claimable: &'b Claimable<DB>) -> QueryResult<()> {
     StateCondition::Due.push(sql)?;
     claimable.push_condition(sql)?;
-    claimable.push_stages(sql)
+    sql.push_stages(claimable.stages.as_deref())
 }
 
 /// Counts the rows that a condition picks, by the values of a split. If there are more than `limit` values, it counts those
@@ -111,7 +111,7 @@ pub fn sum_by_value<'a, DB: QueueBackend>(
         })?;
         if due.is_some() {
             sql.push(" FROM {table}")?;
-            push_index_hint(sql, DB::INDEX_HINT)?;
+            sql.push_hint(DB::INDEX_HINT, Named::Index)?;
         } else {
             condition.push_from(sql)?;
         }

@@ -8,10 +8,10 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use super::condition::{push_claimable, push_exceptions};
-use super::writer::{Writer, padded, push_hint};
+use super::writer::{Writer, padded};
 use crate::backend::{Named, QueueBackend, statement_time, statement_time_plus};
 use crate::entity::{ClaimCondition, IsKey, QueueSql};
-use crate::row::{Instant, Options, Order, RowKey, Stages, microseconds};
+use crate::row::{Instant, Options, Order, RowKey, microseconds};
 
 /// Where a claim begins, and the receiver of its results.
 pub trait ClaimFloor: std::fmt::Debug {
@@ -113,9 +113,10 @@ impl<DB: QueueBackend> Claimable<DB> {
     }
 
     /// Returns how the rows are found: those of one stage along the index of stages, so that the statement passes over no rows
-    /// of others.
+    /// of others. In an exclusive queue that index has no due times.
     pub(crate) fn walk(&self, walk: Walk) -> Walk {
-        if matches!(self.stages.as_deref(), Some([_])) { walk.in_stage() } else { walk }
+        let is_within_one = matches!(self.stages.as_deref(), Some([_])) && !self.queue.options.exclusive;
+        if is_within_one { walk.in_stage() } else { walk }
     }
 
     /// Writes `next_attempt_time <= until AND status IN (..)`, the stages, the condition, the floor and the exceptions.
@@ -135,37 +136,11 @@ impl<DB: QueueBackend> Claimable<DB> {
         sql.out.push_sql(until);
         sql.push(" AND ")?;
         push_claimable(sql)?;
-        self.push_stages(sql)?;
-        self.push_stage_range(sql, until)?;
-        self.push_condition(sql)
-    }
-
-    /// Writes the same for the index of stages, if all rows are in one: MySQL uses none for the exact comparison, and
-    /// PostgreSQL might take another one if it believes that most rows are in this stage.
-    fn push_stage_range<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, until: &str) -> QueryResult<()> {
-        let (Some([stage]), Some(Stages { column, .. })) = (self.stages.as_deref(), self.queue.options.stages) else {
-            return Ok(());
-        };
-        if DB::LANE_IS_RANGE {
-            sql.push_with(" AND {.} >= ", &[column])?;
-            DB::bind_text(&mut sql.out, stage)?;
-            sql.push_with(" AND ({.}, {.next_attempt_time}) <= (", &[column])?;
-            DB::bind_text(&mut sql.out, stage)?;
-            sql.push_with(&format!(", {until})"), &[])
-        } else if !DB::PARTIAL_INDEXES {
-            sql.push_with(" AND {.} = ", &[column])?;
-            DB::bind_text(&mut sql.out, stage)
-        } else {
-            Ok(())
+        sql.push_stages(self.stages.as_deref())?;
+        if let Some([stage]) = self.stages.as_deref() {
+            sql.push_stage_range(stage, Some(until))?;
         }
-    }
-
-    /// Writes ` AND stage IN (..)` for an entity that has stages. A row in a stage that it does not know is never
-    /// claimed.
-    pub(crate) fn push_stages<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        let Some(known) = self.queue.options.stages else { return Ok(()) };
-        sql.push(" AND ")?;
-        push_stage_in(sql, known, " IN (", self.stages.as_deref().unwrap_or(known.names))
+        self.push_condition(sql)
     }
 
     /// Writes ` AND (claim_if)`, if there is one.
@@ -173,19 +148,6 @@ impl<DB: QueueBackend> Claimable<DB> {
         let Some(claim_if) = &self.claim_if else { return Ok(()) };
         sql.within((" AND (", ")"), |sql| claim_if.walk_ast(sql.out.reborrow()))
     }
-}
-
-/// Writes `stage IN (..)`.
-pub(crate) fn push_stage_in<'b, DB: QueueBackend>(
-    sql: &mut Writer<'_, 'b, DB>,
-    Stages { column, .. }: Stages,
-    is: &'static str,
-    stages: &'b [&'static str],
-) -> QueryResult<()> {
-    sql.within(DB::EXACTLY, |sql| sql.push_with("{.}", &[column]))?;
-    sql.push(is)?;
-    sql.each(stages, ", ", |sql, stage| DB::bind_text(&mut sql.out, stage))?;
-    sql.push(")")
 }
 
 /// Returns the time up to which rows are due: now, or so long ago.
@@ -276,14 +238,11 @@ impl Walk {
     /// Names the index, if the database needs that.
     pub(crate) fn push_hint<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match (self.along, self.order) {
-            (Along::Queue, None) => push_index_hint(sql, DB::INDEX_HINT),
-            (Along::Queue, Some(_)) => push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Order),
-            (Along::Due, _) => push_index_hint(sql, DB::ORDERED_INDEX_HINT),
-            (Along::Stage, _) => {
-                let stages = sql.queue.options.stages.map_or("", |stages| stages.column);
-                push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Stages(stages))
-            }
-            (Along::Lane, _) => push_hint(sql, DB::ORDERED_INDEX_HINT, Named::Lanes),
+            (Along::Queue, None) => sql.push_hint(DB::INDEX_HINT, Named::Index),
+            (Along::Queue, Some(_)) => sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Order),
+            (Along::Due, _) => sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Index),
+            (Along::Stage, _) => sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Stages(sql.stage_column())),
+            (Along::Lane, _) => sql.push_hint(DB::ORDERED_INDEX_HINT, Named::Lanes),
             (Along::Keys, _) => Ok(()),
         }
     }
@@ -291,7 +250,7 @@ impl Walk {
     /// Writes `flag = 1 AND ` if the index may begin with the pending flag.
     pub(crate) fn push_flag<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match (self.along, self.order) {
-            (Along::Queue, Some(_)) | (Along::Lane, _) => push_pending_flag(sql),
+            (Along::Queue, Some(_)) | (Along::Lane, _) => sql.push_pending_flag(),
             (Along::Queue, None) | (Along::Due | Along::Stage | Along::Keys, _) => Ok(()),
         }
     }
@@ -316,50 +275,11 @@ impl Walk {
             _ => None,
         };
         if let Some((column, is_long)) = first.filter(|_| DB::LANE_IS_RANGE) {
-            push_indexed(sql, column, is_long)?;
+            sql.push_indexed(column, is_long)?;
             sql.push(", ")?;
         }
-        push_order_columns(sql, self.order)?;
+        sql.push_order_columns(self.order)?;
         sql.push("{.next_attempt_time}")?;
         if self.is_in_lane && sql.queue.orders_ties_by_key(self.sorts()) { sql.push(", {key}") } else { Ok(()) }
     }
-}
-
-/// Writes a hint that names the queue's index, if the database needs one.
-pub(crate) fn push_index_hint<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    hint: Option<(&str, &str)>,
-) -> QueryResult<()> {
-    push_hint(sql, hint, Named::Index)
-}
-
-/// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
-pub(crate) fn push_pending_flag<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-    if DB::PARTIAL_INDEXES {
-        return Ok(());
-    }
-    let flag = sql.queue.name_of(Named::PendingFlag)?;
-    sql.push_with("{.} = 1 AND ", &[&flag])
-}
-
-/// Writes a column of the domain as the queue's indexes have it.
-pub(crate) fn push_indexed<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    column: &str,
-    is_long: bool,
-) -> QueryResult<()> {
-    sql.within(DB::indexed(is_long, sql.queue.options.long_columns()), |sql| sql.push_with("{.}", &[column]))
-}
-
-/// Writes the columns of an order, with a comma after each.
-pub(crate) fn push_order_columns<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    order: Option<Order>,
-) -> QueryResult<()> {
-    for column in order.map_or(&[][..], |order| order.columns) {
-        push_indexed(sql, column.name, column.is_long)?;
-        sql.out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
-        sql.out.push_sql(", ");
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use diesel::result::QueryResult;
 use crate::backend::{Named, QueueBackend, Statement, now, statement_time};
 use crate::entity::{IsKey, QueueSql};
 use crate::error::refused;
-use crate::row::ColumnNames;
+use crate::row::{ColumnNames, Order};
 use crate::sync::in_test::moved_clock;
 
 /// Returns a statement about a queue: what it is made of, and the function that writes it. It binds only values of its
@@ -237,6 +237,75 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         self.within(DB::EXACTLY, |sql| sql.push_split(split))
     }
 
+    /// Writes a hint that names an index, if the database needs one.
+    pub(crate) fn push_hint(&mut self, hint: Option<(&str, &str)>, index: Named<'_>) -> QueryResult<()> {
+        let Some(hint) = hint else { return Ok(()) };
+        let index = self.queue.name_of(index)?;
+        self.within(hint, |sql| sql.out.push_identifier(&index))
+    }
+
+    /// Writes `flag = 1 AND ` if an index cannot leave out the rows that are not pending.
+    pub(crate) fn push_pending_flag(&mut self) -> QueryResult<()> {
+        if DB::PARTIAL_INDEXES {
+            return Ok(());
+        }
+        let flag = self.queue.name_of(Named::PendingFlag)?;
+        self.push_with("{.} = 1 AND ", &[&flag])
+    }
+
+    /// Writes a column of the domain as the queue's indexes have it.
+    pub(crate) fn push_indexed(&mut self, column: &str, is_long: bool) -> QueryResult<()> {
+        self.within(DB::indexed(is_long, self.queue.options.long_columns()), |sql| sql.push_with("{.}", &[column]))
+    }
+
+    /// Writes the columns of an order, with a comma after each.
+    pub(crate) fn push_order_columns(&mut self, order: Option<Order>) -> QueryResult<()> {
+        for column in order.map_or(&[][..], |order| order.columns) {
+            self.push_indexed(column.name, column.is_long)?;
+            self.out.push_sql(if column.descending { DB::DESCENDING } else { DB::NULLS_FIRST });
+            self.out.push_sql(", ");
+        }
+        Ok(())
+    }
+
+    /// Returns the name of the column of stages, if there is one.
+    pub(crate) fn stage_column(&self) -> &'static str {
+        self.queue.options.stages.map_or("", |stages| stages.column)
+    }
+
+    /// Writes ` AND stage = value` for the index of stages, and if that has due times, ` AND next_attempt_time <= until`. MySQL uses
+    /// no index for the exact comparison, and PostgreSQL might take another one if it believes that most rows are in this stage.
+    pub(crate) fn push_stage_range(&mut self, stage: &'b str, until: Option<&str>) -> QueryResult<()> {
+        if !DB::LANE_IS_RANGE {
+            return if DB::PARTIAL_INDEXES { Ok(()) } else { self.push_compared(" AND {.} = ", stage) };
+        }
+        self.push_compared(" AND {.} >= ", stage)?;
+        let Some(until) = until else { return self.push_compared(" AND {.} <= ", stage) };
+        self.push_compared(" AND ({.}, {.next_attempt_time}) <= (", stage)?;
+        self.push_with(&format!(", {until})"), &[])
+    }
+
+    /// Writes a text about the column of stages, and binds this stage.
+    fn push_compared(&mut self, text: &str, stage: &'b str) -> QueryResult<()> {
+        self.push_with(text, &[self.stage_column()])?;
+        DB::bind_text(&mut self.out, stage)
+    }
+
+    /// Writes ` AND stage IN (..)` for an entity that has stages: these, or all that it knows. A row in another stage is never claimed.
+    pub(crate) fn push_stages(&mut self, stages: Option<&'b [&str]>) -> QueryResult<()> {
+        let Some(known) = self.queue.options.stages else { return Ok(()) };
+        self.push(" AND ")?;
+        self.push_stage_in(" IN (", stages.unwrap_or(known.names))
+    }
+
+    /// Writes `stage IN (..)`.
+    pub(crate) fn push_stage_in(&mut self, is: &'static str, stages: &'b [&str]) -> QueryResult<()> {
+        self.within(DB::EXACTLY, |sql| sql.push_with("{.}", &[sql.stage_column()]))?;
+        self.push(is)?;
+        self.each(stages, ", ", |sql, stage| DB::bind_text(&mut sql.out, stage))?;
+        self.push(")")
+    }
+
     /// Writes `, updated = now` if the entity stores when a row was written.
     pub(crate) fn push_updated(&mut self) -> QueryResult<()> {
         self.queue.options.timestamps.updated.map_or(Ok(()), |updated| self.push_with(", {} = {now}", &[updated]))
@@ -295,17 +364,6 @@ fn keep_out_of_caches<DB: QueueBackend>(out: &mut AstPass<'_, '_, DB>) {
     if moved_clock().is_some() {
         out.unsafe_to_cache_prepared();
     }
-}
-
-/// Writes a hint that names an index, if the database needs one.
-pub(crate) fn push_hint<DB: QueueBackend>(
-    sql: &mut Writer<'_, '_, DB>,
-    hint: Option<(&str, &str)>,
-    index: Named<'_>,
-) -> QueryResult<()> {
-    let Some(hint) = hint else { return Ok(()) };
-    let index = sql.queue.name_of(index)?;
-    sql.within(hint, |sql| sql.out.push_identifier(&index))
 }
 
 /// Splits a text into what stands before its first name, the name, and what follows it.

@@ -8,9 +8,9 @@ use std::thread;
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use queueable::bounds::{LeaseMode, QueueOn, TransactionMode};
-use queueable::{ClaimStyle, Lease, Message, Outcome, Poller, Queueable, Stage};
+use queueable::{ClaimStyle, Lease, Message, Outcome, Poller, Queueable};
 
-use super::{Seen, bank_of, entity, sql};
+use super::{Seen, Step, bank_of, entity, sql};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, payments};
 
@@ -23,13 +23,6 @@ entity!(ByCompany, by_company_queue, order_by(company_id.desc(), amount_cents.as
 entity!(LeasedByAmount, leased_by_amount_queue, order_by = amount_cents, lease = "60s");
 entity!(Staged, staged_queue, order_by = amount_cents, stage = Step);
 entity!(GroupedByAmount, grouped_by_amount_queue, order_by = amount_cents, group = 50);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
-enum Step {
-    Draw,
-    Send,
-    Book,
-}
 
 /// The amounts 1 to 9 in another order, which is that of their due times, and two that are not due: the lowest and the
 /// highest; then one that was never enqueued.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use queue_core::internals::statement::Scope;
 use queueable::bounds::QueueOn;
-use queueable::{CrashAccounting, Failure, Lease, Message, Outcome, Queueable, Status};
+use queueable::{CrashAccounting, Failure, Lease, Message, Migrations, Outcome, Poller, Queueable, Status};
 
-use super::{Seen, bank_of, entity, session_of_a_worker, sql};
-use crate::db::{self, Conn, KEEP_SEVEN};
+use super::{Seen, Step, bank_of, entity, session_of_a_worker, sql};
+use crate::db::{self, BIGINT, Conn, Database, KEEP_SEVEN};
 use crate::suite::bank::{Bank, NewPayment, ledger, payments};
 use crate::suite::keyed::erased;
 use queue_core::internals::backend::Transactions;
@@ -19,6 +20,8 @@ use queue_core::internals::backend::Transactions;
 entity!(Alone, alone_queue, exclusive);
 entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents);
 entity!(AloneCalled, alone_called_queue, exclusive, lease = "60s");
+entity!(AloneInSteps, alone_in_steps_queue, exclusive, stage = Step);
+entity!(LargestInSteps, largest_in_steps_queue, exclusive, order_by = amount_cents.desc(), stage = Step);
 
 /// Queues payments of these amounts, the first with the smallest key and the latest due time.
 fn queue(bank: &Bank, amounts: impl IntoIterator<Item = i64>) {
@@ -165,6 +168,74 @@ fn a_row_that_is_not_due_holds_up_those_behind_it_until_it_has_its_turn_or_none(
     assert_eq!(seen.all(), [1, 2, 4]);
 }
 
+/// Works the rows of some stages until none of them may run, and returns the amounts in their order.
+macro_rules! work_in {
+    ($entity:ident, $bank:expr, $stages:expr) => {{
+        let seen = Seen::default();
+        let log = seen.clone();
+        let handler = move |row: &$entity, _: &mut Message<'_, Conn>| {
+            log.push(row.amount_cents);
+            Ok(Outcome::Done)
+        };
+        let poller = Poller::new($bank.pool(2)).serve_stages::<$entity>(&$stages, handler).workers(2);
+        poller.run_until_idle().unwrap();
+        seen.all()
+    }};
+}
+
+#[test]
+fn a_row_in_a_stage_that_is_not_served_holds_nobody_up_and_the_served_ones_keep_one_order() {
+    let stages = |bank: &Bank| {
+        queue(bank, 1..=9);
+        sql(bank, "UPDATE payments SET stage = 'BOOK' WHERE amount_cents IN (1, 4, 9)");
+        sql(bank, "UPDATE payments SET stage = 'SEND' WHERE amount_cents IN (3, 6, 7)");
+        sql(bank, "UPDATE payments SET next_attempt_time = '2100-01-01 00:00:00.000' WHERE amount_cents = 4");
+    };
+    let bank = bank_of::<AloneInSteps>();
+    stages(&bank);
+    assert_eq!(work_in!(AloneInSteps, bank, [Step::Send]), [3, 6, 7]);
+    // The fourth is not due.
+    assert_eq!(work_in!(AloneInSteps, bank, [Step::Draw, Step::Book]), [1, 2]);
+    assert_eq!(work_in!(AloneInSteps, bank, [Step::Draw]), [5, 8]);
+    let bank = bank_of::<LargestInSteps>();
+    stages(&bank);
+    assert_eq!(work_in!(LargestInSteps, bank, [Step::Draw, Step::Send]), [8, 7, 6, 5, 3, 2]);
+    assert_eq!(work_in!(LargestInSteps, bank, [Step::Book, Step::Send]), [9]);
+}
+
+#[test]
+fn the_rows_of_some_stages_keep_the_order_of_a_key_of_two_columns() {
+    diesel::table! { legs (trip, number) { trip -> BigInt, number -> BigInt, } }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = legs, primary_key(trip, number))]
+    #[queue(exclusive, stage = Step, timeout = "30s")]
+    struct Leg {
+        trip: i64,
+        number: i64,
+    }
+
+    let database = Database::new();
+    let mut connection = database.connect();
+    let table =
+        format!("CREATE TABLE legs (trip {BIGINT} NOT NULL, number {BIGINT} NOT NULL, PRIMARY KEY (trip, number))");
+    connection.batch_execute(&table).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Leg>()).unwrap();
+    for (trip, number, stage) in [(2, 1, "SEND"), (1, 2, "BOOK"), (1, 1, "DRAW"), (1, 3, "SEND"), (2, 2, "BOOK")] {
+        let leg = (legs::trip.eq(trip), legs::number.eq(number), leg_queue::stage.eq(stage), Leg::due_now());
+        diesel::insert_into(legs::table).values(leg).execute(&mut connection).unwrap();
+    }
+    let seen = Seen::default();
+    let log = seen.clone();
+    let handler = move |row: &Leg, _: &mut Message<'_, Conn>| {
+        log.push(row.trip * 10 + row.number);
+        Ok(Outcome::Done)
+    };
+    let poller = Poller::new(database.pool(3)).serve_stages::<Leg>(&[Step::Send, Step::Book], handler).workers(2);
+    poller.run_until_idle().unwrap();
+    assert_eq!(seen.all(), [12, 13, 21, 22]);
+}
+
 #[test]
 fn a_row_with_an_unknown_status_holds_nobody_up() {
     let bank = bank_of::<Alone>();
@@ -281,9 +352,8 @@ fn entities_do_not_exclude_each_other() {
         id: i64,
     }
     let bank = bank_of::<Alone>();
-    use diesel_migrations::MigrationHarness;
     let mut one = bank.connect();
-    one.run_pending_migrations(queueable::Migrations::new().entity::<Other>()).unwrap();
+    one.run_pending_migrations(Migrations::new().entity::<Other>()).unwrap();
     queue(&bank, [1]);
     sql(
         &bank,

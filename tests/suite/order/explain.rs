@@ -1,20 +1,23 @@
 //! The ordered index serves the claim: no scan of the finished rows, and no sort of the due ones.
 
 use diesel::prelude::*;
-use queue_core::internals::backend::{Sql, Statement};
+use queue_core::internals::backend::Sql;
 use queue_core::internals::statement::{Claim, Claimable, Take, due_among_first, head, probe_due};
 use queueable::bounds::StoredIn;
 
-use super::{Backend, bank_of, entity, sql};
-use crate::db::{self, Conn};
+use super::{Backend, Step, bank_of, entity, sql};
+use crate::db;
 use crate::suite::bank::{Bank, payments};
 use crate::suite::keyed::queue;
+use crate::suite::stages::{plan_of, with_binds};
 
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
 entity!(Largest, largest_queue, order_by(amount_cents.desc(), company_id));
 entity!(Alone, alone_queue, exclusive);
 entity!(AloneByAmount, alone_by_amount_queue, exclusive, order_by = amount_cents);
+entity!(AloneInSteps, alone_in_steps_queue, exclusive, stage = Step);
+entity!(LargestInSteps, largest_in_steps_queue, exclusive, order_by(amount_cents.desc(), company_id), stage = Step);
 
 /// Ten thousand finished payments, all of which come before the thousand that are pending, half of them due.
 fn a_history<Q>() -> Bank
@@ -44,15 +47,6 @@ where
         ),
     );
     bank
-}
-
-fn plan_of(connection: &mut Conn, statement: &impl Statement<Backend>) -> String {
-    let sql = diesel::debug_query::<Backend, _>(&Sql::new(statement)).to_string();
-    let (sql, binds) = sql.split_once(" -- binds: ").expect("the binds stand behind the statement");
-    // The server plans a statement with the number of rows that it is run with.
-    let number = binds.trim_matches(['[', ']']);
-    assert!(number.chars().all(|c| c.is_ascii_digit()), "the statement is planned as it is run: {binds}");
-    db::plan(connection, &sql.replace("$1", number).replace('?', number))
 }
 
 /// Tells whether a plan reads the rows from the ordered index, and sorts none.
@@ -138,6 +132,35 @@ fn the_first_pending_row_is_found_without_a_scan() {
     let bank = a_history::<AloneByAmount>();
     let plan = plan_of(&mut bank.connect(), &head(Claimable::new(queue::<AloneByAmount>(), None)));
     assert!(walks_in_order(&plan), "{plan}");
+}
+
+/// The others are more than a thousand, half of them due, and the statistics say that all rows are in their stage.
+#[test]
+fn the_first_pending_row_of_some_stages_is_found_beside_many_of_another() {
+    fn is_found<Q: StoredIn<Backend> + 'static>() {
+        let bank = a_history::<Q>();
+        sql(&bank, "UPDATE payments SET stage = 'SEND' WHERE amount_cents BETWEEN 1490 AND 1495");
+        sql(&bank, "UPDATE payments SET stage = 'BOOK' WHERE amount_cents = 1250");
+        let mut connection = bank.connect();
+        for stages in [&["SEND"][..], &["BOOK"], &["DRAW"], &["SEND", "BOOK"]] {
+            let due = || Claimable::new(queue::<Q>(), Some(stages));
+            for (name, sql) in [("head", with_binds(&head(due()))), ("look", with_binds(&probe_due(due())))] {
+                let (plan, name) = (db::plan(&mut connection, &sql), format!("{name} of {stages:?}"));
+                assert_eq!(plan.matches("queueable_stage_payments_").count(), stages.len(), "{name}:\n{plan}");
+                assert!(
+                    !["queueable_order_payments_", "Seq Scan"].iter().any(|no| plan.contains(no)),
+                    "{name}:\n{plan}"
+                );
+                let read = db::rows_read(&mut connection, &sql);
+                assert!(read.is_none_or(|read| (1.0..40.0).contains(&read)), "{name} reads {read:?} rows:\n{plan}");
+                // Of one stage, the index has the order too. MySQL shows the one row of the look's subquery as a table.
+                let plan = plan.replace("queueable_stage_", "queueable_order_").replacen("type ALL", "", 1);
+                assert!(stages.len() > 1 || walks_in_order(&plan), "{name}:\n{plan}");
+            }
+        }
+    }
+    is_found::<AloneInSteps>();
+    is_found::<LargestInSteps>();
 }
 
 /// The statement has binds, so the test runs it instead. MySQL's update names the index, and would fail without it.

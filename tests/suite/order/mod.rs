@@ -43,6 +43,14 @@ macro_rules! entity {
 }
 use entity;
 
+/// What a payment passes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, queueable::Stage)]
+pub(crate) enum Step {
+    Draw,
+    Send,
+    Book,
+}
+
 /// A bank whose payments are this entity's queue.
 fn bank_of<Q>() -> Bank
 where

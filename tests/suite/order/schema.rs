@@ -9,7 +9,7 @@ use queue_core::internals::backend::Schema;
 use queueable::bounds::QueueOn;
 use queueable::{Error, Message, Migrations, Outcome, Queueable};
 
-use super::{bank_of, entity, sql};
+use super::{Step, bank_of, entity, sql};
 use crate::db::{Conn, SHAPE};
 use crate::suite::bank::{Bank, Payment, payments};
 use crate::suite::keyed::erased;
@@ -18,6 +18,7 @@ entity!(Urgent, urgent_queue, priority);
 entity!(ByAmount, by_amount_queue, order_by = amount_cents);
 entity!(Largest, largest_queue, order_by = amount_cents.desc());
 entity!(Alone, alone_queue, exclusive);
+entity!(AloneInSteps, alone_in_steps_queue, exclusive, order_by = amount_cents.desc(), stage = Step);
 
 /// Returns the table's columns and indexes.
 fn shape(bank: &Bank) -> Vec<String> {
@@ -109,6 +110,7 @@ fn the_queue_is_added_again_without_effect_and_removed_without_a_trace() {
     comes_and_goes::<Urgent>();
     comes_and_goes::<ByAmount>();
     comes_and_goes::<Alone>();
+    comes_and_goes::<AloneInSteps>();
 }
 
 #[test]

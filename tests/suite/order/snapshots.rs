@@ -11,7 +11,7 @@ use queue_core::internals::statement::{
 use queueable::bounds::QueueOn;
 use queueable::columns::Instant;
 
-use super::{Backend, entity};
+use super::{Backend, Step, entity};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::payments;
 use crate::suite::keyed::{erased, queue, row, rows};
@@ -19,6 +19,14 @@ use crate::suite::keyed::{erased, queue, row, rows};
 entity!(Urgent, urgent_queue, priority(age = "1h"));
 entity!(Largest, largest_queue, order_by(amount_cents.desc(), company_id));
 entity!(Alone, alone_queue, exclusive, order_by = company_id, claim_if = "payments::amount_cents.gt(0)");
+entity!(
+    InSteps,
+    in_steps_queue,
+    exclusive,
+    order_by = company_id,
+    claim_if = "payments::amount_cents.gt(0)",
+    stage = Step
+);
 
 fn title(listing: &mut String, title: &str, sql: &str) {
     *listing += &format!("{title}:\n{sql}\n\n");
@@ -53,10 +61,15 @@ fn the_sql_of_an_order() {
     add(&mut sql, "whose turn it is", &head(Claimable::new(queue::<Alone>(), None)));
     add(&mut sql, "look whose turn it is", &probe_due(Claimable::new(queue::<Alone>(), None)));
     add(&mut sql, "whether another row is leased", &another_is_leased(queue::<Alone>(), Some(row::<Alone>(&7).is_key)));
+    let in_steps = |stages| Claimable::new(queue::<InSteps>(), stages);
+    add(&mut sql, "whose turn it is in all stages", &head(in_steps(None)));
+    add(&mut sql, "whose turn it is in one stage", &head(in_steps(Some(&["SEND"]))));
+    add(&mut sql, "whose turn it is in two stages", &head(in_steps(Some(&["SEND", "BOOK"]))));
     add(&mut sql, "claim in a descending order", &Claim::<Backend>::new::<Largest>());
     steps::<Urgent>(&mut sql);
     steps::<Largest>(&mut sql);
     steps::<Alone>(&mut sql);
+    steps::<InSteps>(&mut sql);
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!(format!("{NAME}_order"), sql);
     });

@@ -21,6 +21,9 @@ const LONGEST_OLD_VALUE: i64 = 767;
 /// Of the status: 20 characters of utf8mb4.
 const STATUS_BYTES: i64 = 80;
 
+/// Of a stage: 191 such characters.
+const STAGE_BYTES: i64 = 764;
+
 /// Finds a column that makes an index of the queue longer than the server allows.
 pub(super) fn too_long(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
     let columns = indexable(connection, target)?;
@@ -32,8 +35,10 @@ pub(super) fn too_long(connection: &mut impl MysqlSession, target: &Target) -> Q
         if let Some(column) = longest.filter(|column| is_old && bytes(column) > LONGEST_OLD_VALUE) {
             return Some((column, LONGEST_OLD_VALUE));
         }
-        // A column that is not there yet is the queue's: a time, a flag or the status.
-        let new = |key: &IndexKey| if key.name == target.columns.status { STATUS_BYTES } else { 8 };
+        // A column that is not there yet is the queue's: a time, a flag, the status or the stage.
+        let stage = target.options.stages.map_or("", |stages| stages.column);
+        let texts = [(target.columns.status, STATUS_BYTES), (stage, STAGE_BYTES)];
+        let new = |key: &IndexKey| texts.iter().find(|(name, _)| *name == key.name).map_or(8, |(_, bytes)| *bytes);
         let each = index.keys.iter().map(|key| of(key).as_ref().map_or_else(|| new(key), bytes));
         let sum = each.fold(0, i64::saturating_add);
         longest.filter(|_| sum > LONGEST_ENTRY).map(|column| (column, LONGEST_ENTRY))

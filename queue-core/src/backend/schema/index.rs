@@ -115,28 +115,28 @@ impl Index {
 }
 
 /// Returns the index of due times, the one of the entity's own order: by order and due time, or for an exclusive entity
-/// by order and primary key; the one of stages: by stage and due time, for pollers that serve some of them; the one of lanes: by
-/// lane, order and due time, and where ties need it, by primary key; the one of what holds strictly serial lanes back: by
-/// lane and status, and where it cannot leave out the rows that are not pending, by due time; and the one of what reports look
-/// for: by status and time.
+/// by order and primary key; the one of stages, for pollers that serve some of them: by stage and due time, or for an
+/// exclusive entity by stage, order and primary key; the one of lanes: by lane, order and due time, and where ties need it, by
+/// primary key; the one of what holds strictly serial lanes back: by lane and status, and where it cannot leave out the rows
+/// that are not pending, by due time; and the one of what reports look for: by status and time.
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let next = target.columns.next_attempt_time;
+    let key = || target.key.iter().map(String::as_str);
     let mut due = vec![IndexKey::plain(next)];
     if target.options.report_index && !DB::PARTIAL_INDEXES {
         // With the status, a count of the due rows reads no row. The key stays before it, so that rows of one time keep their order.
-        due.extend(target.key.iter().map(String::as_str).chain([target.columns.status]).map(IndexKey::plain));
+        due.extend(key().chain([target.columns.status]).map(IndexKey::plain));
     }
     let mut indexes = vec![Index::of::<DB>(target, "index", Named::Index, due)];
     let Options { order, exclusive, lanes, stages, report_index, .. } = target.options;
     if order.is_some() || exclusive {
-        let last = if exclusive { target.key.iter().map(String::as_str).collect() } else { vec![next] };
+        let last = if exclusive { key().collect() } else { vec![next] };
         indexes.push(index_of_pending::<DB>(target, "order", Named::Order, None, last));
     }
     indexes.extend(stages.map(|stages| stage_index::<DB>(target, stages.column)));
     if let Some(lanes) = lanes {
-        let key = target.key.iter().map(String::as_str).filter(|name| target.ties_by_key && *name != lanes.column);
-        let last = iter::once(next).chain(key).collect();
-        indexes.push(index_of_pending::<DB>(target, "lanes", Named::Lanes, Some(lanes), last));
+        let last = iter::once(next).chain(key().filter(|_| target.ties_by_key)).collect();
+        indexes.push(index_of_pending::<DB>(target, "lanes", Named::Lanes, Some(lane_key(lanes)), last));
         if lanes.strict {
             indexes.push(strict_index::<DB>(target, lanes));
         }
@@ -158,8 +158,13 @@ fn report_index_on<DB: QueueBackend>(target: &Target) -> Index {
 
 /// Returns the index of stages, whose column has this name.
 pub(super) fn stage_index<DB: QueueBackend>(target: &Target, column: &str) -> Index {
-    let keys = vec![IndexKey::plain(column), IndexKey::plain(target.columns.next_attempt_time)];
-    Index::of::<DB>(target, "stages", Named::Stages(column), keys)
+    let (stage, named) = (IndexKey::plain(column), Named::Stages(column));
+    if target.options.exclusive {
+        let last = target.key.iter().map(String::as_str).collect();
+        // The pending flag comes and goes with the index of the order.
+        return Index { computed: Vec::new(), ..index_of_pending::<DB>(target, "stages", named, Some(stage), last) };
+    }
+    Index::of::<DB>(target, "stages", named, vec![stage, IndexKey::plain(target.columns.next_attempt_time)])
 }
 
 /// Returns the index of what holds strictly serial lanes back. It does without the pending flag, because few rows have its
@@ -177,31 +182,28 @@ fn lane_key(Lanes { column, of, .. }: Lanes) -> IndexKey {
     IndexKey { is_long: of.kind.is_long(), ..IndexKey::plain(column) }
 }
 
-/// Returns an index of the pending rows: by lanes first, if there are any, by the entity's order, and by the last
+/// Returns an index of the pending rows: by the first column, if there is one, by the entity's order, and by the last
 /// columns.
 fn index_of_pending<DB: QueueBackend>(
     target: &Target,
     step: &'static str,
     named: Named<'_>,
-    lanes: Option<Lanes>,
+    first: Option<IndexKey>,
     last: Vec<&str>,
 ) -> Index {
-    let order = target.options.order;
-    let pending_flag = (!DB::PARTIAL_INDEXES).then(|| target.name_of(Named::PendingFlag));
-    // No database wants a column twice in an index, and what comes first decides.
-    let is_not_named = |name: &&str| order.iter().flat_map(|order| order.columns).all(|column| column.name != *name);
-    let ordered = order.iter().flat_map(|order| order.columns).map(|column| {
+    let flag = (!DB::PARTIAL_INDEXES).then(|| target.name_of(Named::PendingFlag));
+    let ordered = target.options.order.iter().flat_map(|order| order.columns).map(|column| {
         let order = if column.descending { KeyOrder::Descending } else { KeyOrder::NullsFirst };
         IndexKey { name: column.name.to_owned(), order, is_long: column.is_long }
     });
-    let keys = pending_flag
-        .as_deref()
-        .map(IndexKey::plain)
-        .into_iter()
-        .chain(lanes.map(lane_key))
-        .chain(ordered.filter(|key| lanes.is_none_or(|lanes| lanes.column != key.name)))
-        .chain(last.into_iter().filter(is_not_named).map(IndexKey::plain))
-        .collect();
-    let computed = pending_flag.map(Computed::Flag).into_iter().collect();
+    let last = last.into_iter().map(IndexKey::plain);
+    let mut keys: Vec<IndexKey> = flag.as_deref().map(IndexKey::plain).into_iter().chain(first).collect();
+    for key in ordered.chain(last) {
+        // No database wants a column twice in an index, and what comes first decides.
+        if keys.iter().all(|before| before.name != key.name) {
+            keys.push(key);
+        }
+    }
+    let computed = flag.map(Computed::Flag).into_iter().collect();
     Index { computed, ..Index::of::<DB>(target, step, named, keys) }
 }

@@ -75,13 +75,14 @@ pub(crate) enum Named<'a> {
 impl Named<'_> {
     pub(crate) fn of(self, table: &TableName, columns: ColumnNames, options: &Options) -> String {
         let (next, lane) = (columns.next_attempt_time, options.lanes.map_or("", |lanes| lanes.column));
+        let by_key = if options.exclusive { format!("\n{}", words_of(options)) } else { String::new() };
         let (prefix, of) = match self {
             Named::Index => ("queueable_", next.to_owned()),
             Named::Order => {
                 let kind = if options.exclusive { "key" } else { "time" };
                 ("queueable_order_", format!("{next}\n{}\n{kind}", words_of(options)))
             }
-            Named::Stages(stage) => ("queueable_stage_", format!("{next}\n{stage}")),
+            Named::Stages(stage) => ("queueable_stage_", format!("{next}\n{stage}{by_key}")),
             Named::Lanes => ("queueable_lane_", format!("{next}\n{lane}\n{}", words_of(options))),
             Named::Strict => ("queueable_strict_", format!("{next}\n{lane}")),
             Named::PendingFlag => ("queueable_pending_", next.to_owned()),
