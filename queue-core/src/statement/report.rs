@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 
 use super::condition::{Condition, StateCondition};
 use super::lane::push_lane_text;
-use super::walk::{Claimable, push_index_hint};
+use super::walk::Claimable;
 use super::writer::{Split, Writer, statement};
 use crate::backend::{QueueBackend, Statement};
 use crate::entity::QueueSql;
@@ -35,17 +35,12 @@ pub fn count_pending<DB: QueueBackend>(
         // Only of the earliest time, because microseconds of every row take most of the time. The bound leaves out `-infinity`
         // and zero dates.
         sql.push(" - ")?;
-        for (i, part) in DB::MICROSECONDS_SINCE_1970.iter().enumerate() {
-            if i > 0 {
-                sql.within(("MIN(CASE WHEN ", ""), |sql| push_is_due(sql, claimable))?;
-                sql.push(" AND {.next_attempt_time} >= '0001-01-01 00:00:00' THEN {.next_attempt_time} END)")?;
-            }
-            sql.out.push_sql(part);
-        }
+        sql.around(DB::MICROSECONDS_SINCE_1970, |sql| {
+            sql.within(("MIN(CASE WHEN ", ""), |sql| push_is_due(sql, claimable))?;
+            sql.push(" AND {.next_attempt_time} >= '0001-01-01 00:00:00' THEN {.next_attempt_time} END)")
+        })?;
         push_count_of_values(*split, sql)?;
-        sql.push(" FROM {table}")?;
-        push_index_hint(sql, DB::INDEX_HINT)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
 }
@@ -85,8 +80,7 @@ pub fn count_by_value<DB: QueueBackend>(
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
         sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
         push_count_of_values(*split, sql)?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
 }
@@ -109,13 +103,7 @@ pub fn sum_by_value<'a, DB: QueueBackend>(
                 sql.within(("", " END)"), |sql| sql.push_fragment(*summed))
             }
         })?;
-        if due.is_some() {
-            sql.push(" FROM {table}")?;
-            push_index_hint(sql, DB::INDEX_HINT)?;
-        } else {
-            condition.push_from(sql)?;
-        }
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
 }
@@ -160,8 +148,7 @@ pub fn error_texts<DB: QueueBackend>(
         }
         sql.push(", ")?;
         sql.push_within(DB::AS_INTEGER, "SUM(COUNT(*)) OVER ()")?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         sql.push(" GROUP BY ")?;
         push_partition(sql, *split)?;
         sql.push(" ORDER BY COUNT(*) DESC, ")?;
@@ -190,12 +177,10 @@ pub fn error_examples<DB: QueueBackend>(
         sql.push(") AS queueable_rows, ROW_NUMBER() OVER (PARTITION BY ")?;
         push_partition(sql, *split)?;
         sql.push(" ORDER BY {key}) AS queueable_place, {key}")?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         // The first row of each text, and then the others, as far as there is room.
         sql.push(") AS queueable_texts WHERE queueable_place <= 3 ORDER BY queueable_place, queueable_rows DESC, ")?;
-        sql.push("queueable_text")?;
-        sql.push_with(&format!(" LIMIT {limit}"), &[])
+        sql.push_with(&format!("queueable_text LIMIT {limit}"), &[])
     })
 }
 
@@ -214,8 +199,7 @@ pub fn texts_after<DB: QueueBackend>(
     statement(condition.queue, (condition, after, limit), |(condition, after, limit), sql| {
         // MIN, because the texts of a group are equal, and some databases demand an aggregate.
         sql.within(("SELECT MIN(", ")"), push_text)?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         if let Some(after) = after {
             sql.push(" AND ")?;
             push_identity(sql)?;
