@@ -4,12 +4,13 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, StateCondition};
+use super::condition::{Condition, PENDING, StateCondition, push_claimable};
 use super::lane::push_lane_text;
-use super::walk::Claimable;
+use super::walk::{Claimable, Walk};
 use super::writer::{Split, Writer, statement};
-use crate::backend::{QueueBackend, Statement};
+use crate::backend::{QueueBackend, Statement, statement_time};
 use crate::entity::QueueSql;
+use crate::row::Options;
 
 /// How many characters of a text distinguish it from others.
 pub(crate) const CHARACTERS_OF_TEXT: u32 = 1000;
@@ -25,6 +26,11 @@ pub fn count_pending<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     let claimable = Claimable::new(condition.queue, None);
     statement(condition.queue, (condition, split, claimable, limit), |(condition, split, claimable, limit), sql| {
+        let Options { conditional, stages, .. } = sql.queue.options;
+        let is_whole = condition.states == PENDING && Condition { states: &[], ..*condition }.is_empty();
+        if DB::COUNTS_BY_RANGES && split.is_none() && is_whole && !conditional && stages.is_none() {
+            return push_counts(sql, claimable);
+        }
         sql.within(("SELECT MIN(", ")"), |sql| sql.push_split(*split))?;
         sql.push(", COUNT(*), COUNT(CASE WHEN {.next_attempt_time} <= {statement_time} THEN 1 END)")?;
         sql.within((", COUNT(CASE WHEN ", " THEN 1 END)"), |sql| push_is_due(sql, claimable))?;
@@ -43,6 +49,31 @@ pub fn count_pending<DB: QueueBackend>(
         condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
+}
+
+/// Writes the same for a whole queue each of whose due rows can be claimed. It reads a row once, in the range of those that are due
+/// or in that of the others, and evaluates little for it.
+fn push_counts<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, due: &'b Claimable<DB>) -> QueryResult<()> {
+    sql.push("SELECT ")?;
+    sql.push_split(None)?;
+    sql.push(", queueable_come + queueable_later, queueable_come, queueable_come, queueable_leased, ")?;
+    sql.push_microseconds("{statement_time}")?;
+    sql.push(" - ")?;
+    sql.push_microseconds("queueable_oldest")?;
+    sql.push(", 1 FROM (SELECT COUNT(*) AS queueable_come, (SELECT {.next_attempt_time}")?;
+    Walk::OLDEST.push_from(sql)?;
+    sql.push("{.next_attempt_time} >= '0001-01-01 00:00:00' AND ")?;
+    due.push_due(sql, &statement_time::<DB>())?;
+    Walk::OLDEST.push_order(sql, &1)?;
+    sql.push(") AS queueable_oldest")?;
+    Walk::OLDEST.push_from(sql)?;
+    due.push_due(sql, &statement_time::<DB>())?;
+    sql.push(") AS queueable_due, (SELECT COUNT(*) AS queueable_later")?;
+    sql.push(", COUNT(CASE WHEN {.status} = 'IN_PROGRESS' THEN 1 END) AS queueable_leased")?;
+    Walk::OLDEST.push_from(sql)?;
+    sql.push("{.next_attempt_time} > {statement_time} AND ")?;
+    push_claimable(sql)?;
+    sql.push(") AS queueable_scheduled")
 }
 
 /// A column of a queue's table by its name.

@@ -72,6 +72,7 @@ impl Dialect for Mysql {
     const INDEX_HINT: Option<(&'static str, &'static str)> = Some((" FORCE INDEX (", ")"));
     const IGNORE_INDEX: Option<(&'static str, &'static str)> = Some((" IGNORE INDEX (", ")"));
     const PARTIAL_INDEXES: bool = false;
+    const COUNTS_BY_RANGES: bool = true;
     const WITHOUT_INDEX_IS: (&'static str, &'static str) = ("COALESCE(", ") = ");
 
     const UPDATE_HAS_LIMIT: bool = true;
