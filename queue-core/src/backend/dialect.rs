@@ -79,6 +79,9 @@ pub trait TextSql {
     /// MySQL compares no more than the first 1,024 bytes of what it sorts.
     const IDENTITY: (&'static str, &'static str) = ("", "");
 
+    /// The SQL around a text that gives the lowest of some, by their first 1,000 characters, which are the same in all of them.
+    const LOWEST_OF_EQUAL_TEXTS: &'static [&'static str] = &["MIN(SUBSTR(", ", 1, 1000))"];
+
     /// The SQL before, between and after two expressions that joins their texts.
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
 }

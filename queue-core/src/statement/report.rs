@@ -12,7 +12,8 @@ use crate::backend::{QueueBackend, Statement, statement_time};
 use crate::entity::QueueSql;
 use crate::row::Options;
 
-/// How many characters of a text distinguish it from others.
+/// How many characters of a text distinguish it from others, as many as
+/// [`LOWEST_OF_EQUAL_TEXTS`](crate::backend::TextSql::LOWEST_OF_EQUAL_TEXTS) has.
 pub(crate) const CHARACTERS_OF_TEXT: u32 = 1000;
 
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due. If there are more
@@ -165,8 +166,7 @@ pub fn error_texts<DB: QueueBackend>(
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
-        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
-        sql.within(("SELECT MIN(", "), "), push_text)?;
+        sql.within(("SELECT ", ", "), push_text_of_group)?;
         push_identity(sql)?;
         sql.within((", MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
         sql.push(", COUNT(CASE WHEN {.status} = 'ERROR' AND {.next_attempt_time} IS NOT NULL THEN 1 END)")?;
@@ -228,8 +228,7 @@ pub fn texts_after<DB: QueueBackend>(
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, after, limit), |(condition, after, limit), sql| {
-        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
-        sql.within(("SELECT MIN(", ")"), push_text)?;
+        sql.within(("SELECT ", ""), push_text_of_group)?;
         condition.push_rows(sql)?;
         if let Some(after) = after {
             sql.push(" AND ")?;
@@ -274,6 +273,12 @@ impl<DB: QueueBackend> QueryFragment<DB> for WithBeginning<'_, DB> {
         sql.push(" = ")?;
         sql.within(DB::EXACTLY, |sql| DB::bind_text(&mut sql.out, self.1))
     }
+}
+
+/// Writes the first characters of a group's text: the lowest, because the texts of a group are equal, and some
+/// databases demand an aggregate.
+fn push_text_of_group<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push_around(DB::LOWEST_OF_EQUAL_TEXTS, &DB::READABLE.join("{.last_attempt_error_message}"), &[])
 }
 
 /// Writes the first characters of a failure's text.
