@@ -79,6 +79,9 @@ pub trait TextSql {
     /// MySQL compares no more than the first 1,024 bytes of what it sorts.
     const IDENTITY: (&'static str, &'static str) = ("", "");
 
+    /// The SQL around a text that gives the lowest of some, by their first 1,000 characters, which are the same in all of them.
+    const LOWEST_OF_EQUAL_TEXTS: &'static [&'static str] = &["MIN(SUBSTR(", ", 1, 1000))"];
+
     /// The SQL before, between and after two expressions that joins their texts.
     const CONCATENATION: (&'static str, &'static str, &'static str) = ("(", " || ", ")");
 }
@@ -214,6 +217,10 @@ pub trait Dialect {
     /// The SQL before a column, and between it and a value, that compares them without a walk along the column's index.
     /// An application that enqueues many rows gives all of them the same time, and the row's key selects better.
     const WITHOUT_INDEX_IS: (&'static str, &'static str);
+
+    /// Whether the rows of a whole queue are counted by ranges of its index. Elsewhere one walk counts all of them, and evaluates an
+    /// expression of each row for each number: MariaDB takes as long for two of these as to read the row from the index.
+    const COUNTS_BY_RANGES: bool = false;
 
     /// Whether an update itself can have an order and a limit; elsewhere a subquery picks its rows.
     const UPDATE_HAS_LIMIT: bool = false;

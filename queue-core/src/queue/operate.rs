@@ -206,10 +206,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let mut read = |connection: &mut C, texts: Option<&[String]>| -> Result<(), Error> {
             let condition = C::condition(self, &self.terms.states).of_kinds(&kinds).within(archive.as_ref());
             let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
-            let condition = match &filter {
-                Some(filter) => Condition { filter: Some(filter), ..condition },
-                None => condition,
-            };
+            let filter = filter.as_ref().map(|filter| filter as _).or(condition.filter);
+            let condition = Condition { filter, ..condition };
             let keys = decoded(C::load_keys(connection.as_queue_connection(), &read_keys(condition, usize::MAX, 0))?);
             if parts.is_empty() && !figures.is_empty() && !keys.is_empty() {
                 read_figures = figures_of(connection.as_queue_connection(), condition, figures)?;

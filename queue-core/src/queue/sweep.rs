@@ -168,10 +168,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 let states = self.states_and(states);
                 let condition = C::condition(self, &states).within(sweep.archive).among(&among);
                 let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
-                let condition = match &filter {
-                    Some(filter) => Condition { filter: Some(filter), ..condition },
-                    None => condition,
-                };
+                let filter = filter.as_ref().map(|filter| filter as _).or(condition.filter);
+                let condition = Condition { filter, ..condition };
                 let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
                 let part = sweep.work_on(connection, &C::are_keys(&locked), effect, work)?;
                 done.rows += part.rows;

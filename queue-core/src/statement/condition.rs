@@ -242,20 +242,19 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         self.filter.is_none() && self.states.is_empty() && self.kinds.is_empty() && self.among.is_none()
     }
 
-    /// Writes ` FROM table`, for an archive under the table's name.
-    pub(crate) fn push_from(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-        match self.archive {
-            None => {
-                sql.push(" FROM {table}")?;
-                // MySQL would often rather read the whole table.
-                let hint = DB::INDEX_HINT.filter(|_| self.finds_reported_columns());
-                sql.push_hint(hint, Named::Reports)
-            }
-            Some(archive) => {
-                sql.push(" FROM ")?;
-                archive.push_as_table(&mut sql.out)
-            }
+    /// Writes ` FROM table WHERE ..`, for an archive under the table's name.
+    pub(crate) fn push_rows<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
+        sql.push(" FROM ")?;
+        if let Some(archive) = self.archive {
+            archive.push_as_table(&mut sql.out)?;
+            return self.push(sql);
         }
+        sql.push("{table}")?;
+        // MySQL would often rather read the whole table.
+        let is_pending = self.states.ends_with(&PENDING);
+        let hint = DB::INDEX_HINT.filter(|_| is_pending || self.finds_reported_columns());
+        sql.push_hint(hint, if is_pending { Named::Index } else { Named::Reports })?;
+        self.push(sql)
     }
 
     /// Writes the condition.

@@ -57,13 +57,10 @@ pub fn inspect_pending<DB: QueueBackend>(condition: Condition<'_, DB>, limit: us
     let claim_if = (condition.queue.claim_condition)();
     statement(condition.queue, (condition, claim_if, limit), |(condition, claim_if, limit), sql| {
         push_state(sql, claim_if.as_ref())?;
-        sql.push(", ")?;
-        push_key_text(sql)?;
-        sql.push(", ")?;
+        sql.within((", ", ", "), push_key_text)?;
         push_lane_text(sql)?;
         sql.push(", {key}")?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         sql.push(if condition.is_empty() { " WHERE " } else { " AND " })?;
         StateCondition::Pending.push(sql)?;
         sql.push_with(&format!(" ORDER BY {{.next_attempt_time}} LIMIT {limit}"), &[])

@@ -21,8 +21,7 @@ use std::rc::Rc;
 pub fn count<DB: QueueBackend>(condition: Condition<'_, DB>) -> impl Statement<DB> {
     statement(condition.queue, condition, |condition, sql| {
         sql.push("SELECT COUNT(*)")?;
-        condition.push_from(sql)?;
-        condition.push(sql)
+        condition.push_rows(sql)
     })
 }
 
@@ -62,8 +61,7 @@ pub fn load_rows<Q: SelectedIn<DB>, DB: QueueBackend>(
 pub fn sample<DB: QueueBackend>(row: Claim<DB>, condition: Condition<'_, DB>, limit: usize) -> impl Statement<DB> {
     statement(condition.queue, (row, condition, limit), |(row, condition, limit), sql| {
         row.push_columns(sql)?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         sql.push_with(&format!(" ORDER BY {{key}} LIMIT {limit}"), &[])
     })
 }
@@ -110,8 +108,7 @@ pub fn read_page<DB: QueueBackend>(
             None => sql.push("''")?,
         }
         row.push_row(sql)?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         from.push(time.as_deref(), condition.is_empty(), sql)?;
         sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
@@ -239,8 +236,7 @@ fn push_keys_of<'b, DB: QueueBackend>(
     condition: &'b Condition<'_, DB>,
 ) -> QueryResult<()> {
     sql.push("SELECT {key}")?;
-    condition.push_from(sql)?;
-    condition.push(sql)?;
+    condition.push_rows(sql)?;
     sql.push(" ORDER BY {key}")
 }
 
@@ -288,8 +284,7 @@ pub fn remove_all<DB: QueueBackend>(condition: Condition<'_, DB>) -> impl Statem
         if let Some(archive) = condition.archive.filter(|_| DB::DELETE_NAMES_ALIAS) {
             sql.push_with(" {}", &[&archive.alias])?;
         }
-        condition.push_from(sql)?;
-        condition.push(sql)
+        condition.push_rows(sql)
     })
 }
 
@@ -312,8 +307,7 @@ pub fn copy_rows<DB: QueueBackend>(
         sql.out.push_sql(DB::INSERT_OWN_KEYS);
         sql.push(" SELECT ")?;
         push_columns(sql)?;
-        condition.push_from(sql)?;
-        condition.push(sql)
+        condition.push_rows(sql)
     })
 }
 

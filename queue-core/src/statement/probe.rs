@@ -95,9 +95,7 @@ pub fn unknown_stages<DB: QueueBackend>(queue: &'static QueueSql<DB>) -> impl St
 /// Reads the pending rows whose next attempt is the soonest, or was the longest ago.
 pub fn first_pending<DB: QueueBackend>(queue: &'static QueueSql<DB>, limit: i64) -> impl Statement<DB> {
     statement(queue, limit, |limit, sql| {
-        sql.push("SELECT ")?;
-        push_key_text(sql)?;
-        sql.push(", ")?;
+        sql.within(("SELECT ", ", "), push_key_text)?;
         sql.push_within(DB::AS_TEXT, "{.status}")?;
         sql.push(", {.try_count}, ")?;
         sql.push_microseconds("{statement_time}")?;

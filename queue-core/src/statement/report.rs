@@ -4,14 +4,16 @@
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, StateCondition};
+use super::condition::{Condition, PENDING, StateCondition, push_claimable};
 use super::lane::push_lane_text;
-use super::walk::Claimable;
+use super::walk::{Claimable, Walk};
 use super::writer::{Split, Writer, statement};
-use crate::backend::{Named, QueueBackend, Statement};
+use crate::backend::{QueueBackend, Statement, statement_time};
 use crate::entity::QueueSql;
+use crate::row::Options;
 
-/// How many characters of a text distinguish it from others.
+/// How many characters of a text distinguish it from others, as many as
+/// [`LOWEST_OF_EQUAL_TEXTS`](crate::backend::TextSql::LOWEST_OF_EQUAL_TEXTS) has.
 pub(crate) const CHARACTERS_OF_TEXT: u32 = 1000;
 
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due. If there are more
@@ -25,6 +27,11 @@ pub fn count_pending<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     let claimable = Claimable::new(condition.queue, None);
     statement(condition.queue, (condition, split, claimable, limit), |(condition, split, claimable, limit), sql| {
+        let Options { conditional, stages, .. } = sql.queue.options;
+        let is_whole = condition.states == PENDING && Condition { states: &[], ..*condition }.is_empty();
+        if DB::COUNTS_BY_RANGES && split.is_none() && is_whole && !conditional && stages.is_none() {
+            return push_counts(sql, claimable);
+        }
         sql.within(("SELECT MIN(", ")"), |sql| sql.push_split(*split))?;
         sql.push(", COUNT(*), COUNT(CASE WHEN {.next_attempt_time} <= {statement_time} THEN 1 END)")?;
         sql.within((", COUNT(CASE WHEN ", " THEN 1 END)"), |sql| push_is_due(sql, claimable))?;
@@ -35,19 +42,39 @@ pub fn count_pending<DB: QueueBackend>(
         // Only of the earliest time, because microseconds of every row take most of the time. The bound leaves out `-infinity`
         // and zero dates.
         sql.push(" - ")?;
-        for (i, part) in DB::MICROSECONDS_SINCE_1970.iter().enumerate() {
-            if i > 0 {
-                sql.within(("MIN(CASE WHEN ", ""), |sql| push_is_due(sql, claimable))?;
-                sql.push(" AND {.next_attempt_time} >= '0001-01-01 00:00:00' THEN {.next_attempt_time} END)")?;
-            }
-            sql.out.push_sql(part);
-        }
+        sql.around(DB::MICROSECONDS_SINCE_1970, |sql| {
+            sql.within(("MIN(CASE WHEN ", ""), |sql| push_is_due(sql, claimable))?;
+            sql.push(" AND {.next_attempt_time} >= '0001-01-01 00:00:00' THEN {.next_attempt_time} END)")
+        })?;
         push_count_of_values(*split, sql)?;
-        sql.push(" FROM {table}")?;
-        sql.push_hint(DB::INDEX_HINT, Named::Index)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
+}
+
+/// Writes the same for a whole queue each of whose due rows can be claimed. It reads a row once, in the range of those that are due
+/// or in that of the others, and evaluates little for it.
+fn push_counts<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, due: &'b Claimable<DB>) -> QueryResult<()> {
+    sql.push("SELECT ")?;
+    sql.push_split(None)?;
+    sql.push(", queueable_come + queueable_later, queueable_come, queueable_come, queueable_leased, ")?;
+    sql.push_microseconds("{statement_time}")?;
+    sql.push(" - ")?;
+    sql.push_microseconds("queueable_oldest")?;
+    sql.push(", 1 FROM (SELECT COUNT(*) AS queueable_come, (SELECT {.next_attempt_time}")?;
+    Walk::OLDEST.push_from(sql)?;
+    sql.push("{.next_attempt_time} >= '0001-01-01 00:00:00' AND ")?;
+    due.push_due(sql, &statement_time::<DB>())?;
+    Walk::OLDEST.push_order(sql, &1)?;
+    sql.push(") AS queueable_oldest")?;
+    Walk::OLDEST.push_from(sql)?;
+    due.push_due(sql, &statement_time::<DB>())?;
+    sql.push(") AS queueable_due, (SELECT COUNT(*) AS queueable_later")?;
+    sql.push(", COUNT(CASE WHEN {.status} = 'IN_PROGRESS' THEN 1 END) AS queueable_leased")?;
+    Walk::OLDEST.push_from(sql)?;
+    sql.push("{.next_attempt_time} > {statement_time} AND ")?;
+    push_claimable(sql)?;
+    sql.push(") AS queueable_scheduled")
 }
 
 /// A column of a queue's table by its name.
@@ -85,8 +112,7 @@ pub fn count_by_value<DB: QueueBackend>(
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
         sql.within(("SELECT MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
         push_count_of_values(*split, sql)?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
 }
@@ -109,13 +135,7 @@ pub fn sum_by_value<'a, DB: QueueBackend>(
                 sql.within(("", " END)"), |sql| sql.push_fragment(*summed))
             }
         })?;
-        if due.is_some() {
-            sql.push(" FROM {table}")?;
-            sql.push_hint(DB::INDEX_HINT, Named::Index)?;
-        } else {
-            condition.push_from(sql)?;
-        }
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         push_by_value(*split, *limit, sql)
     })
 }
@@ -146,8 +166,7 @@ pub fn error_texts<DB: QueueBackend>(
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
-        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
-        sql.within(("SELECT MIN(", "), "), push_text)?;
+        sql.within(("SELECT ", ", "), push_text_of_group)?;
         push_identity(sql)?;
         sql.within((", MIN(", "), COUNT(*)"), |sql| sql.push_split(*split))?;
         sql.push(", COUNT(CASE WHEN {.status} = 'ERROR' AND {.next_attempt_time} IS NOT NULL THEN 1 END)")?;
@@ -160,8 +179,7 @@ pub fn error_texts<DB: QueueBackend>(
         }
         sql.push(", ")?;
         sql.push_within(DB::AS_INTEGER, "SUM(COUNT(*)) OVER ()")?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         sql.push(" GROUP BY ")?;
         push_partition(sql, *split)?;
         sql.push(" ORDER BY COUNT(*) DESC, ")?;
@@ -190,12 +208,10 @@ pub fn error_examples<DB: QueueBackend>(
         sql.push(") AS queueable_rows, ROW_NUMBER() OVER (PARTITION BY ")?;
         push_partition(sql, *split)?;
         sql.push(" ORDER BY {key}) AS queueable_place, {key}")?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         // The first row of each text, and then the others, as far as there is room.
         sql.push(") AS queueable_texts WHERE queueable_place <= 3 ORDER BY queueable_place, queueable_rows DESC, ")?;
-        sql.push("queueable_text")?;
-        sql.push_with(&format!(" LIMIT {limit}"), &[])
+        sql.push_with(&format!("queueable_text LIMIT {limit}"), &[])
     })
 }
 
@@ -212,10 +228,8 @@ pub fn texts_after<DB: QueueBackend>(
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, after, limit), |(condition, after, limit), sql| {
-        // MIN, because the texts of a group are equal, and some databases demand an aggregate.
-        sql.within(("SELECT MIN(", ")"), push_text)?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        sql.within(("SELECT ", ""), push_text_of_group)?;
+        condition.push_rows(sql)?;
         if let Some(after) = after {
             sql.push(" AND ")?;
             push_identity(sql)?;
@@ -259,6 +273,12 @@ impl<DB: QueueBackend> QueryFragment<DB> for WithBeginning<'_, DB> {
         sql.push(" = ")?;
         sql.within(DB::EXACTLY, |sql| DB::bind_text(&mut sql.out, self.1))
     }
+}
+
+/// Writes the first characters of a group's text: the lowest, because the texts of a group are equal, and some
+/// databases demand an aggregate.
+fn push_text_of_group<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+    sql.push_around(DB::LOWEST_OF_EQUAL_TEXTS, &DB::READABLE.join("{.last_attempt_error_message}"), &[])
 }
 
 /// Writes the first characters of a failure's text.

@@ -71,8 +71,7 @@ pub(crate) fn read_texts<'a, DB: QueueBackend>(
                 Ok(())
             })
         })?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         from.push(time.as_deref(), condition.is_empty(), sql)?;
         sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
@@ -103,8 +102,7 @@ pub(crate) fn read_figures<'a, DB: QueueBackend>(
             sql.push_with(&format!("{{.}} AS queueable_{place}"), &[figure.column()])
         })?;
         sql.push(if figures.is_empty() { "1 AS queueable_0" } else { "" })?;
-        condition.push_from(sql)?;
-        condition.push(sql)?;
+        condition.push_rows(sql)?;
         if let Some(most) = most {
             sql.push_with(&format!(" LIMIT {most}"), &[])?;
         }

@@ -151,6 +151,12 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         Ok(())
     }
 
+    /// Writes some parts of SQL, and an expression between each two.
+    pub(crate) fn around(&mut self, parts: &[&str], push: impl Fn(&mut Self) -> QueryResult<()>) -> QueryResult<()> {
+        self.out.push_sql(parts[0]);
+        parts[1..].iter().try_for_each(|part| self.within(("", part), &push))
+    }
+
     /// Writes each of some items, with a text between each two.
     pub(crate) fn each<T>(
         &mut self,
@@ -217,15 +223,7 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
     /// Writes the value of a split as text; null without a split.
     pub(crate) fn push_split(&mut self, split: Split<'b, DB>) -> QueryResult<()> {
         let Some(column) = split else { return self.push_within(DB::AS_TEXT, "NULL") };
-        self.within(DB::AS_TEXT, |sql| {
-            DB::READABLE.iter().enumerate().try_for_each(|(place, part)| {
-                if place > 0 {
-                    sql.push_fragment(column)?;
-                }
-                sql.out.push_sql(part);
-                Ok(())
-            })
-        })
+        self.within(DB::AS_TEXT, |sql| sql.around(DB::READABLE, |sql| sql.push_fragment(column)))
     }
 
     /// Writes the expression that distinguishes two values, after `before`; nothing without a split.

@@ -156,9 +156,10 @@ fn the_backlog_is_counted_by_the_queues_index() {
     let by = count_pending(Condition::new(queue::<Order>(), None, &pending), split.map(|split| split as _), 10);
     for (name, plan) in [("all", plan_of(&mut connection, &all)), ("by company", plan_of(&mut connection, &by))] {
         assert!(plan.contains("queueable_orders_"), "{name}:\n{plan}");
-        // PostgreSQL, MySQL and SQLite, in this order.
-        for scan in ["Seq Scan", "type ALL", "SCAN orders\n"] {
-            assert!(!format!("{plan}\n").contains(scan), "{name}:\n{plan}");
+        // PostgreSQL, MySQL and SQLite, in this order. MySQL reads the two rows of the inner queries in the same words.
+        let inner = if name == "all" { 2 } else { 0 };
+        for (scan, allowed) in [("Seq Scan", 0), ("type ALL key None", inner), ("SCAN orders\n", 0)] {
+            assert!(format!("{plan}\n").matches(scan).count() <= allowed, "{name}:\n{plan}");
         }
     }
 }
