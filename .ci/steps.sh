@@ -75,8 +75,6 @@ prepare() {
         trap 'rm -rf "$logs" "$databases"' EXIT
         # The servers have accounts of their own.
         chmod 755 "$databases"
-        # In a container, the home may be on an overlay, where pollers keep no crash records and mark rows instead.
-        export XDG_STATE_HOME=$databases
     fi
     target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
     # What cargo keeps for the next incremental build takes three times as much room as everything else, so the first build of

@@ -38,6 +38,9 @@ fn a_row_that_aborts_one_worker_is_set_aside_after_three_crashes_and_999_succeed
 fn a_row_that_aborts_four_workers_is_set_aside_after_three_crashes_and_its_neighbours_are_cleared() {
     let scene = Scene::new(CrashAccounting::On, 4);
     let (deadly, others) = scene.enqueue(999);
+    // What is due only as long as the process takes to start may not be marked.
+    scene.make_due_since(1, &others);
+    scene.make_due_since(2, &[deadly]);
     let company = at_once(4);
     assert!(!scene.run(company));
     assert_eq!(scene.run_until_over(), 2);
@@ -190,6 +193,7 @@ fn a_process_that_shuts_down_and_ends_while_a_handler_runs_has_not_crashed() {
 fn innocent_rows_that_are_killed_with_their_process_are_due_again_within_seconds_and_succeed() {
     let scene = Scene::new(CrashAccounting::On, 4);
     let ids = scene.bank.enqueue(1..=8);
+    scene.make_due_since(1, &ids);
     let hanging = Orders { hang: true, ..scene.orders.clone() };
     for kill in 1..=2 {
         let mut program = scene.start(&hanging);

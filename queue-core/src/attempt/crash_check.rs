@@ -17,14 +17,13 @@ use super::slot::Slot;
 use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::crash::{CrashAction, CrashMark, as_it_was};
 use crate::entity::Key;
-use crate::handler::Failure;
+use crate::handler::{Failure, drop_safely};
 use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, Next};
 use crate::sync::{ErasedEntity, fail_point};
 
-/// How long a marked row is not due, so that nobody claims it between the two transactions. Then the row's lock keeps it. A
-/// worker that claims it nevertheless takes it for a suspect, and gives it back because it is not alone. After a crash the
-/// row waits for this long. A guess: a busy machine may take a second.
+/// How long a marked row is not due, so that nobody claims it between the two transactions. Then the row's lock keeps it. After
+/// a crash the row waits for this long. A guess: a busy machine may take a second.
 const MARK_HOLDS: Duration = Duration::from_secs(5);
 
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
@@ -41,11 +40,15 @@ pub(crate) fn act_on_crashes<K: Key, C: QueueConnection>(
 ) -> Result<Checked, Attempted<K>> {
     match action {
         CrashAction::Handle(kept) => Ok((Ok((entity, state)), kept)),
-        CrashAction::ComeBackAlone => Err(match C::TransactionManager::rollback_transaction(connection) {
-            Ok(()) => come_back_alone(plan, row),
-            Err(error) => Attempted::lost(End::NotClaimed(error)),
-        }),
+        CrashAction::ComeBackAlone => {
+            drop_safely(entity);
+            Err(match C::TransactionManager::rollback_transaction(connection) {
+                Ok(()) => come_back_alone(plan, row),
+                Err(error) => Attempted::lost(End::NotClaimed(error)),
+            })
+        }
         CrashAction::SetAside(text) => {
+            drop_safely(entity);
             let new = NewState { settled: Settlement::Failed, change: failed_by_crashes(row.fence, text) };
             Err(match plan.served.write_and_commit(connection, row, &new.change) {
                 Ok(()) => {
@@ -57,7 +60,10 @@ pub(crate) fn act_on_crashes<K: Key, C: QueueConnection>(
                 Err(_) => unsettled(row, Rest::record(new)),
             })
         }
-        CrashAction::MarkAndHandle(mark) => mark_and_commit(connection, plan, row, mark, state),
+        CrashAction::MarkAndHandle(mark) => {
+            drop_safely(entity);
+            mark_and_commit(connection, plan, row, mark, state)
+        }
     }
 }
 
@@ -97,7 +103,11 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     state: QueueState,
 ) -> Result<Checked, Attempted<K>> {
     let options = &plan.served.queue.sql.options;
-    let change = Change { error: ErrorText::Set(text.clone()), ..postponed(options, row, MARK_HOLDS) };
+    let is_serial = options.exclusive || row.details.lane.is_some() && options.lanes.is_some_and(|lanes| lanes.serial);
+    // A row that has others behind it keeps its place, so that none of them passes it. Its lock is kept; on SQLite whoever
+    // claims the row meanwhile takes it for a suspect.
+    let hold = if is_serial { Change::default() } else { postponed(options, row, MARK_HOLDS) };
+    let change = Change { error: ErrorText::Set(text.clone()), ..hold };
     let fence = row.fence;
     let marked = Fence {
         status: change.status.unwrap_or(fence.status),
@@ -105,7 +115,7 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         ..fence.at_any_time()
     };
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
-    let mark = CrashMark { text: text.clone(), fence: marked, before };
+    let mark = CrashMark { text: text.clone(), fence: marked, before: (fence, row.due, before) };
     keep_turn(connection, plan).map_err(|error| Attempted::lost(End::NotClaimed(error)))?;
     match plan.served.write_and_commit(connection, row, &change) {
         Ok(()) => row.fence = marked,
@@ -145,12 +155,12 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
 
 impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Removes the row's mark, if it has one that was written before the handler ran, so that the rest of the attempt finds
-    /// the row due. Returns the state in which the row is now.
+    /// the row as it was. Returns the state in which the row is now.
     pub(super) fn unmarked(&self, holder: &mut SessionHolder<C>, slot: &Slot, key: &RowKey<K>, fence: Fence) -> Fence {
         let Some(mark) = slot.recorder().take_mark() else { return fence };
         let unmarked = self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, &mark));
         // The commit of the mark may have failed.
-        if unmarked == Some(true) { mark.fence } else { fence.at_any_time() }
+        if unmarked == Some(true) { mark.before.0 } else { fence.at_any_time() }
     }
 
     /// Removes the mark of a row whose handler a shutdown does not wait for. If that fails, the row waits, and runs alone.
@@ -161,10 +171,13 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         }
     }
 
-    /// Removes the mark from a row whose attempt ended without writing on it. The row is due afterwards. `false`: it has no
-    /// such mark.
+    /// Removes the mark from a row whose attempt ended without writing on it. The row is as it was afterwards. `false`: it has
+    /// no such mark.
     fn unmark(&self, connection: &mut C, key: &RowKey<K>, mark: &CrashMark) -> QueryResult<bool> {
-        let change = Change { next: Some(Next::In(Duration::ZERO)), error: mark.before.clone(), ..Change::default() };
+        let (before, due, error) = mark.before.clone();
+        let next = due.map_or(Next::In(Duration::ZERO), Next::At);
+        let (status, try_count) = (Some(before.status), Some(before.try_count));
+        let change = Change { status, try_count, next: Some(next), error, ..Change::default() };
         in_transaction(connection, |connection| {
             let is_marked = marked_so(self.queue.retake(connection, key, mark.fence)?, &mark.text).is_some();
             Ok(is_marked && self.queue.settle(connection, key, mark.fence, &change)? == 1)

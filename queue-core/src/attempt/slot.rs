@@ -274,10 +274,12 @@ impl Slot {
         self.revoke(Revocation::Shutdown, |_| true)
     }
 
-    /// Takes the row of a running attempt that bears a crash mark.
-    pub(crate) fn take_marked(&self) -> Option<ErasedRow> {
+    /// Takes the row of an attempt whose transaction was taken away, and its runner, if the row bears a crash mark.
+    pub(crate) fn take_marked(&self) -> Option<(usize, ErasedRow)> {
         let mut slot = self.run.lock();
-        slot.as_mut().filter(|_| self.recorder.has_mark())?.held.take()
+        let is_left = |run: &&mut Run| matches!(run.phase, Phase::Revoked(_)) && self.recorder.has_mark();
+        let run = slot.as_mut().filter(is_left)?;
+        Some((run.runner, run.held.take()?))
     }
 
     fn revoke(&self, why: Revocation, applies: impl Fn(&Run) -> bool) -> Option<(usize, Option<i64>)> {

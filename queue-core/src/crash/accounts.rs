@@ -8,14 +8,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::{self, Duration};
 use std::{fmt, fs};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::exclusive_run::Concurrency;
-use crate::row::{ErrorText, Fence, PRESUMED, QueueState, SET_ASIDE};
+use crate::row::{ErrorText, Fence, Instant, PRESUMED, QueueState, SET_ASIDE};
 use crate::sync::Mutex;
 
 /// What a poller knows about crashes.
@@ -50,7 +50,7 @@ const TICKS: Duration = Duration::from_millis(20);
 /// Returns for how long this process has been running. Where the system does not say it, as only Linux does: since the first
 /// call.
 pub(crate) fn process_age() -> Duration {
-    static FIRST_CALL: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static FIRST_CALL: LazyLock<time::Instant> = LazyLock::new(time::Instant::now);
     let told = || {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The name before may contain anything. See proc_pid_stat(5): field 22 is the start, and the first of these is 3.
@@ -193,6 +193,7 @@ pub(crate) struct Recorder {
 #[derive(Default)]
 struct RecorderState {
     concurrency: Concurrency,
+    marks: bool,
     mark: Option<CrashMark>,
 }
 
@@ -208,8 +209,17 @@ impl Recorder {
     }
 
     /// Decides what to do with a row that was claimed in this state.
-    pub(crate) fn decide(&self, queue: &str, state: &QueueState) -> CrashAction {
-        self.crashes.decide(queue, state, self.state.lock().concurrency)
+    pub(crate) fn decide(&self, queue: &str, row: &QueueState) -> CrashAction {
+        let mut state = self.state.lock();
+        let action = self.crashes.decide(queue, row, state.concurrency);
+        state.marks = matches!(action, CrashAction::MarkAndHandle(_));
+        action
+    }
+
+    /// Tells whether the last row was to be marked, so that the next one probably is too, and shares its transaction with
+    /// none.
+    pub(crate) fn marks(&self) -> bool {
+        self.state.lock().marks
     }
 
     /// Tells whether every row is marked before its handler runs, so that none shares its transaction with others.
@@ -250,7 +260,8 @@ pub(crate) struct CrashMark {
     pub(crate) text: String,
     /// The state of the row that bears it.
     pub(crate) fence: Fence,
-    pub(crate) before: ErrorText,
+    /// What the row was without it: its state, when it was due, and its text.
+    pub(crate) before: (Fence, Option<Instant>, ErrorText),
 }
 
 /// The number of crashes after which a row is set aside. The first may be another row's fault; two more in a row, alone

@@ -143,7 +143,7 @@ mod tests {
         let gate = &ProcessGate::new();
         let (first, second) =
             (gate.enter(false, NEVER).expect("nobody gives up"), gate.enter(false, NEVER).expect("nobody gives up"));
-        let (tell, log_io_error) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
             let waits = tell.clone();
             scope.spawn(move || {
@@ -157,9 +157,9 @@ mod tests {
             }
             assert!(gate.enter(false, || true).is_none(), "somebody waits to be alone");
             gate.leave(first.number);
-            assert!(log_io_error.try_recv().is_err());
+            assert!(told.try_recv().is_err());
             gate.leave(second.number);
-            assert_eq!(log_io_error.recv(), Ok(Concurrency::Nobody));
+            assert_eq!(told.recv(), Ok(Concurrency::Nobody));
         });
         let after = gate.enter(false, NEVER).expect("nobody gives up");
         [first, second, after].into_iter().for_each(std::mem::forget);

@@ -149,7 +149,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<'_, K, C> {
         let size = self.size.lock().next(Instant::now());
         // A worker that is alone in the process is so for a suspect, and nobody else runs meanwhile.
         let slot = worker.slot;
-        if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() {
+        if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() || slot.recorder().marks() {
             return self.turn_alone(worker);
         }
         loop {

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::TransactionManager;
 
 use super::settings::PollerSettings;
@@ -17,6 +17,7 @@ use crate::backend::{
     message_of,
 };
 use crate::control::{check_control, check_environment, check_pollers};
+use crate::crash::process_age;
 use crate::entity::jittered;
 use crate::error::{ConnectFailure, Error, Finding};
 use crate::minutes::check_minutes;
@@ -28,8 +29,8 @@ type Runners<C> = Vec<Box<dyn Runner<C>>>;
 pub(super) struct Checked {
     /// The database's name.
     pub(super) database: String,
-    /// The database's time.
-    pub(super) present: DateTime<Utc>,
+    /// When this process started, by the database's clock.
+    pub(super) process_start: DateTime<Utc>,
 }
 
 /// The shortest time that a statement of a start has: it reads the catalogue, which takes longer than a claim. A guess.
@@ -156,7 +157,9 @@ fn check_tables_once<C: QueueConnection>(
     }
     // A poller serves one entity at least, and all of them have the same clock.
     let present = runners[0].served().present(&mut session)?;
-    Ok(Checked { database: session.database_name()?, present })
+    let age = TimeDelta::from_std(process_age()).unwrap_or_default();
+    let process_start = present.checked_sub_signed(age).unwrap_or(present);
+    Ok(Checked { database: session.database_name()?, process_start })
 }
 
 /// How often [`check_own_session`] compares two connections. A pooler takes the session that was used last, or the one that was

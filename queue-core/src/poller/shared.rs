@@ -113,7 +113,7 @@ impl<C: QueueConnection> PollerShared<C> {
         let session =
             |(slot, (runner, session)): &(Arc<Slot>, (usize, Option<i64>))| Some((slot.clone(), *runner, (*session)?));
         let sessions: Vec<_> = revoked.iter().filter_map(session).collect();
-        if !sessions.is_empty() {
+        if !sessions.is_empty() || slots.iter().any(|slot| slot.recorder().has_mark()) {
             let (shared, (done, is_done)) = (self.clone(), mpsc::channel::<()>());
             let end = move || {
                 let _done = done;
@@ -135,9 +135,10 @@ impl<C: QueueConnection> PollerShared<C> {
                 for (_, runner, session) in sessions {
                     self.end_session(&mut killer, *runner, *session);
                 }
-                for (slot, runner, _) in sessions {
-                    if let Some(row) = slot.take_marked() {
-                        self.runners[*runner].unmark(&mut killer, slot, row);
+                // Also of those that a timeout has revoked just before.
+                for slot in self.slots() {
+                    if let Some((runner, row)) = slot.take_marked() {
+                        self.runners[runner].unmark(&mut killer, &slot, row);
                     }
                 }
             }

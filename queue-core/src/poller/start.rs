@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use super::checks::{Checked, ColumnsInUse, check_in_time};
 use super::gate::Gate;
@@ -27,7 +27,7 @@ use super::worker::{Worker, check_reentrance};
 use crate::attempt::{Runner, RunnerSettings, Tally};
 use crate::backend::{Dialect, QueueConnection, SessionLimits};
 use crate::control::Presence;
-use crate::crash::{Crashes, MARKED, MARKED_IN_TURNS, Probation, process_age};
+use crate::crash::{Crashes, MARKED, MARKED_IN_TURNS, Probation};
 use crate::error::Error;
 use crate::event::{Connectivity, Event, Events, RunningAttempts};
 use crate::log::RateLimitedLog;
@@ -64,7 +64,8 @@ impl<C: QueueConnection> Poller<C> {
     /// the call does not wait for them. It logs at WARN what is paused.
     ///
     /// Rows that become due while it runs are processed too. The call does not wait for rows that are scheduled for
-    /// later. A row that another process is running counts as due until it is settled, and while the database is away,
+    /// later. A row that another process is running counts as due until it is settled, or as scheduled if the process has
+    /// marked it within the last five seconds (see [`CrashAccounting`](crate::CrashAccounting)). While the database is away,
     /// the call waits. In lease mode, a row that another process has is scheduled for the end of its lease, so the call
     /// does not wait for it.
     ///
@@ -127,13 +128,13 @@ fn prepare<C: QueueConnection>(
     }
     let gates = gates_of(&runners, &settings)?;
     let limits = session_limits(&runners, &settings);
-    let (runners, Checked { database, present }) =
+    let (runners, Checked { database, process_start }) =
         check_in_time(&connections, &settings, limits, runners, || stop.is_stopped())?;
     let columns = ColumnsInUse::enter(&database, &runners)?;
     if until_idle {
         check_reentrance(&database, &runners)?;
     }
-    let crashes = Crashes::new(settings.crash_accounting, probation(&runners, present));
+    let crashes = Crashes::new(settings.crash_accounting, probation(&runners, process_start));
     let sessions = PollerSessions {
         connections,
         database: database.into(),
@@ -219,14 +220,13 @@ fn session_limits<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], settings: 
 }
 
 /// Returns which rows this process marks: it may have started in place of one that a row has ended.
-fn probation<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], present: DateTime<Utc>) -> Probation {
+fn probation<C: QueueConnection>(runners: &[Box<dyn Runner<C>>], before: DateTime<Utc>) -> Probation {
     let counting = runners.iter().map(|runner| runner.info()).filter(|info| info.counts_crashes);
     let left = counting.map(|info| {
         let most = if info.target.options.lanes.is_some() { MARKED_IN_TURNS } else { MARKED };
         (info.key_prefix.clone(), most.into())
     });
-    let age = TimeDelta::from_std(process_age()).unwrap_or_default();
-    Probation { before: present.checked_sub_signed(age).unwrap_or(present), left: left.collect() }
+    Probation { before, left: left.collect() }
 }
 
 /// Starts the scout and the heartbeat, and then the workers. Without the first two no worker is of any use, and later the
