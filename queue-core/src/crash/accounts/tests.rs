@@ -120,7 +120,7 @@ fn a_long_text_before_is_cut() {
 
 #[test]
 fn the_process_is_as_old_as_it_says() {
-    let (begun, age) = (Instant::now(), process_age());
+    let (begun, age) = (time::Instant::now(), process_age());
     assert!(process_age() >= age && process_age() <= age + begun.elapsed() + 2 * TICKS);
     assert!(age < Duration::from_secs(86_400), "{age:?}");
 }
