@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 264;
+const FILES: usize = 261;
 
 /// How many lines of code the core may have.
-const LINES: usize = 39_245;
+const LINES: usize = 38_645;
 
 /// How many lines of code a file of the core may have.
 const LINES_OF_A_FILE: usize = 320;
