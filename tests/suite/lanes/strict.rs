@@ -100,7 +100,9 @@ macro_rules! an_interruption_holds_back {
             seen.begin(job.id, job.company_id);
             if job.id == 1 && seen.ids(job.company_id).len() <= 3 { Err(conflict()) } else { Ok(Outcome::Done) }
         };
-        let tally = $entity::poller(database.pool(4), handler).workers(2).run_until_idle().unwrap();
+        // The other worker may meet a marked row before its interruption is written, which counts as one more.
+        let poller = $entity::poller(database.pool(4), handler).crash_accounting(CrashAccounting::Off);
+        let tally = poller.workers(2).run_until_idle().unwrap();
         assert_eq!((tally.succeeded, tally.interrupted, tally.retried), (6, 3, 0));
         assert_eq!(watch.ids(Some(7)), [1, 1, 1, 1, 2, 5]);
     }};
