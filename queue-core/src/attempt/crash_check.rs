@@ -1,7 +1,7 @@
 //! What a worker does with a claimed row that has ended its process, or may have.
 //!
-//! The worker marks the row and commits the mark before the handler runs. It removes the mark if the attempt ends without
-//! writing on the row.
+//! The worker marks a row that may end the process, and commits the mark before the handler runs. It removes the mark if the
+//! attempt ends without writing on the row.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const MARK_HOLDS: Duration = Duration::from_secs(5);
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
 type Checked = (DecodedMessage, ErrorText);
 
-/// Does this with the row before its handler runs. A mark makes the row due at another time, and the row's fence follows it.
+/// Does this with the row before its handler runs. A mark may make the row due later, and the row's fence follows it.
 /// The error is the end of an attempt whose handler does not run.
 pub(crate) fn act_on_crashes<K: Key, C: QueueConnection>(
     connection: &mut C,

@@ -43,12 +43,11 @@ pub(crate) const MARKED: u32 = 256;
 /// How many rows of a queue are marked that takes turns by a column: the first row of each value may come before. A guess.
 pub(crate) const MARKED_IN_TURNS: u32 = 1000;
 
-/// By how much the time when the process started may be too early: Linux gives it, and the time since the start of the
-/// machine, in hundredths of a second.
+/// By how much the age of the process may be too high: Linux gives its start, and the time since the start of the machine, in
+/// hundredths of a second.
 const TICKS: Duration = Duration::from_millis(20);
 
-/// Returns for how long this process has been running. Where the system does not say it, as only Linux does: since the first
-/// call.
+/// Returns for how long this process has been running. Only Linux tells this; elsewhere the time counts from the first call.
 pub(crate) fn process_age() -> Duration {
     static FIRST_CALL: LazyLock<time::Instant> = LazyLock::new(time::Instant::now);
     let told = || {
