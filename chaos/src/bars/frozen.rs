@@ -115,7 +115,7 @@ fn freeze(run: &mut Run, recipe: &Recipe) -> Result<(Worker, i64)> {
         thread::sleep(Duration::from_millis(2));
     }
     // At `sentinel` the handler has not begun, so the last call may be another row's.
-    let row = if point == "sentinel" { oldest_open(run)? } else { last_called(run, &worker)? };
+    let row = if point == "sentinel" { next_open(run)? } else { last_called(run, &worker)? };
     Ok((worker, row))
 }
 
@@ -125,10 +125,11 @@ fn last_called(run: &Run, worker: &Worker) -> Result<i64> {
     Ok(last.payment)
 }
 
-fn oldest_open(run: &Run) -> Result<i64> {
-    let oldest =
-        "SELECT id AS n FROM payments WHERE next_attempt_time IS NOT NULL ORDER BY next_attempt_time, id LIMIT 1";
-    Ok(run.session()?.count(oldest)?)
+/// The row that is marked for crash accounting, or else the one that has been due longest.
+fn next_open(run: &Run) -> Result<i64> {
+    let next = "SELECT id AS n FROM payments WHERE next_attempt_time IS NOT NULL \
+                ORDER BY last_attempt_error_message IS NULL, next_attempt_time, id LIMIT 1";
+    Ok(run.session()?.count(next)?)
 }
 
 fn ledger_rows(run: &Run, row: i64) -> Result<i64> {
