@@ -64,7 +64,7 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
 ) -> Result<Attempted<K>, Attempted<K>> {
     let state = message.as_ref().ok().map(|(_, state)| state);
     let due = state.and_then(|state| state.next_attempt_time).map(Instant::from);
-    let claimed_as = state.map(|state| plan.served.due_rows.kept_rows.claimed_as(&key, state));
+    let claimed_as = state.map(|state| plan.served.due_rows.passed_rows.claimed_as(&key, state));
     let tries = tries_before(fence) + 1;
     let mut row = UnsettledRow::new(key, fence, due, details);
     let in_hand = take_in_hand(session, plan, &row)?;
@@ -108,7 +108,7 @@ fn take_in_hand<'a, K: Key, C: QueueConnection>(
 ) -> Result<RowInHand<'a>, Attempted<K>> {
     let due_rows = &plan.served.due_rows;
     due_rows.rows_in_hand.take(&row.key).ok_or_else(|| {
-        due_rows.row_backoff.skip_for_a_while(&row.key);
+        due_rows.passed_rows.skip_for_a_while(&row.key);
         roll_back(session, Turn::Interrupted)
     })
 }
@@ -120,13 +120,13 @@ fn leave_returned<K: Key, C: QueueConnection>(
     row: &UnsettledRow<K>,
     claimed_as: Option<ClaimedAs>,
 ) -> Result<(), Attempted<K>> {
-    let kept_rows = &plan.served.due_rows.kept_rows;
+    let passed_rows = &plan.served.due_rows.passed_rows;
     let Some(claimed) = claimed_as else { return Ok(()) };
-    let Some(times) = kept_rows.take_returned(claimed) else { return Ok(()) };
+    let Some(times) = passed_rows.take_returned(claimed) else { return Ok(()) };
     match plan.served.puts_old_values_back(session, &row.key, row.fence) {
         Ok(true) => Err(roll_back(session, plan.served.leave_kept_alone(row, times))),
         Ok(false) => {
-            kept_rows.forget(claimed);
+            passed_rows.forget_written(claimed);
             Ok(())
         }
         Err(error) => Err(Attempted::lost(End::NotClaimed(error))),
@@ -175,18 +175,12 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Notes that a row's new state is committed. If the row has come back although its new state was committed before, it is
     /// left alone for a while. Returns whether it has not.
     pub(super) fn note_settled(&self, row: &UnsettledRow<K>) -> bool {
-        match row.claimed_as.map_or(0, |claimed| self.due_rows.kept_rows.record_written(claimed)) {
-            0 => {
-                self.due_rows.record_written(&row.key);
-                true
-            }
-            times => {
-                self.due_rows.row_backoff.end(&row.key);
-                // If the row does not come back this time, its next try finds that it is not due.
-                self.refuse(row, times);
-                false
-            }
+        let times = self.due_rows.passed_rows.note_settled(&row.key, row.claimed_as);
+        if times > 0 {
+            // If the row does not come back this time, its next try finds that it is not due.
+            self.refuse(row, times);
         }
+        times == 0
     }
 }
 

@@ -32,13 +32,13 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     pub(crate) fn conclude(&self, holder: &mut SessionHolder<C>, row: UnsettledRow<K>, rest: Rest) -> Turn {
         let _span = row.watch.enter_span();
         let (rest, delay) = self.count_interruption(&row, rest);
-        let _passed_over = self.due_rows.row_backoff.while_concluded(&row.key);
+        let _passed_over = self.due_rows.passed_rows.while_concluded(&row.key);
         let what = "the end of an attempt cannot be recorded";
         let concluded = self.insist(holder, what, |session| self.write_rest(session, &row, &rest, delay));
         let Some(conclusion) = concluded else {
             // The row is as it was before the attempt, and due.
             row.watch.interrupt("the end of the attempt cannot be recorded");
-            self.due_rows.row_backoff.skip_for_a_while(&row.key);
+            self.due_rows.passed_rows.skip_for_a_while(&row.key);
             return Turn::Trouble;
         };
         match self.unless_of_another(conclusion, &row, &rest) {
@@ -57,7 +57,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             }
             Conclusion::Overtaken { is_due } => {
                 if is_due && !self.queue.sql.options.keeps_order_in(row.details.lane.as_ref()) {
-                    self.due_rows.row_backoff.note_overtaken(&row.key);
+                    self.due_rows.passed_rows.note_overtaken(&row.key);
                 }
                 // The row cannot show what happened. If its handler has committed, the effects may stay.
                 let untold = rest.failure().map(|text| format!(": {text}")).unwrap_or_default();
@@ -89,9 +89,9 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
             self.warn(&format!("an attempt was interrupted: {cause}"));
         }
         let Rest::Postpone(interruption) = rest else {
-            return (rest, self.due_rows.refused_rows.pause_of(&row.key));
+            return (rest, self.due_rows.passed_rows.refusal_pause(&row.key));
         };
-        let (delay, times) = self.due_rows.row_backoff.pause(&row.key, interruption.disk_is_full);
+        let (delay, times) = self.due_rows.passed_rows.pause(&row.key, interruption.disk_is_full);
         let most = if interruption.disk_is_full { INTERRUPTIONS_BY_FULL_DISK } else { INTERRUPTIONS };
         if times < most {
             return (Rest::Postpone(interruption), delay);
@@ -104,7 +104,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// has claimed the row in the same state since, and brought it there, from the one whose answer was lost.
     fn unless_of_another(&self, conclusion: Conclusion, row: &UnsettledRow<K>, rest: &Rest) -> Conclusion {
         let is_found_out = matches!((conclusion, rest), (Conclusion::Settled(_), Rest::FindOut(_)));
-        let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.kept_rows.has_returned(claimed));
+        let is_of_another = row.claimed_as.is_some_and(|claimed| self.due_rows.passed_rows.has_returned(claimed));
         if is_found_out && is_of_another { Conclusion::Overtaken { is_due: false } } else { conclusion }
     }
 

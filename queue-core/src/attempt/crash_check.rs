@@ -147,7 +147,7 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         // Another session has stopped, resent or removed the row, or its condition no longer holds: nothing is left to
         // do here. Or a trigger has put the old values back, which shows if the row is claimed again as it was.
         Ok(None) => {
-            row.claimed_as.inspect(|claimed| _ = plan.served.due_rows.kept_rows.record_written(*claimed));
+            row.claimed_as.inspect(|claimed| _ = plan.served.due_rows.passed_rows.record_written(*claimed));
             Err(unsettled(row, Rest::Leave))
         }
         Err(error) => Err(unsettled(row, Rest::Postpone(Interruption::of::<C>(&error)))),

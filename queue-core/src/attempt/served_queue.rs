@@ -259,7 +259,7 @@ impl<K: Key, C: QueueConnection> AnyQueue<C> for ServedQueue<K, C> {
     }
 
     fn has_interrupted(&self) -> bool {
-        self.due_rows.row_backoff.any()
+        self.due_rows.passed_rows.any_interrupted()
     }
 
     fn next_rows(

@@ -1,12 +1,11 @@
 //! What one process knows about the due rows of one entity: which of them the next claim is for, and where it begins; in
 //! which stages it claims rows; and which rows its workers have in hand.
 
-use super::kept_rows::KeptRows;
 use super::low_water::{LowWater, LowWaterFloor};
 use super::overview::{Overview, Seen, SortedKeys};
-use super::passed_rows::{RefusedRows, RowBackoff};
+use super::passed_rows::PassedRows;
 use super::places::Places;
-use super::refused_state::{Lookout, Refusal};
+use super::refused_state::{Refusal, Step};
 use crate::backend::{QueueConnection, SessionHolder};
 use crate::entity::Key;
 use crate::error::Error;
@@ -23,10 +22,8 @@ use std::time::{Duration, Instant as LocalTime};
 
 /// What one process knows about the due rows of one entity.
 pub(crate) struct DueRows<K: Key, C: QueueConnection> {
-    queue: &'static ErasedQueue<K, C>,
-    pub(crate) row_backoff: RowBackoff<K>,
-    pub(crate) refused_rows: Arc<RefusedRows<K, C>>,
-    pub(crate) kept_rows: KeptRows,
+    pub(super) queue: &'static ErasedQueue<K, C>,
+    pub(crate) passed_rows: Arc<PassedRows<K>>,
     pub(crate) rows_in_hand: RowsInHand,
     pub(crate) low_water: LowWater,
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
@@ -62,12 +59,10 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         stages: Option<Vec<&'static str>>,
     ) -> QueryResult<Self> {
         let places = Places::of(queue, lease)?;
-        let shared = places.as_ref().map(|places| places.refused_rows.clone());
+        let shared = places.as_ref().map(|places| places.passed_rows.clone());
         Ok(DueRows {
             queue,
-            row_backoff: RowBackoff::new(),
-            refused_rows: shared.unwrap_or_else(|| Arc::new(RefusedRows::new(queue))),
-            kept_rows: KeptRows::default(),
+            passed_rows: shared.unwrap_or_else(|| Arc::new(PassedRows::of(queue.sql.options))),
             rows_in_hand: RowsInHand::default(),
             low_water: LowWater::of::<C>(queue.sql.options, low_water_at_once),
             places,
@@ -99,18 +94,18 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             PickedRows { except, only, are_sorted: false, seen, claim_floor, is_new }
         };
         if let Some(keys) = take_wanted::<RowKey<K>>(self.queue.id()) {
-            return Ok((!keys.is_empty()).then(|| picked(Some(keys), self.row_backoff.passed_over(), None, false)));
+            let except = self.passed_rows.next_step(limit).1;
+            return Ok((!keys.is_empty()).then(|| picked(Some(keys), except, None, false)));
         }
         loop {
-            match self.refused_rows.look_out(holder, self.stages(), limit)? {
-                // A survey also reads the keys of rows that another worker is about to find refused.
-                Lookout::Only(keys) => match self.row_backoff.without_concluded(keys) {
-                    keys if keys.is_empty() => {}
-                    // A lane's claim takes another row of the lane if that comes first.
-                    keys => return Ok(Some(picked(Some(keys), self.row_backoff.passed_over(), None, false))),
-                },
-                Lookout::From { floor, mut except, is_new } => {
-                    except.extend(self.row_backoff.passed_over());
+            let (step, passed_over) = self.passed_rows.next_step(limit);
+            match step {
+                Step::Survey(number) => self.survey(holder.session()?, number)?,
+                Step::Only(keys) if keys.is_empty() => {}
+                // A lane's claim takes another row of the lane if that comes first.
+                Step::Only(keys) => return Ok(Some(picked(Some(keys), passed_over, None, false))),
+                Step::From { floor, mut except, is_new } => {
+                    except.extend(passed_over);
                     let mut rows = picked(None, except, floor, is_new);
                     if shares {
                         rows.only = self.sorted_keys.take(self.queue, holder, rows.scope(), limit)?;
@@ -118,8 +113,8 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                     }
                     return Ok(Some(rows));
                 }
-                Lookout::Nothing if self.refused_rows.release_found() => {}
-                Lookout::Nothing => return Ok(None),
+                Step::Nothing if self.passed_rows.release_found() => {}
+                Step::Nothing => return Ok(None),
             }
         }
     }
@@ -127,18 +122,12 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.
     pub(crate) fn note_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
         match &rows.only {
-            None => return self.refused_rows.release_found(),
+            None => return self.passed_rows.release_found(),
             Some(keys) if rows.are_sorted => self.sorted_keys.note_found_none(keys),
             // Others hold these rows, or they are no longer due.
-            Some(keys) => self.refused_rows.end(keys),
+            Some(keys) => self.passed_rows.end_refused(keys),
         }
         true
-    }
-
-    /// Notes that the row's state was written.
-    pub(crate) fn record_written(&self, key: &RowKey<K>) {
-        self.row_backoff.end(key);
-        self.refused_rows.end([key]);
     }
 
     /// Leaves a row alone for a while on which the database refuses to write, and has refused to do so at least `times`
@@ -149,25 +138,23 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                 places.turns.refusals.refuse(first_of, key, due, times)
             }
             (Some(places), Some(lane)) if places.is_serial(lane) => {
-                self.refused_rows.refuse(key, due, Some(lane.identity()), times)
+                self.passed_rows.refuse(key, due, Some(lane.identity()), times)
             }
-            _ => self.refused_rows.refuse(key, due, None, times),
+            _ => self.passed_rows.refuse(key, due, None, times),
         }
     }
 
     /// Returns how many rows are left alone because the database refuses to write on them.
     pub(crate) fn refused(&self) -> usize {
-        self.refused_rows.number() + self.places.as_ref().map_or(0, |places| places.turns.refusals.number())
+        self.passed_rows.refused() + self.places.as_ref().map_or(0, |places| places.turns.refusals.number())
     }
 
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
     /// the retries of others hold back.
     pub(crate) fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        let due_in = match self.refused_rows.are_any() {
-            true => self.refused_rows.probe_due(connection, self.stages(), thorough)?,
-            false => {
-                self.low_water.probe_due(thorough, |floor| self.queue.probe_due(connection, self.stages(), floor))?
-            }
+        let due_in = match self.passed_rows.refused() {
+            0 => self.low_water.probe_due(thorough, |floor| self.queue.probe_due(connection, self.stages(), floor))?,
+            _ => self.probe_among_refused(connection, thorough)?,
         };
         if due_in != Some(Duration::ZERO) {
             return Ok(due_in);

@@ -180,9 +180,11 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     /// Tells whether any row of a lane is due that is not refused.
     fn any_in(&self, connection: &mut C, scope: Scope<'_, K>, lane: Lane) -> QueryResult<bool> {
         let from = FromLane { lane, place: None, pick: Pick::Any };
-        let peek = ClaimTerms { limit: self.refused_rows.more_than_all(), ..PEEK };
+        // A number of rows of which one is not refused, if there are so many. Each number is a statement of its own.
+        let limit = u32::try_from((self.passed_rows.refused() + 1).next_power_of_two()).unwrap_or(u32::MAX);
+        let peek = ClaimTerms { limit, ..PEEK };
         let mut rows = self.claim_in_lane(connection, scope, peek, &from)?.into_iter();
-        Ok(rows.any(|row| !self.refused_rows.contain(&self.queue.claimed_key(row))))
+        Ok(rows.any(|row| !self.passed_rows.is_refused(&self.queue.claimed_key(row))))
     }
 
     /// Reads the row of a strict lane that is next, without locking it.
@@ -215,7 +217,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         from: &FromLane,
     ) -> QueryResult<Vec<ClaimedRow<K>>> {
         // A test that wants one row gets no other of its lane.
-        let refused = self.refused_rows.in_lane(&from.lane, MOST_PASSED).filter(|_| !has_wanted());
+        let refused = self.passed_rows.refused_in(&from.lane, MOST_PASSED).filter(|_| !has_wanted());
         let Some(refused) = refused else { return self.claim_in_lane(connection, scope, rows, from) };
         let scope = Scope { claim_floor: None, ..scope };
         if scope.only.is_some_and(|keys| keys.iter().all(|key| refused.contains(key))) {

@@ -5,7 +5,6 @@
 mod candidates;
 mod claim;
 mod due_rows;
-mod kept_rows;
 mod lane_turns;
 mod lanes;
 mod low_water;
@@ -15,6 +14,7 @@ mod places;
 mod prefetch_keys;
 mod prefetch_rows;
 mod refused_state;
+mod survey;
 mod way;
 
 pub use self::claim::{claim_one, claim_some};
@@ -23,8 +23,8 @@ pub use self::way::ClaimStyle;
 
 pub(crate) use self::claim::{ClaimTerms, claim, update_then_select};
 pub(crate) use self::due_rows::{DueRows, PickedRows, RowInHand};
-pub(crate) use self::kept_rows::ClaimedAs;
 pub(crate) use self::low_water::PROBE_INTERVAL;
+pub(crate) use self::passed_rows::ClaimedAs;
 pub(crate) use self::places::{HeldPlaces, Places, Standing};
 pub(crate) use self::prefetch_keys::PrefetchedKeys;
 pub(crate) use self::prefetch_rows::{PrefetchedRows, ReadRow};

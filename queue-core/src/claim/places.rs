@@ -12,7 +12,7 @@ use std::time::Duration;
 use diesel::result::QueryResult;
 
 use super::lane_turns::LaneTurns;
-use super::passed_rows::RefusedRows;
+use super::passed_rows::PassedRows;
 use crate::backend::{Dialect, Place, QueueConnection, Target};
 use crate::entity::Key;
 use crate::row::{Lane, LaneValue, Lanes, RowKey};
@@ -28,7 +28,7 @@ pub(crate) struct Places<K: Key, C: QueueConnection> {
     target: Target,
     pub(super) lanes: Option<Lanes>,
     pub(crate) turns: LaneTurns<K, C>,
-    pub(super) refused_rows: Arc<RefusedRows<K, C>>,
+    pub(super) passed_rows: Arc<PassedRows<K>>,
     /// In lease mode, how far the end of a lease may be away.
     longest_lease: Option<Duration>,
     /// The limit at run time; 0 is none.
@@ -124,7 +124,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             target: queue.target()?,
             lanes: options.lanes,
             turns: LaneTurns::new(queue),
-            refused_rows: Arc::new(RefusedRows::new(queue)),
+            passed_rows: Arc::new(PassedRows::of(options)),
             // Another release of the application may have longer leases.
             longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_LEASE_SEARCH)),
             limit: AtomicU32::new(0),

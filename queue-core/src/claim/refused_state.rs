@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
 use crate::entity::jittered;
-use crate::row::{Instant as Due, RowKey};
+use crate::row::{Instant as Due, Options, RowKey};
 use crate::sync::OneAtATime;
 
 /// How long a row is left alone after its first refusal. Each further refusal multiplies it by [`REFUSAL_PAUSE_GROWTH`].
@@ -129,21 +129,16 @@ pub(crate) struct Refusal {
     pub(crate) is_left_alone: bool,
 }
 
-/// Which rows the next claim is for.
+/// What a worker does next.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Lookout<K> {
-    /// The due rows from this time on, except these. `is_new`: the claims begin elsewhere now, so prefetched rows are
+pub(super) enum Step<K> {
+    /// Claims the due rows from this time on, except these. `is_new`: the claims begin elsewhere now, so prefetched rows are
     /// out of date.
     From { floor: Option<Due>, except: Vec<RowKey<K>>, is_new: bool },
-    /// Only these.
+    /// Claims only these.
     Only(Vec<RowKey<K>>),
-    /// None: as far as is known, all due rows are refused.
+    /// Claims none: as far as is known, all due rows are refused.
     Nothing,
-}
-
-/// What a worker does next.
-pub(super) enum Step<K> {
-    Claim(Lookout<K>),
     /// Reads this many keys.
     Survey(u32),
 }
@@ -157,6 +152,16 @@ pub(super) enum Turns {
     InOrder,
     /// No claim passes the first row.
     OneByOne,
+}
+
+impl Turns {
+    pub(super) fn of(options: &Options) -> Self {
+        match options.order {
+            _ if options.exclusive => Turns::OneByOne,
+            Some(_) => Turns::InOrder,
+            None => Turns::ByDueTime,
+        }
+    }
 }
 
 /// Returns how long a row is left alone that was refused `times` times before.
@@ -218,9 +223,8 @@ impl<K: Clone> RefusedState<K> {
 
     /// Puts the floor some way behind a refused row, but not into the future.
     fn leap_from(&mut self, due: Due, now: Instant) {
-        let present = self.survey.present_at(now);
         let ahead = due.checked_add_signed(self.start.leap);
-        let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
+        let floor = self.survey.present_at(now).map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
         // SQLite stores milliseconds. A floor between two of them would mean another time there than here.
         let floor = floor.map(|floor| Due::from(floor.trunc_subsecs(3)));
         self.put_floor(floor.max(Some(due)));
@@ -230,8 +234,8 @@ impl<K: Clone> RefusedState<K> {
     /// Puts the floor at the refused row with the latest due time. The next survey finds the rows that are left below
     /// it.
     fn raise_floor(&mut self, now: Instant) {
-        let last = self.by_due_time.last().map(|(due, _)| *due);
-        self.put_floor(last.filter(|_| self.turns == Turns::ByDueTime));
+        let last = self.by_due_time.last().filter(|_| self.turns == Turns::ByDueTime);
+        self.put_floor(last.map(|(due, _)| *due));
         if self.start.only_found {
             self.survey.next = now;
         }
@@ -251,18 +255,19 @@ impl<K: Clone> RefusedState<K> {
     }
 
     pub(super) fn end(&mut self, text: &KeyText) {
+        if self.rows.is_empty() {
+            return;
+        }
         self.found.tried.remove(text);
         let Some(row) = self.rows.remove(text) else {
-            self.start.leap = (self.start.leap / 2).max(FIRST_LEAP);
-            return;
+            return self.start.leap = (self.start.leap / 2).max(FIRST_LEAP);
         };
         self.forget_times(text, &row);
         self.start.excepted.retain(|key| key.text() != text);
         self.retries.end(text, Instant::now());
         if self.rows.is_empty() {
-            let running = std::mem::take(&mut self.survey.running);
-            *self = RefusedState::new(self.turns, Instant::now());
-            self.survey.running = running;
+            let new = RefusedState::new(self.turns, Instant::now());
+            self.survey.running = std::mem::replace(self, new).survey.running;
         }
     }
 
@@ -279,22 +284,19 @@ impl<K: Clone> RefusedState<K> {
     }
 
     pub(super) fn next_step(&mut self, limit: u32, now: Instant) -> Step<K> {
-        if self.turns == Turns::OneByOne {
+        if self.turns == Turns::OneByOne || self.rows.is_empty() {
             let waiting = self.rows.values().filter(|row| row.until > now).take(ROWS_EXCEPTED);
             let except = waiting.map(|row| row.key.clone()).collect();
-            return Step::Claim(Lookout::From { floor: None, except, is_new: false });
+            return Step::From { floor: None, except, is_new: false };
         }
         if let Some(key) = self.retry(now) {
-            return Step::Claim(Lookout::Only(vec![key]));
+            return Step::Only(vec![key]);
         }
         let found = self.found.take(limit as usize, now, |key| self.rows.contains_key(key));
         if !found.is_empty() {
-            return Step::Claim(Lookout::Only(found));
+            return Step::Only(found);
         }
-        if let Some(number) = self.begin_survey(false, now) {
-            return Step::Survey(number);
-        }
-        Step::Claim(self.start.lookout())
+        self.begin_survey(false, now).map_or_else(|| self.start.step(), Step::Survey)
     }
 
     /// Makes the rows that a survey has found wait no longer, because there is nothing else to do. Returns whether
@@ -307,11 +309,17 @@ impl<K: Clone> RefusedState<K> {
 
     /// Takes the row whose pause is over, if one may be tried again now.
     fn retry(&mut self, now: Instant) -> Option<RowKey<K>> {
-        let text = self.retries.take(now)?;
+        let retries = &mut self.retries;
+        // A worker that took it may have been interrupted without saying so.
+        retries.running.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST_REFUSAL_PAUSE);
+        if retries.running.is_some() || now < retries.next || retries.by_time.first()?.0 > now {
+            return None;
+        }
+        let (_, text) = retries.by_time.pop_first()?;
         let row = self.rows.get_mut(&text)?;
         row.until = now + FIRST_REFUSAL_PAUSE;
-        self.retries.by_time.insert((row.until, text.clone()));
-        self.retries.running = Some((text, now));
+        retries.by_time.insert((row.until, text.clone()));
+        retries.running = Some((text, now));
         Some(row.key.clone())
     }
 
@@ -334,7 +342,6 @@ impl<K: Clone> RefusedState<K> {
         let is_refused: Vec<_> = keys.iter().map(|key| self.rows.contains_key(key.text())).collect();
         let behind_them = is_refused.iter().rposition(|is_refused| *is_refused).map_or(0, |last| last + 1);
         let sound_rows = is_refused.iter().filter(|is_refused| !**is_refused).count();
-        let refused_rows = is_refused.len() - sound_rows;
         self.survey.is_all_refused = is_complete && sound_rows == 0;
         let now = Instant::now();
         self.survey.next = now + (now.saturating_duration_since(begun) * PAUSE_PER_TRY).max(SURVEY_INTERVAL);
@@ -345,7 +352,7 @@ impl<K: Clone> RefusedState<K> {
         let floor = if are_few { present.checked_sub_signed(COMMIT_DELAY).map(Due::from) } else { last };
         self.put_floor(floor.filter(|_| by_due_time));
         // A refused row that was not read is due later than all of these.
-        let is_beyond = refused_rows < self.rows.len();
+        let is_beyond = is_refused.len() - sound_rows < self.rows.len();
         let takes_all = !by_due_time || are_few || is_beyond || self.start.only_found;
         let keys = keys.into_iter().zip(is_refused).take(if takes_all { usize::MAX } else { behind_them });
         self.found.waiting = keys.filter(|(_, is_refused)| !is_refused).map(|(key, _)| key).collect();
@@ -375,16 +382,6 @@ impl Retries {
         if let Some((_, since)) = self.running.take_if(|(retried, _)| retried == text) {
             self.next = now + now.saturating_duration_since(since) * PAUSE_PER_TRY;
         }
-    }
-
-    /// Takes the row whose pause is over, if one may be tried again now.
-    fn take(&mut self, now: Instant) -> Option<KeyText> {
-        // A worker that took it may have been interrupted without saying so.
-        self.running.take_if(|(_, since)| now.saturating_duration_since(*since) > FIRST_REFUSAL_PAUSE);
-        if self.running.is_some() || now < self.next || self.by_time.first()?.0 > now {
-            return None;
-        }
-        self.by_time.pop_first().map(|(_, text)| text)
     }
 }
 
@@ -429,10 +426,10 @@ impl<K: Clone> ClaimStart<K> {
     }
 
     /// Returns the rows that a claim is for that begins here.
-    fn lookout(&mut self) -> Lookout<K> {
+    fn step(&mut self) -> Step<K> {
         match self.only_found {
-            true => Lookout::Nothing,
-            false => Lookout::From {
+            true => Step::Nothing,
+            false => Step::From {
                 floor: self.floor,
                 except: self.excepted.clone(),
                 is_new: std::mem::take(&mut self.has_moved),

@@ -115,7 +115,7 @@ fn begin_and_claim<K: Key, C: QueueConnection>(
 impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
     /// Processes the claimed rows to the end of the transaction.
     fn work(mut self, rows: Vec<Claimed<K>>) -> WorkedGroup<K> {
-        let (slot, claimed, kept_rows) = (self.slot, rows.len(), &self.served.due_rows.kept_rows);
+        let (slot, claimed, passed_rows) = (self.slot, rows.len(), &self.served.due_rows.passed_rows);
         let claimed_as = self.claimed_as(&rows);
         let alone = self.reason_to_run_alone(&rows, &claimed_as);
         slot.hold(Box::new(HeldGroup { claimed }), &[]);
@@ -128,7 +128,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
             // given some of its rows back.
             let is_settled = |text| settled.len() == claimed || settled.iter().any(|row| row.key.text() == text);
             claimed_as.iter().filter(|(text, _)| is_settled(text)).for_each(|(_, row)| {
-                kept_rows.record_written(*row);
+                passed_rows.record_written(*row);
             });
         }
         let transaction_is_over =
@@ -141,9 +141,9 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
 
     /// Returns the rows as they were claimed, with the texts of their keys.
     fn claimed_as(&self, rows: &[Claimed<K>]) -> Vec<(Arc<str>, ClaimedAs)> {
-        let kept = &self.served.due_rows.kept_rows;
+        let passed_rows = &self.served.due_rows.passed_rows;
         let messages = rows.iter().filter_map(|row| Some((&row.key, row.message.as_ref().ok()?)));
-        messages.map(|(key, message)| (key.text().clone(), kept.claimed_as(key, &message.1))).collect()
+        messages.map(|(key, message)| (key.text().clone(), passed_rows.claimed_as(key, &message.1))).collect()
     }
 
     /// Returns why the rows must not share a transaction, and therefore a crash.
@@ -156,7 +156,7 @@ impl<K: Key, C: QueueConnection> OpenGroup<'_, '_, '_, K, C> {
         if !rows.iter().all(may_share) {
             return Some("one of its messages may end its process");
         }
-        let has_returned = claimed_as.iter().any(|(_, row)| served.due_rows.kept_rows.has_returned(*row));
+        let has_returned = claimed_as.iter().any(|(_, row)| served.due_rows.passed_rows.has_returned(*row));
         has_returned.then_some("one of its messages has come back as it was")
     }
 

@@ -92,7 +92,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         let due = message.1.next_attempt_time.map(Into::into);
-        let claimed_as = Some(self.served.due_rows.kept_rows.claimed_as(&key, &message.1));
+        let claimed_as = Some(self.served.due_rows.passed_rows.claimed_as(&key, &message.1));
         let state = &mut message.1;
         state.status = Status::InProgress;
         state.next_attempt_time = None;

@@ -126,7 +126,7 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
             timeout: self.time_to_call(),
         };
         if let Some(claimed) = held.claimed_as {
-            self.served.due_rows.kept_rows.record_written(claimed);
+            self.served.due_rows.passed_rows.record_written(claimed);
         }
         lease
     }

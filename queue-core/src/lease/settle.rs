@@ -94,7 +94,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         match ended {
             Ok(turn) => {
                 if matches!(turn, Turn::Settled(_)) {
-                    self.served.due_rows.record_written(&held.key);
+                    self.served.due_rows.passed_rows.end(&held.key);
                 }
                 turn
             }
@@ -202,7 +202,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Notes on a row what the database allows after it has refused to settle it: the reason, and that the row waits.
     /// If it allows nothing, the row becomes due when its lease ends.
     fn note_on_leased(&self, connection: &mut C, held: &LeasedRow<K>, text: &ErrorText) -> Result<(), Error> {
-        let pause = self.served.due_rows.refused_rows.pause_of(&held.key).max(self.length());
+        let pause = self.served.due_rows.passed_rows.refusal_pause(&held.key).max(self.length());
         for error in [text.clone(), ErrorText::Keep] {
             let change = Change { next: Some(Next::In(pause)), error, unless_stopped: true, ..Change::default() };
             match in_transaction(connection, |connection| {

@@ -163,7 +163,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                 Err(error) => self.served.end_unclaimed(holder, &error),
             };
         };
-        let pause = self.served.due_rows.refused_rows.pause_of(&row.key);
+        let pause = self.served.due_rows.passed_rows.refusal_pause(&row.key);
         let text = ErrorText::Set(self.served.rules.texts.of(&AttemptError::NotLeased(error)));
         let _writing = self.turn_to_write();
         let noted = holder.session().and_then(|session| Ok(self.served.note_refusal(session, row, &text, pause)?));
@@ -179,12 +179,12 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     fn leave_returned_alone(&self, holder: &mut SessionHolder<C>, held: &LeasedRow<K>) -> Option<Turn> {
         let LeasedRow { key, before, fence, due, details, claimed_as, .. } = held;
         let claimed_as = (*claimed_as)?;
-        let times = self.served.due_rows.kept_rows.take_returned(claimed_as)?;
+        let times = self.served.due_rows.passed_rows.take_returned(claimed_as)?;
         let is_leased = |connection: &mut C| {
             in_transaction(connection, |connection| self.served.queue.is_still(connection, key, *fence))
         };
         if holder.session().and_then(|session| Ok(is_leased(session)?)).unwrap_or(true) {
-            self.served.due_rows.kept_rows.forget(claimed_as);
+            self.served.due_rows.passed_rows.forget_written(claimed_as);
             return None;
         }
         Some(self.served.leave_kept_alone(&UnsettledRow::new(key.clone(), *before, *due, details.clone()), times))

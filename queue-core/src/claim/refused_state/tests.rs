@@ -20,27 +20,24 @@ fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> RefusedState<i
     state
 }
 
-fn lookout(state: &mut RefusedState<i64>, now: Instant) -> Option<Lookout<i64>> {
-    match state.next_step(1, now) {
-        Step::Claim(lookout) => Some(lookout),
-        Step::Survey(_) => None,
-    }
+fn step(state: &mut RefusedState<i64>, now: Instant) -> Step<i64> {
+    state.next_step(1, now)
 }
 
 #[test]
 fn claims_begin_behind_the_refused_rows_however_many_they_are() {
     let now = Instant::now();
     let mut state = state(0..10_000, now);
-    assert!(lookout(&mut state, now).is_none(), "a survey comes first");
+    assert!(matches!(step(&mut state, now), Step::Survey(_)), "a survey comes first");
     // Two sound rows among them, and many behind them.
     let keys = (0..9000).chain([-1]).chain(9000..9500).chain([-2]).chain(9500..16_384 - 2);
     state.arrive(rows(keys), 16_384, at(20_000), now);
     for key in [-1, -2] {
-        assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([key]))));
+        assert_eq!(step(&mut state, now), Step::Only(rows([key])));
     }
     let floor = Some(at(9999));
-    assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: true }));
-    assert_eq!(lookout(&mut state, now), Some(Lookout::From { floor, except: rows([9999]), is_new: false }));
+    assert_eq!(step(&mut state, now), Step::From { floor, except: rows([9999]), is_new: true });
+    assert_eq!(step(&mut state, now), Step::From { floor, except: rows([9999]), is_new: false });
 }
 
 #[test]
@@ -59,17 +56,17 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     // The survey finds the rows that were leapt over.
     state.arrive(rows(0..1024), 1024, at(20_000), now);
     assert_eq!(state.start.floor, Some(at(58)));
-    assert_eq!(lookout(&mut state, now), Some(Lookout::Only(rows([53]))));
+    assert_eq!(step(&mut state, now), Step::Only(rows([53])));
     let took = Duration::from_millis(10);
     state.refuse(&row(53), (Some(at(53)), None), 0, now + took);
-    assert!(matches!(lookout(&mut state, now + took * PAUSE_PER_TRY), Some(Lookout::From { .. })));
+    assert!(matches!(step(&mut state, now + took * PAUSE_PER_TRY), Step::From { .. }));
     let later = now + took * (PAUSE_PER_TRY + 1);
-    assert_eq!(lookout(&mut state, later), Some(Lookout::Only(rows([55]))));
+    assert_eq!(step(&mut state, later), Step::Only(rows([55])));
     state.refuse(&row(55), (Some(at(55)), None), 0, later + took);
     assert!(state.release_found(later + took), "nothing else is due");
-    assert_eq!(lookout(&mut state, later + took), Some(Lookout::Only(rows([56]))));
+    assert_eq!(step(&mut state, later + took), Step::Only(rows([56])));
     state.refuse(&row(56), (Some(at(56)), None), 0, later + took * 2);
-    assert_eq!(lookout(&mut state, later + took * 2), Some(Lookout::Only(rows([57]))));
+    assert_eq!(step(&mut state, later + took * 2), Step::Only(rows([57])));
 }
 
 #[test]
@@ -90,8 +87,8 @@ fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
     let now = Instant::now();
     let mut state = state(0..10_000, now);
     state.arrive(rows(0..10_000), 16_384, at(20_000), now);
-    let expected = Lookout::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
-    assert_eq!(lookout(&mut state, now), Some(expected));
+    let expected = Step::From { floor: Some(at(19_999)), except: Vec::new(), is_new: true };
+    assert_eq!(step(&mut state, now), expected);
 }
 
 #[test]
@@ -100,11 +97,11 @@ fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_ke
     let mut state = RefusedState::new(Turns::ByDueTime, now);
     (0..60).for_each(|key| assert!(state.refuse(&row(key), (Some(at(1)), None), 0, now).is_left_alone));
     state.arrive(rows(0..2048), 2048, at(2), now);
-    let found: Vec<_> = std::iter::from_fn(|| lookout(&mut state, now)).take(1988).collect();
-    assert_eq!(found.first(), Some(&Lookout::Only(rows([60]))));
-    assert_eq!(found.last(), Some(&Lookout::Only(rows([2047]))));
+    let found: Vec<_> = std::iter::repeat_with(|| step(&mut state, now)).take(1988).collect();
+    assert_eq!(found.first(), Some(&Step::Only(rows([60]))));
+    assert_eq!(found.last(), Some(&Step::Only(rows([2047]))));
     // The next survey finds the rest, at once or soon.
-    assert!(matches!(lookout(&mut state, now), None | Some(Lookout::Nothing)));
+    assert!(matches!(step(&mut state, now), Step::Survey(_) | Step::Nothing));
 }
 
 #[test]
