@@ -87,7 +87,10 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
 
     /// Picks the rows for a claim of up to `limit`. `None`: none of the due rows can be written.
     pub(crate) fn pick(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Option<PickedRows<'_, K>>, Error> {
-        let seen = self.overview.look(self.queue, holder, self.stages())?;
+        let seen = match self.stages() {
+            None if self.queue.sql.options.order.is_none() => Seen::default(),
+            stages => self.overview.look(self.queue, holder, stages)?,
+        };
         let shares = seen.shares && self.places.is_none();
         let picked = |only, except, floor, is_new| {
             let claim_floor = self.low_water.claim_floor().from(floor);

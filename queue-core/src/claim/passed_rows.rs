@@ -102,7 +102,11 @@ impl<K: Clone> PassedRows<K> {
     /// Decides which rows the next claim is for, of up to `limit` rows. Also returns rows that it passes over in any case.
     pub(super) fn next_step(&self, limit: u32) -> (Step<K>, Vec<RowKey<K>>) {
         let known = &mut *self.known.lock();
-        let mut step = known.refused.next_step(limit, Instant::now());
+        // Every message comes here, and mostly no row is refused.
+        let mut step = match known.refused.rows.is_empty() {
+            true => Step::From { floor: None, except: Vec::new(), is_new: false },
+            false => known.refused.next_step(limit, Instant::now()),
+        };
         let mut passed_over = known.being_concluded();
         if let Step::Only(keys) = &mut step {
             // A survey also reads the keys of rows that another worker is about to find refused.
@@ -248,11 +252,12 @@ impl<K: Clone> PassedRows<K> {
 
 impl<K: Clone> Known<K> {
     fn end(&mut self, key: &RowKey<K>) {
-        // Every message that is settled comes here, and mostly no row is known.
         if !self.backoffs.is_empty() {
             self.backoffs.remove(key.text());
         }
-        self.refused.end(key.text());
+        if !self.refused.rows.is_empty() {
+            self.refused.end(key.text());
+        }
     }
 
     fn record_written(&mut self, claimed: ClaimedAs) -> u32 {

@@ -255,9 +255,6 @@ impl<K: Clone> RefusedState<K> {
     }
 
     pub(super) fn end(&mut self, text: &KeyText) {
-        if self.rows.is_empty() {
-            return;
-        }
         self.found.tried.remove(text);
         let Some(row) = self.rows.remove(text) else {
             return self.start.leap = (self.start.leap / 2).max(FIRST_LEAP);
@@ -284,7 +281,7 @@ impl<K: Clone> RefusedState<K> {
     }
 
     pub(super) fn next_step(&mut self, limit: u32, now: Instant) -> Step<K> {
-        if self.turns == Turns::OneByOne || self.rows.is_empty() {
+        if self.turns == Turns::OneByOne {
             let waiting = self.rows.values().filter(|row| row.until > now).take(ROWS_EXCEPTED);
             let except = waiting.map(|row| row.key.clone()).collect();
             return Step::From { floor: None, except, is_new: false };
