@@ -178,7 +178,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         let times = self.due_rows.passed_rows.note_settled(&row.key, row.claimed_as);
         if times > 0 {
             // If the row does not come back this time, its next try finds that it is not due.
-            self.refuse(row, times);
+            self.refuse(row, times, false);
         }
         times == 0
     }

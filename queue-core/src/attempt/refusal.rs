@@ -88,7 +88,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Leaves a row alone for a while because the database refuses to write on it, and logs this. `is_noted`: the row shows it
     /// too.
     pub(crate) fn leave_alone(&self, row: &UnsettledRow<K>, cause: &str, is_noted: bool) -> Turn {
-        let refusal = self.refuse(row, 0);
+        let refusal = self.refuse(row, 0, is_noted);
         if refusal.is_first && !is_noted {
             self.tell_left_alone(row, "the database refuses to write on rows", &format!(": {}", self.redacted(cause)));
         }
@@ -98,7 +98,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Leaves a row alone that came back as it was although its new state was written. It had come back `times` times
     /// before.
     pub(crate) fn leave_kept_alone(&self, row: &UnsettledRow<K>, times: u32) -> Turn {
-        let refusal = self.refuse(row, times);
+        let refusal = self.refuse(row, times, false);
         if times == 0 {
             let what = "rows have come back as they were when their attempts began, although the attempts were committed, so their \
                         effects may come twice: a trigger puts the old values back";
@@ -116,8 +116,8 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     }
 
     /// Passes over a row for a while. It had been passed over `times` times before.
-    pub(super) fn refuse(&self, row: &UnsettledRow<K>, times: u32) -> Refusal {
-        self.due_rows.refuse(&row.key, row.due, row.details.lane.as_ref(), times)
+    pub(super) fn refuse(&self, row: &UnsettledRow<K>, times: u32, is_noted: bool) -> Refusal {
+        self.due_rows.refuse(&row.key, (row.due, row.details.lane.as_ref()), times, is_noted)
     }
 
     /// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it. If its key does

@@ -97,13 +97,15 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             PickedRows { except, only, are_sorted: false, seen, claim_floor, is_new }
         };
         if let Some(keys) = take_wanted::<RowKey<K>>(self.queue.id()) {
-            let except = self.passed_rows.next_step(limit).1;
-            return Ok((!keys.is_empty()).then(|| picked(Some(keys), except, None, false)));
+            return Ok((!keys.is_empty()).then(|| picked(Some(keys), self.passed_rows.passed_over(), None, false)));
         }
         loop {
             let (step, passed_over) = self.passed_rows.next_step(limit);
             match step {
-                Step::Survey(number) => self.survey(holder.session()?, number)?,
+                Step::Survey(number) => {
+                    let _surveying = self.surveying();
+                    self.survey(holder.session()?, number)?;
+                }
                 Step::Only(keys) if keys.is_empty() => {}
                 // A lane's claim takes another row of the lane if that comes first.
                 Step::Only(keys) => return Ok(Some(picked(Some(keys), passed_over, None, false))),
@@ -134,17 +136,21 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     }
 
     /// Leaves a row alone for a while on which the database refuses to write, and has refused to do so at least `times`
-    /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits.
-    pub(crate) fn refuse(&self, key: &RowKey<K>, due: Option<Instant>, lane: Option<&Lane>, times: u32) -> Refusal {
-        match (&self.places, lane) {
-            (Some(places), Some(first_of)) if self.queue.sql.options.keeps_order_in(lane) => {
-                places.turns.refusals.refuse(first_of, key, due, times)
-            }
-            (Some(places), Some(lane)) if places.is_serial(lane) => {
-                self.passed_rows.refuse(key, due, Some(lane.identity()), times)
-            }
-            _ => self.passed_rows.refuse(key, due, None, times),
+    /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits. `is_noted`: the row
+    /// itself says how long it waits.
+    pub(crate) fn refuse(
+        &self,
+        key: &RowKey<K>,
+        (due, lane): (Option<Instant>, Option<&Lane>),
+        times: u32,
+        is_noted: bool,
+    ) -> Refusal {
+        let in_lane = self.places.as_ref().zip(lane);
+        if let Some((places, lane)) = in_lane.filter(|_| self.queue.sql.options.keeps_order_in(lane)) {
+            return places.turns.refusals.refuse(lane, key, due, times);
         }
+        let lane = in_lane.filter(|(places, lane)| places.is_serial(lane)).map(|(_, lane)| lane.identity());
+        self.passed_rows.refuse(key, (due, lane, is_noted), times)
     }
 
     /// Returns how many rows are left alone because the database refuses to write on them.

@@ -6,9 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::refused_state::{Refusal, RefusedState, Step, Turns, pause_after};
+use super::refused_state::{Place, Refusal, RefusedState, Step, Turns, pause_after};
 use crate::entity::jittered;
-use crate::row::{Instant as Due, Lane, Options, QueueState, RowKey};
+use crate::row::{Lane, Options, QueueState, RowKey};
 use crate::sync::{Mutex, ThreadMark, at_end};
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST_BACKOFF`].
@@ -107,14 +107,17 @@ impl<K: Clone> PassedRows<K> {
             true => Step::From { floor: None, except: Vec::new(), is_new: false },
             false => known.refused.next_step(limit, Instant::now()),
         };
-        let mut passed_over = known.being_concluded();
+        let passed_over = known.passed_over();
         if let Step::Only(keys) = &mut step {
             // A survey also reads the keys of rows that another worker is about to find refused.
             keys.retain(|key| !passed_over.contains(key));
         }
-        passed_over.extend(known.skipped());
-        passed_over.truncate(MOST_PASSED_OVER);
         (step, passed_over)
+    }
+
+    /// Returns the rows that a claim passes over in any case.
+    pub(super) fn passed_over(&self) -> Vec<RowKey<K>> {
+        self.known.lock().passed_over()
     }
 
     /// Notes that the new state of a row is committed: it is no longer passed over.
@@ -167,10 +170,9 @@ impl<K: Clone> PassedRows<K> {
         self.known.lock().refused.rows.len()
     }
 
-    /// Notes that the database has refused to write on this row, which was due at that time, and has done so at least
-    /// `times` times before. `lane`: the name of its lane, if rows of a lane keep their order.
-    pub(super) fn refuse(&self, key: &RowKey<K>, due: Option<Due>, lane: Option<Arc<str>>, times: u32) -> Refusal {
-        self.known.lock().refused.refuse(key, (due, lane), times, Instant::now())
+    /// Notes that the database has refused to write on this row, and has done so at least `times` times before.
+    pub(super) fn refuse(&self, key: &RowKey<K>, place: Place, times: u32) -> Refusal {
+        self.known.lock().refused.refuse(key, place, times, Instant::now())
     }
 
     /// Returns the refused rows of a lane, which those behind them pass. `None`: there are more than `most`.
@@ -275,16 +277,17 @@ impl<K: Clone> Known<K> {
         0
     }
 
-    /// Returns the rows whose attempts are being concluded, by threads that are still at work.
-    fn being_concluded(&mut self) -> Vec<RowKey<K>> {
+    /// Returns the rows whose attempts are being concluded, by threads that are still at work, and those that are set aside.
+    fn passed_over(&mut self) -> Vec<RowKey<K>> {
         self.concluded.retain(|(_, thread)| !thread.is_given_up());
-        self.concluded.iter().map(|(key, _)| key.clone()).collect()
-    }
-
-    fn skipped(&self) -> impl Iterator<Item = RowKey<K>> {
-        let now = (!self.backoffs.is_empty()).then(Instant::now);
-        let skipped = self.backoffs.values().filter(move |pause| pause.skip_for_a_while && Some(pause.until) > now);
-        skipped.map(|pause| pause.key.clone())
+        let mut passed_over: Vec<_> = self.concluded.iter().map(|(key, _)| key.clone()).collect();
+        if !self.backoffs.is_empty() {
+            let now = Instant::now();
+            let set_aside = self.backoffs.values().filter(|pause| pause.skip_for_a_while && pause.until > now);
+            passed_over.extend(set_aside.map(|pause| pause.key.clone()));
+        }
+        passed_over.truncate(MOST_PASSED_OVER);
+        passed_over
     }
 
     fn extend(&mut self, key: &RowKey<K>, skip_for_a_while: bool, disk_is_full: bool) -> (Duration, u32) {

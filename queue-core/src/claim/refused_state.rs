@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use chrono::{SubsecRound, TimeDelta};
 
 use crate::entity::jittered;
 use crate::row::{Instant as Due, Options, RowKey};
@@ -51,8 +51,9 @@ const REFUSED_ROWS_REMEMBERED: usize = 1_000_000;
 /// The text of a key.
 type KeyText = Arc<str>;
 
-/// When a row was due, and its lane.
-type Place = (Option<Due>, Option<Arc<str>>);
+/// When a row was due; the name of its lane, if rows of a lane keep their order; and whether the row itself says how long it
+/// waits, so that it is not due meanwhile.
+pub(super) type Place = (Option<Due>, Option<Arc<str>>, bool);
 
 /// What one process knows about the refused rows of one entity, and which rows the next claim is for.
 pub(super) struct RefusedState<K> {
@@ -191,8 +192,9 @@ impl<K: Clone> RefusedState<K> {
         }
     }
 
-    /// Notes that a row is refused: when it was due, and the name of its lane, if rows of a lane keep their order.
-    pub(super) fn refuse(&mut self, key: &RowKey<K>, (due, lane): Place, times: u32, now: Instant) -> Refusal {
+    /// Notes that a row is refused, and has been at least `times` times before.
+    pub(super) fn refuse(&mut self, key: &RowKey<K>, place: Place, times: u32, now: Instant) -> Refusal {
+        let (mut due, lane, is_noted) = place;
         let text = key.text().clone();
         self.retries.end(&text, now);
         self.found.note_refused(&text, now);
@@ -202,8 +204,13 @@ impl<K: Clone> RefusedState<K> {
             return Refusal { is_first, is_left_alone: false };
         }
         let times = before.as_ref().map_or(0, |row| row.times).max(times);
-        before.inspect(|before| self.forget_times(&text, before));
-        let until = now + pause_after(times);
+        let mut until = now + pause_after(times);
+        if is_noted {
+            // It moves back in the line, past rows that are not refused. Claims meet it there before it is tried again here.
+            due = before.as_ref().map_or(due, |before| before.due);
+            until += pause_after(times) / 4;
+        }
+        before.inspect(|before| self.forget(&text, before));
         self.retries.by_time.insert((until, text.clone()));
         self.by_due_time.extend(due.map(|due| (due, text.clone())));
         self.by_lane.extend(lane.clone().map(|lane| (lane, text.clone())));
@@ -224,7 +231,11 @@ impl<K: Clone> RefusedState<K> {
     /// Puts the floor some way behind a refused row, but not into the future.
     fn leap_from(&mut self, due: Due, now: Instant) {
         let ahead = due.checked_add_signed(self.start.leap);
-        let floor = self.survey.present_at(now).map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
+        let since = |at| TimeDelta::from_std(now.saturating_duration_since(at)).ok();
+        // The database's time, or a little less.
+        let present =
+            self.survey.present.and_then(|(present, at)| present.checked_add_signed(since(at)? - COMMIT_DELAY));
+        let floor = present.map_or(ahead, |present| ahead.map(|ahead| ahead.min(present)));
         // SQLite stores milliseconds. A floor between two of them would mean another time there than here.
         let floor = floor.map(|floor| Due::from(floor.trunc_subsecs(3)));
         self.put_floor(floor.max(Some(due)));
@@ -259,7 +270,7 @@ impl<K: Clone> RefusedState<K> {
         let Some(row) = self.rows.remove(text) else {
             return self.start.leap = (self.start.leap / 2).max(FIRST_LEAP);
         };
-        self.forget_times(text, &row);
+        self.forget(text, &row);
         self.start.excepted.retain(|key| key.text() != text);
         self.retries.end(text, Instant::now());
         if self.rows.is_empty() {
@@ -268,7 +279,7 @@ impl<K: Clone> RefusedState<K> {
         }
     }
 
-    fn forget_times(&mut self, text: &KeyText, row: &RefusedRow<K>) {
+    fn forget(&mut self, text: &KeyText, row: &RefusedRow<K>) {
         self.retries.by_time.remove(&(row.until, text.clone()));
         row.due.map(|due| self.by_due_time.remove(&(due, text.clone())));
         row.lane.clone().map(|lane| self.by_lane.remove(&(lane, text.clone())));
@@ -432,15 +443,6 @@ impl<K: Clone> ClaimStart<K> {
                 is_new: std::mem::take(&mut self.has_moved),
             },
         }
-    }
-}
-
-impl Survey {
-    /// Returns the database's time, or a little less, calculated from the last survey.
-    fn present_at(&self, now: Instant) -> Option<DateTime<Utc>> {
-        let (present, at) = self.present?;
-        let since = TimeDelta::from_std(now.saturating_duration_since(at)).ok()?;
-        present.checked_add_signed(since - COMMIT_DELAY)
     }
 }
 

@@ -12,9 +12,13 @@ use crate::statement::{ClaimedRow, Scope};
 use crate::sync::at_end;
 
 impl<K: Key, C: QueueConnection> DueRows<K, C> {
-    /// Makes a survey that has begun, of this many keys, outside any transaction.
+    /// Ends a survey that has begun when the value is dropped.
+    pub(super) fn surveying(&self) -> impl Drop {
+        at_end(|| self.passed_rows.with_refused(|refused| refused.survey.running.end()))
+    }
+
+    /// Makes a survey of this many keys, outside any transaction.
     pub(super) fn survey(&self, connection: &mut C, number: u32) -> QueryResult<()> {
-        let _surveying = at_end(|| self.passed_rows.with_refused(|refused| refused.survey.running.end()));
         let (begun, queue) = (Instant::now(), self.queue);
         let present = queue.present(connection)?;
         let options = queue.sql.options;
@@ -45,6 +49,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         }
         let survey = self.passed_rows.with_refused(|refused| refused.begin_survey(thorough, Instant::now()));
         if let Some(number) = survey {
+            let _surveying = self.surveying();
             self.survey(connection, number)?;
         }
         let (is_found, are_all_refused, until_known, from) = self.passed_rows.with_refused(|refused| {

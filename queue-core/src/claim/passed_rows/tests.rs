@@ -7,23 +7,19 @@ fn passed_rows<K: Clone>() -> PassedRows<K> {
     PassedRows::of(&Options::NONE)
 }
 
-fn passed_over(passed: &PassedRows<i32>) -> Vec<RowKey<i32>> {
-    passed.next_step(1).1
-}
-
 #[test]
 fn a_row_is_passed_over_while_its_attempt_is_concluded() {
     let passed = passed_rows();
     let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
     let concluded = passed.while_concluded(&one);
-    assert_eq!(passed_over(&passed), std::slice::from_ref(&one));
+    assert_eq!(passed.passed_over(), std::slice::from_ref(&one));
     // A survey has found both.
-    passed.refuse(&RowKey::new(3, "3"), None, None, 0);
+    passed.refuse(&RowKey::new(3, "3"), Place::default(), 0);
     passed.with_refused(|refused| refused.found.waiting.extend([one.clone(), two.clone()]));
     assert_eq!(passed.next_step(2).0, Step::Only(vec![two]));
     assert!(!passed.any_interrupted());
     drop(concluded);
-    assert_eq!(passed_over(&passed), []);
+    assert_eq!(passed.passed_over(), []);
 }
 
 #[test]
@@ -32,11 +28,11 @@ fn a_row_whose_thread_was_given_up_is_not_passed_over() {
     mark.enter();
     let concluded = passed.while_concluded(&one);
     mark.give_up();
-    assert_eq!(passed_over(&passed), []);
+    assert_eq!(passed.passed_over(), []);
     mark.enter();
     let again = passed.while_concluded(&one);
     drop(concluded);
-    assert_eq!(passed_over(&passed), std::slice::from_ref(&one));
+    assert_eq!(passed.passed_over(), std::slice::from_ref(&one));
     drop(again);
 }
 
@@ -47,11 +43,11 @@ fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
     let (first, times) = passed.pause(&one, false);
     assert!((FIRST_BACKOFF..=FIRST_BACKOFF * 2).contains(&first) && times == 1);
     assert!(passed.any_interrupted());
-    assert_eq!(passed_over(&passed), []);
+    assert_eq!(passed.passed_over(), []);
     passed.skip_for_a_while(&two);
-    assert_eq!(passed_over(&passed), std::slice::from_ref(&two));
+    assert_eq!(passed.passed_over(), std::slice::from_ref(&two));
     passed.end(&two);
-    assert_eq!(passed_over(&passed), []);
+    assert_eq!(passed.passed_over(), []);
     assert!((0..40).all(|_| passed.pause(&one, false).0 <= LONGEST_BACKOFF * 2));
     assert_eq!(passed.pause(&one, false).1, 42);
     // Interruptions by a full disk are counted separately.

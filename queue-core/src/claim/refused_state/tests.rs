@@ -16,8 +16,12 @@ fn rows(keys: impl IntoIterator<Item = i64>) -> Vec<RowKey<i64>> {
 
 fn state(refused: impl IntoIterator<Item = i64>, now: Instant) -> RefusedState<i64> {
     let mut state = RefusedState::new(Turns::ByDueTime, now);
-    refused.into_iter().for_each(|key| assert!(state.refuse(&row(key), (Some(at(key)), None), 0, now).is_first));
+    refused.into_iter().for_each(|key| assert!(state.refuse(&row(key), due(at(key)), 0, now).is_first));
     state
+}
+
+fn due(due: Due) -> Place {
+    (Some(due), None, false)
 }
 
 fn step(state: &mut RefusedState<i64>, now: Instant) -> Step<i64> {
@@ -46,7 +50,7 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     let mut state = state(0..51, now);
     assert_eq!(state.start.floor, Some(at(50)));
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 66)] {
-        state.refuse(&row(refused), (Some(at(refused)), None), 0, now);
+        state.refuse(&row(refused), due(at(refused)), 0, now);
         assert_eq!(state.start.floor, Some(at(floor)));
     }
     // A sound row behind the floor.
@@ -58,14 +62,14 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     assert_eq!(state.start.floor, Some(at(58)));
     assert_eq!(step(&mut state, now), Step::Only(rows([53])));
     let took = Duration::from_millis(10);
-    state.refuse(&row(53), (Some(at(53)), None), 0, now + took);
+    state.refuse(&row(53), due(at(53)), 0, now + took);
     assert!(matches!(step(&mut state, now + took * PAUSE_PER_TRY), Step::From { .. }));
     let later = now + took * (PAUSE_PER_TRY + 1);
     assert_eq!(step(&mut state, later), Step::Only(rows([55])));
-    state.refuse(&row(55), (Some(at(55)), None), 0, later + took);
+    state.refuse(&row(55), due(at(55)), 0, later + took);
     assert!(state.release_found(later + took), "nothing else is due");
     assert_eq!(step(&mut state, later + took), Step::Only(rows([56])));
-    state.refuse(&row(56), (Some(at(56)), None), 0, later + took * 2);
+    state.refuse(&row(56), due(at(56)), 0, later + took * 2);
     assert_eq!(step(&mut state, later + took * 2), Step::Only(rows([57])));
 }
 
@@ -77,7 +81,7 @@ fn a_leap_ends_at_the_present() {
     // A little later, within one millisecond of the database's time.
     let now = now + Duration::from_micros(500);
     for (refused, floor) in [(51, 52), (52, 54), (54, 58), (58, 61)] {
-        state.refuse(&row(refused), (Some(at(refused)), None), 0, now);
+        state.refuse(&row(refused), due(at(refused)), 0, now);
         assert_eq!(state.start.floor, Some(at(floor)));
     }
 }
@@ -95,7 +99,7 @@ fn where_nothing_else_is_due_claims_begin_shortly_before_the_survey() {
 fn rows_that_share_their_due_time_with_many_refused_ones_are_claimed_by_their_keys() {
     let now = Instant::now();
     let mut state = RefusedState::new(Turns::ByDueTime, now);
-    (0..60).for_each(|key| assert!(state.refuse(&row(key), (Some(at(1)), None), 0, now).is_left_alone));
+    (0..60).for_each(|key| assert!(state.refuse(&row(key), due(at(1)), 0, now).is_left_alone));
     state.arrive(rows(0..2048), 2048, at(2), now);
     let found: Vec<_> = std::iter::repeat_with(|| step(&mut state, now)).take(1988).collect();
     assert_eq!(found.first(), Some(&Step::Only(rows([60]))));
@@ -113,7 +117,7 @@ fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
     let retried = state.retry(later).expect("the first pause is over");
     assert_eq!(state.retry(later), None, "one at a time");
     let took = Duration::from_millis(5);
-    assert!(!state.refuse(&retried, (Some(at(*retried)), None), 0, later + took).is_first);
+    assert!(!state.refuse(&retried, due(at(*retried)), 0, later + took).is_first);
     assert_eq!(state.retry(later + took * PAUSE_PER_TRY), None, "it is a small part of the time");
     let other = state.retry(later + took * (PAUSE_PER_TRY + 1)).expect("it is the other one's turn");
     assert_ne!(other, retried);
@@ -121,6 +125,21 @@ fn a_refused_row_is_tried_again_after_growing_pauses_and_one_at_a_time() {
         state.rows[retried.text()].until >= later + FIRST_REFUSAL_PAUSE * REFUSAL_PAUSE_GROWTH,
         "the pause has grown"
     );
+}
+
+#[test]
+fn rows_that_wait_by_themselves_do_not_draw_claims_past_the_sound_ones() {
+    let now = Instant::now();
+    let mut state = state(0..60, now);
+    for key in 0..60 {
+        // Due again, ten seconds later, and refused once more.
+        assert!(!state.refuse(&row(key), (Some(at(key + 1000)), None, true), 0, now).is_first);
+        assert!(state.rows[&*key.to_string()].until >= now + FIRST_REFUSAL_PAUSE * (REFUSAL_PAUSE_GROWTH + 1));
+    }
+    let keys = (0..60).chain(100..2048);
+    state.arrive(rows(keys), 2008, at(1500), now);
+    let floor = Some(at(59));
+    assert_eq!(step(&mut state, now), Step::From { floor, except: rows([59]), is_new: true });
 }
 
 #[test]
