@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::sources::Sources;
 
 /// Through how many files one message may walk.
-const FILES: usize = 30;
+const FILES: usize = 20;
 
 /// Files of the walk that no other file of it imports: a worker and a runner know each other as traits, and backends implement
 /// traits.

@@ -77,12 +77,14 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
     drop(recorder.take_mark());
     let mut is_under_savepoint = is_under_savepoint;
     let (message, kept) = match message {
-        Ok(message) => {
-            let action = recorder.decide(&plan.served.info.key_prefix, &message.1);
-            // The transaction that had the savepoint ends with a mark.
-            is_under_savepoint &= matches!(action, CrashAction::Handle(_));
-            act_on_crashes(&mut **session, plan, &mut row, message, action)?
-        }
+        Ok(message) => match recorder.decide(&plan.served.info.key_prefix, &message.1) {
+            CrashAction::Handle(kept) => (Ok(message), kept),
+            action => {
+                // The transaction that had the savepoint ends with a mark.
+                is_under_savepoint = false;
+                act_on_crashes(&mut **session, plan, &mut row, message, action)?
+            }
+        },
         // A row that cannot be decoded is not handled; it fails.
         Err(error) => (Err(error), ErrorText::Keep),
     };

@@ -12,8 +12,7 @@ use crate::backend::{Dialect, FINISH_LEASE, QueueConnection, Unfinished};
 use crate::claim::LowWaterFloor;
 use crate::entity::Key;
 use crate::handler::Failure;
-use crate::row::{Details, ErrorText, Fence, Settlement, Status};
-use crate::statement::{literal, time_literal};
+use crate::row::{Details, ErrorText, Fence, Settlement, Status, literal, time_literal};
 use crate::sync::fail_point;
 use crate::sync::in_test::fails_to_commit;
 

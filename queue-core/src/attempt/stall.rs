@@ -44,6 +44,11 @@ struct Stalled {
 }
 
 impl Stall {
+    /// Tells whether the database has refused the last claim or probe.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refusals.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns why the queue stands still.
     pub(crate) fn error(&self) -> Option<String> {
         self.stalled.lock().as_ref().map(|stalled| stalled.error.clone())
@@ -77,10 +82,6 @@ impl Stall {
 
     /// Notes that a row was claimed, or that none is due.
     pub(super) fn note_answer(&self, info: &RunnerInfo, events: &Events) {
-        // Every message asks this.
-        if self.refusals.load(Ordering::Relaxed) == 0 {
-            return;
-        }
         let mut stalled = self.stalled.lock();
         self.refusals.store(0, Ordering::Relaxed);
         if let Some(stalled) = stalled.take_if(|stalled| !stalled.by_columns) {

@@ -99,7 +99,10 @@ impl<'h, K: Key, C: QueueConnection> TransactionRunner<'h, K, C> {
         let places = self.served.due_rows.places.as_ref().map(Places::hold);
         let plan = self.plan(worker.slot, worker.stays, rows, places.as_ref());
         plan.claim.next.set(locked.take());
-        let session = worker.holder.session_as_it_is()?;
+        let session = match worker.holder.fit_session() {
+            Some(session) => session,
+            None => worker.holder.session_as_it_is()?,
+        };
         let Attempted { end, session_is_sound } = attempt(session, &plan, worker.calls);
         *locked = plan.claim.next.take();
         // If the session is in doubt, the lock ends with it.
@@ -123,7 +126,7 @@ impl<'h, K: Key, C: QueueConnection> TransactionRunner<'h, K, C> {
         attempted: Attempted<K>,
     ) -> Option<Turn> {
         // A worker that has not got the lock of its queue has read no row.
-        if !matches!(attempted.end, End::NotClaimed(_) | End::Idle) {
+        if self.served.stall.is_refused() && !matches!(attempted.end, End::NotClaimed(_) | End::Idle) {
             self.served.note_answer();
         }
         Some(match attempted.end {

@@ -76,6 +76,11 @@ impl<'c, C: QueueConnection> SessionHolder<'c, C> {
         self.wait.end();
     }
 
+    /// Returns the session, if there is one for the next message, whose transaction may have begun.
+    pub(crate) fn fit_session(&mut self) -> Option<&mut Session<'c, C>> {
+        self.session.as_mut().and_then(|session| session.is_fit().then_some(session))
+    }
+
     /// Returns the session, and opens one now if there is none. The transaction of the next message may have begun.
     pub(crate) fn session_as_it_is(&mut self) -> Result<&mut Session<'c, C>, Error> {
         if self.session.as_mut().is_some_and(|session| !session.is_fit()) {

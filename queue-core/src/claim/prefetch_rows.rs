@@ -18,8 +18,8 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::QueueConnection;
 use crate::entity::Key;
 use crate::handler::PanicSafeDrop;
-use crate::row::{Instant as Due, RowKey};
-use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope, literal};
+use crate::row::{Instant as Due, RowKey, literal};
+use crate::statement::{Claimed, ErasedQueue, RowVersion, Scope};
 use crate::sync::{Mutex, OneAtATime, ThreadMark, at_end};
 
 /// How long prefetched keys and rows are kept. A row that becomes due, or is enqueued with an earlier time, waits behind

@@ -21,8 +21,8 @@ use crate::event::Event;
 use crate::handler::{
     Answer, Answered, Called, Failure, Lease, LeaseLost, Message, OwnedMessage, PanicSafeDrop, Panicked, drop_safely,
 };
-use crate::row::{ErrorText, Fence, Settlement};
-use crate::statement::{Claimed, literal, time_literal};
+use crate::row::{ErrorText, Fence, Settlement, literal, time_literal};
+use crate::statement::Claimed;
 use crate::sync::in_test::{offer_second_call, wants_second_call};
 use crate::sync::{ErasedEntity, fail_point};
 

@@ -9,6 +9,9 @@ use crate::entity::Window;
 use crate::error::Finding;
 use crate::sync::Mutex;
 
+/// For how long it is open without a window.
+const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// The gate of one entity in a poller. The scout repeatedly tells it the database's time. Between two times, the workers
 /// count from the last one.
 #[derive(Debug)]
@@ -20,19 +23,12 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 struct GateState {
     /// Until when its windows are open, while they are. Without a window they always are.
-    open: Open,
+    open: Option<Instant>,
     is_paused: bool,
     /// Whether the table has columns that this process does not know.
     is_barred: bool,
     /// Raised by each change of the two. A turn that began before a change begins no further message.
     changes: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
-    Not,
-    Until(Instant),
-    Always,
 }
 
 impl Gate {
@@ -47,7 +43,7 @@ impl Gate {
     }
 
     fn of(windows: Vec<Window>) -> Self {
-        let open = if windows.is_empty() { Open::Always } else { Open::Not };
+        let open = windows.is_empty().then(|| Instant::now() + ALWAYS);
         Gate { windows, state: Mutex::new(GateState { open, is_paused: false, is_barred: false, changes: 0 }) }
     }
 
@@ -63,8 +59,7 @@ impl Gate {
 
     /// Tells whether messages may be processed, and nothing but the windows has changed since there were so many `changes`.
     pub(crate) fn is_open_since(&self, changes: u64) -> bool {
-        let state = self.state.lock();
-        state.is_open() && state.changes == changes
+        self.state.lock().is_open_since(changes)
     }
 
     /// Tells whether the whole queue is paused.
@@ -104,9 +99,8 @@ impl Gate {
         let closed = self.windows.iter().any(|window| !window.is_open(now));
         let closes = self.windows.iter().filter_map(|window| window.closes(now)).min();
         self.state.lock().open = match closes {
-            _ if closed => Open::Not,
-            Some(closes) => asked.checked_add(until(closes, now)).map_or(Open::Always, Open::Until),
-            None => Open::Always,
+            _ if closed => None,
+            closes => Some(asked + closes.map_or(ALWAYS, |closes| until(closes, now).min(ALWAYS))),
         };
         closed.then(|| self.next_opening(now).map_or(Duration::MAX, |opens| until(opens, now)))
     }
@@ -127,12 +121,11 @@ impl Gate {
 
 impl GateState {
     fn is_open(&self) -> bool {
-        let by_window = match self.open {
-            Open::Not => false,
-            Open::Until(until) => Instant::now() < until,
-            Open::Always => true,
-        };
-        by_window && !self.is_paused && !self.is_barred
+        !self.is_paused && !self.is_barred && self.open.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn is_open_since(&self, changes: u64) -> bool {
+        self.changes == changes && self.is_open()
     }
 }
 

@@ -1,14 +1,17 @@
 //! The primary key of a row, with a text that tells it from every other key: the database's text, and never that of
-//! `Debug`. And the key for external calls: the same for all attempts of an occasion, and different for every other one.
+//! `Debug`. Keys and times as SQL literals. And the key for external calls: the same for all attempts of an occasion, and different for every other one.
 
+use std::any::{Any, type_name};
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use chrono::{DateTime, Datelike, Timelike, Utc};
 use sha2::{Digest, Sha256};
 
 use super::details::Details;
+use super::time::Instant;
 
 /// A primary key: its value, and the text that the database gives for it. Keys are compared by their texts, so a type
 /// whose `Debug` masks a part of the value still has as many keys as it has rows.
@@ -104,6 +107,51 @@ impl<K> fmt::Display for RowKey<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// The application chooses the crate, so its type is recognized by name. Its text is checked all the same.
+pub(crate) const UUID: &str = "uuid::Uuid";
+
+/// Returns the text of a key that is a whole number.
+pub(crate) fn integer_text(key: &dyn Any) -> Option<String> {
+    let text = key.downcast_ref::<i64>().map(i64::to_string);
+    text.or_else(|| key.downcast_ref::<i32>().map(i32::to_string))
+        .or_else(|| key.downcast_ref::<i16>().map(i16::to_string))
+}
+
+/// Returns the value as an SQL literal, if it is a whole number, a UUID or a plain word. Everywhere else statements bind their
+/// values: a text with several statements takes no binds, and is one round trip.
+pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
+    let value: &dyn Any = key.value();
+    if let Some(number) = integer_text(value) {
+        return Some(number);
+    }
+    let word = match value.downcast_ref::<String>() {
+        Some(word) => word.clone(),
+        None if type_name::<K>() == UUID => key.text().to_string(),
+        None => return None,
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@');
+    word.chars().all(is_plain).then(|| format!("'{word}'"))
+}
+
+/// Returns the time as an SQL literal, with the microseconds that the databases store. `zone`: how the database writes that it
+/// is UTC. `None`: the databases write such a year in ways of their own.
+pub(crate) fn time_literal(time: Instant, zone: &str) -> Option<String> {
+    let time = DateTime::<Utc>::from(time);
+    // Every message has such a time, and this costs a third of reading a format.
+    (1..=9999).contains(&time.year()).then(|| {
+        format!(
+            "'{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:06}{zone}'",
+            time.year(),
+            time.month(),
+            time.day(),
+            time.hour(),
+            time.minute(),
+            time.second(),
+            time.timestamp_subsec_micros()
+        )
+    })
 }
 
 /// How a database gives the text of a value.
@@ -268,6 +316,35 @@ fn escaped(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_has_its_microseconds_in_every_century() {
+        for (time, expected) in [
+            ("2026-01-02T03:04:05.000007Z", Some("'2026-01-02 03:04:05.000007+00'")),
+            ("0099-12-31T23:59:59.999999Z", Some("'0099-12-31 23:59:59.999999+00'")),
+            ("+12026-01-02T03:04:05Z", None),
+            ("0000-01-02T03:04:05Z", None),
+        ] {
+            let time: DateTime<Utc> = time.parse().expect("a time");
+            assert_eq!(time_literal(time.into(), "+00").as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_and_plain_words_are_literals_and_nothing_else_is() {
+        fn literal<K: Any + Clone>(value: &K) -> Option<String> {
+            super::literal(&RowKey::new(value.clone(), "its text"))
+        }
+        assert_eq!(literal(&-42_i64).as_deref(), Some("-42"));
+        assert_eq!(literal(&i32::MIN).as_deref(), Some("-2147483648"));
+        assert_eq!(literal(&7_i16).as_deref(), Some("7"));
+        assert_eq!(literal(&"INV-7/2026".to_owned()).as_deref(), Some("'INV-7/2026'"));
+        for doubtful in ["it's", "a\\b", "ä", "a b", "x;y", "$1"] {
+            assert_eq!(literal(&doubtful.to_owned()), None, "{doubtful}");
+        }
+        assert_eq!(literal(&(1_i64, 2_i64)), None);
+        assert_eq!(literal(&vec![1_u8]), None);
+    }
 
     #[test]
     fn every_database_gives_one_text_for_a_key() {

@@ -27,7 +27,7 @@ pub use self::time::{DueTime, Instant, MAX_DELAY, TimestampUtc};
 pub(crate) use self::details::{
     ControlRow, ControlType, DetailsRow, DetailsType, MinutesRow, MinutesType, Pending, PollerRow, PollerType,
 };
-pub(crate) use self::key::{bytes_of, idempotency_key, queue_name};
+pub(crate) use self::key::{UUID, bytes_of, idempotency_key, integer_text, literal, queue_name, time_literal};
 pub(crate) use self::options::Leaving;
 pub(crate) use self::status::Settlement;
 pub(crate) use self::text::{

@@ -53,16 +53,11 @@ impl Status {
     pub const ALL: [Status; 6] =
         [Status::NotAttempted, Status::InProgress, Status::Success, Status::Error, Status::Failed, Status::Skipped];
 
+    const TEXTS: [&str; 6] = ["NOT_ATTEMPTED", "IN_PROGRESS", "SUCCESS", "ERROR", "FAILED", "SKIPPED"];
+
     /// Returns the text under which the status is stored.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Status::NotAttempted => "NOT_ATTEMPTED",
-            Status::InProgress => "IN_PROGRESS",
-            Status::Success => "SUCCESS",
-            Status::Error => "ERROR",
-            Status::Failed => "FAILED",
-            Status::Skipped => "SKIPPED",
-        }
+        Status::TEXTS[self as usize]
     }
 
     /// Tells whether the row's work has ended: `SUCCESS`, `FAILED` or `SKIPPED`.

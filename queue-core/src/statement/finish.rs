@@ -10,13 +10,13 @@ use diesel::result::QueryResult;
 
 use super::change::{Change, hangs_on_content};
 use super::condition::{push_fence, push_is_due_at};
-use super::key_text::{has_literals, integer_text, time_literal};
+use super::key_text::has_literals;
 use super::queue::ErasedQueue;
 use super::settle::Settle;
 use super::writer::{Writer, statement};
 use crate::backend::{Dialect, QueueBackend, QueueConnection, Sql, Statement, Unfinished, execute};
 use crate::entity::{Key, KeyedRow, QueueSql};
-use crate::row::{Fence, OnFinish, Options, RowKey};
+use crate::row::{Fence, OnFinish, Options, RowKey, integer_text, time_literal};
 
 /// The server's message if a [`finish_block`] finds not exactly one row in the fence's state.
 const FINISHED_NOT_ONE: &str = "queueable: the row is not as it was claimed";

@@ -1,20 +1,16 @@
 //! The database's text of a primary key, together with what else distinguishes one occasion of a row from another. It
 //! is one text, so that a claim reads only one more column.
-//!
-//! Also a value as an SQL literal: a time, or a primary key of one of the few types whose literals are certainly safe.
-//! Everywhere else statements bind their values. A text with several statements takes no binds, and is one round trip.
 
 use std::any::{Any, TypeId, type_name};
 use std::sync::Arc;
 
-use chrono::{DateTime, Datelike, Timelike, Utc};
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::writer::Writer;
 use crate::backend::{QueueBackend, column_names};
 use crate::entity::{IsKey, QueueSql, integer_bits};
-use crate::row::{Details, Instant, RowKey, TextForm};
+use crate::row::{Details, RowKey, TextForm, UUID, integer_text};
 
 /// Writes the text that distinguishes a row's key from every other. For several columns it writes the texts of all,
 /// separated by commas.
@@ -85,13 +81,6 @@ fn text_unless_integer(bits: u32) -> &'static str {
     }
 }
 
-/// Returns the text of a key that is a whole number.
-pub(crate) fn integer_text(key: &dyn Any) -> Option<String> {
-    let text = key.downcast_ref::<i64>().map(i64::to_string);
-    text.or_else(|| key.downcast_ref::<i32>().map(i32::to_string))
-        .or_else(|| key.downcast_ref::<i16>().map(i16::to_string))
-}
-
 /// The types of which each value of the database is another one, and each finds its row.
 const EXACT: [&str; 5] = ["i16", "i32", "i64", "alloc::string::String", UUID];
 
@@ -152,79 +141,7 @@ pub(crate) fn occasion_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, key: K
     (key_of(queue, key, rest), details)
 }
 
-/// The application chooses the crate, so its type is recognized by name. Its text is checked all the same.
-const UUID: &str = "uuid::Uuid";
-
 /// Tells whether some values of a type have a safe literal.
 pub(crate) fn has_literals<K: Any>() -> bool {
     integer_bits::<K>().is_some() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
-}
-
-/// Returns the value as an SQL literal, if it is a whole number, a UUID or a plain word.
-pub(crate) fn literal<K: Any>(key: &RowKey<K>) -> Option<String> {
-    let value: &dyn Any = key.value();
-    if let Some(number) = integer_text(value) {
-        return Some(number);
-    }
-    let word = match value.downcast_ref::<String>() {
-        Some(word) => word.clone(),
-        None if type_name::<K>() == UUID => key.text().to_string(),
-        None => return None,
-    };
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@');
-    word.chars().all(is_plain).then(|| format!("'{word}'"))
-}
-
-/// Returns the time as an SQL literal, with the microseconds that the databases store. `zone`: how the database writes that it
-/// is UTC. `None`: the databases write such a year in ways of their own.
-pub(crate) fn time_literal(time: Instant, zone: &str) -> Option<String> {
-    let time = DateTime::<Utc>::from(time);
-    // Every message has such a time, and this costs a third of reading a format.
-    (1..=9999).contains(&time.year()).then(|| {
-        format!(
-            "'{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:06}{zone}'",
-            time.year(),
-            time.month(),
-            time.day(),
-            time.hour(),
-            time.minute(),
-            time.second(),
-            time.timestamp_subsec_micros()
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_has_its_microseconds_in_every_century() {
-        for (time, expected) in [
-            ("2026-01-02T03:04:05.000007Z", Some("'2026-01-02 03:04:05.000007+00'")),
-            ("0099-12-31T23:59:59.999999Z", Some("'0099-12-31 23:59:59.999999+00'")),
-            ("+12026-01-02T03:04:05Z", None),
-            ("0000-01-02T03:04:05Z", None),
-        ] {
-            let time: DateTime<Utc> = time.parse().expect("a time");
-            assert_eq!(time_literal(time.into(), "+00").as_deref(), expected);
-        }
-    }
-
-    #[test]
-    fn numbers_and_plain_words_are_literals_and_nothing_else_is() {
-        fn literal<K: Any + Clone>(value: &K) -> Option<String> {
-            super::literal(&RowKey::new(value.clone(), "its text"))
-        }
-        assert_eq!(literal(&-42_i64).as_deref(), Some("-42"));
-        assert_eq!(literal(&i32::MIN).as_deref(), Some("-2147483648"));
-        assert_eq!(literal(&7_i16).as_deref(), Some("7"));
-        assert_eq!(literal(&"INV-7/2026".to_owned()).as_deref(), Some("'INV-7/2026'"));
-        for doubtful in ["it's", "a\\b", "ä", "a b", "x;y", "$1"] {
-            assert_eq!(literal(&doubtful.to_owned()), None, "{doubtful}");
-        }
-        assert_eq!(literal(&(1_i64, 2_i64)), None);
-        assert_eq!(literal(&vec![1_u8]), None);
-        assert!(has_literals::<i32>() && has_literals::<String>() && !has_literals::<(i64, i64)>());
-    }
 }

@@ -72,7 +72,7 @@ pub use self::upkeep::{lock_expired, next_rows};
 pub use self::walk::{ClaimFloor, Claimable, Scope};
 
 pub(crate) use self::filter_text::filter_text;
-pub(crate) use self::key_text::{key_of, literal, time_literal};
+pub(crate) use self::key_text::key_of;
 pub(crate) use self::lane::read_lane;
 pub(crate) use self::minutes::{
     MinuteKey, any_minute, first_minute, insert_minute, lock_minutes, read_minutes, remove_minutes,

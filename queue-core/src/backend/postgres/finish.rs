@@ -1,5 +1,8 @@
 //! How a message ends on PostgreSQL in one round trip, and how that locks the next row.
 
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
 use diesel::pg::Pg;
 use diesel::sql_types::{Bool, Text};
 
@@ -8,11 +11,30 @@ use super::errors::{
     NOT_LOCKED, NOT_ONE_ROW, OTHER_SETTINGS, is_marked, is_message, marked, may_be_for_other_settings,
 };
 use super::session::BEGIN;
-use super::settings::PgSettings;
+use super::settings::{COMPARE, PUT_BACK, PgSettings};
 use crate::backend::connection::{ErrorClass, ErrorClasses};
 use crate::backend::transactions::{AfterFinish, OneRoundTrip, Unfinished};
 
 use diesel::prelude::*;
+
+/// How long a session that ends messages does without a comparison of the settings that are not decisive. It costs the server as much
+/// as a fifth of a settlement, see `docs/performance.md`.
+const UNSEEN: Duration = Duration::from_millis(100);
+
+impl PgSettings {
+    /// Returns the statement that the text of a settlement runs first, if any.
+    fn first(&self) -> Option<&'static str> {
+        if self.put_back_first.load(Ordering::Relaxed) {
+            return Some(PUT_BACK);
+        }
+        let (mut compared, now) = (self.compared.lock(), Instant::now());
+        let is_due = compared.is_none_or(|compared| now.duration_since(compared) >= UNSEEN);
+        (self.are_known && is_due).then(|| {
+            *compared = Some(now);
+            COMPARE
+        })
+    }
+}
 
 impl<C: PgSession> OneRoundTrip<Pg> for C {
     /// Prepares the statement that settles a row.

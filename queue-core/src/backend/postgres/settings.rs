@@ -1,7 +1,7 @@
 //! The settings that a handler may change on a PostgreSQL session, and how they are restored at the end of its message.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
@@ -60,18 +60,14 @@ const OTHERS: [&str; 24] = [
 /// A group has its own value until it ends.
 const LOCK_TIMEOUT: &str = "lock_timeout";
 
-/// How long a session that ends messages does without a comparison of [`OTHERS`]. It costs the server as much as a fifth of a
-/// settlement, see `docs/performance.md`.
-const UNSEEN: Duration = Duration::from_millis(100);
-
 /// The empty text, after the session's advisory locks were released. The queue's own end with their transactions.
 pub(super) const UNLOCKED: &str = "CAST(pg_catalog.pg_advisory_unlock_all() AS text)";
 
 /// The prepared statement that fails if [`OTHERS`] have changed.
-const COMPARE: &str = "queueable_compare";
+pub(super) const COMPARE: &str = "queueable_compare";
 
 /// The prepared statement that restores changed settings.
-const PUT_BACK: &str = "queueable_settings";
+pub(super) const PUT_BACK: &str = "queueable_settings";
 
 /// The same between two handlers of one transaction.
 const PUT_BACK_WITHIN: &str = "queueable_settings_within";
@@ -84,31 +80,18 @@ const PUT_BACK_WITHIN: &str = "queueable_settings_within";
 #[derive(Default)]
 pub struct PgSettings {
     /// Whether they were read, as in every session on which handlers run.
-    are_known: bool,
+    pub(super) are_known: bool,
     /// The SQL that tells whether the decisive ones are unchanged.
     are_same: String,
     /// The SQL that tells whether all are unchanged but the one for which a group has its own value.
     are_same_within: String,
     /// Whether they are restored before each settlement.
-    put_back_first: AtomicBool,
+    pub(super) put_back_first: AtomicBool,
     /// When the others were compared last.
-    compared: Mutex<Option<Instant>>,
+    pub(super) compared: Mutex<Option<Instant>>,
 }
 
 impl PgSettings {
-    /// Returns the statement that the text of a settlement runs first, if any.
-    pub(super) fn first(&self) -> Option<&'static str> {
-        if self.put_back_first.load(Ordering::Relaxed) {
-            return Some(PUT_BACK);
-        }
-        let (mut compared, now) = (self.compared.lock(), Instant::now());
-        let is_due = compared.is_none_or(|compared| now.duration_since(compared) >= UNSEEN);
-        (self.are_known && is_due).then(|| {
-            *compared = Some(now);
-            COMPARE
-        })
-    }
-
     /// Returns the SQL that tells whether the decisive settings are unchanged.
     pub(super) fn are_same(&self) -> &str {
         if self.are_known { &self.are_same } else { "true" }
