@@ -22,9 +22,9 @@ use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, Next};
 use crate::sync::{ErasedEntity, fail_point};
 
-/// How long a marked row is not due at most, so that nobody claims it between the two transactions. Then the row's lock keeps it.
-/// After a crash the row waits for this long, or for its timeout. A guess: a busy machine may take a second.
-const MARK_HOLDS: Duration = Duration::from_secs(5);
+/// How long a marked row is not due at least and at most, so that nobody claims it between the two transactions. Then the row's lock
+/// keeps it. After a crash the row waits for this long: for its timeout within these. A guess: a busy machine may take a second.
+const MARK_HOLDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// A row to handle in the open transaction, and the error text to write if the outcome leaves it as it is.
 type Checked = (DecodedMessage, ErrorText);
@@ -106,7 +106,7 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     let is_serial = options.exclusive || row.details.lane.is_some() && options.lanes.is_some_and(|lanes| lanes.serial);
     // A row that has others behind it keeps its place, so that none of them passes it. Its lock is kept; on SQLite whoever
     // claims the row meanwhile takes it for a suspect.
-    let hold = plan.served.info.timeout.min(MARK_HOLDS);
+    let hold = plan.served.info.timeout.clamp(MARK_HOLDS[0], MARK_HOLDS[1]);
     let hold = if is_serial { Change::default() } else { postponed(options, row, hold) };
     let change = Change { error: ErrorText::Set(text.clone()), ..hold };
     let fence = row.fence;

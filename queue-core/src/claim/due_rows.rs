@@ -129,8 +129,8 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         match &rows.only {
             None => return self.passed_rows.release_found(),
             Some(keys) if rows.are_sorted => self.sorted_keys.note_found_none(keys),
-            // Others hold these rows, or they are no longer due.
-            Some(keys) => self.passed_rows.end_refused(keys),
+            // Others hold these rows, or they are no longer due. This process knows better of those that it has in hand.
+            Some(keys) => self.passed_rows.end_refused(keys.iter().filter(|key| !self.rows_in_hand.contain(key))),
         }
         true
     }
@@ -262,6 +262,10 @@ impl RowsInHand {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
         rows.insert(key.text().clone(), attempt);
         Some(RowInHand { rows: self, key: key.text().clone(), attempt })
+    }
+
+    fn contain<K>(&self, key: &RowKey<K>) -> bool {
+        self.rows.lock().contains_key(key.text())
     }
 
     /// Takes a row away from a worker whose handler does not return.

@@ -107,12 +107,12 @@ impl<K: Clone> PassedRows<K> {
             true => Step::From { floor: None, except: Vec::new(), is_new: false },
             false => known.refused.next_step(limit, Instant::now()),
         };
-        let passed_over = known.passed_over();
         if let Step::Only(keys) = &mut step {
             // A survey also reads the keys of rows that another worker is about to find refused.
-            keys.retain(|key| !passed_over.contains(key));
+            let concluded = known.being_concluded();
+            keys.retain(|key| !concluded.contains(key));
         }
-        (step, passed_over)
+        (step, known.passed_over())
     }
 
     /// Returns the rows that a claim passes over in any case.
@@ -122,7 +122,7 @@ impl<K: Clone> PassedRows<K> {
 
     /// Notes that the new state of a row is committed: it is no longer passed over.
     pub(crate) fn end(&self, key: &RowKey<K>) {
-        self.known.lock().end(key);
+        self.known.lock().end(key, true);
     }
 
     /// Returns how long a row waits after this interruption, which the caller writes on the row. Also returns how many
@@ -193,9 +193,12 @@ impl<K: Clone> PassedRows<K> {
     }
 
     /// Forgets refused rows that are no longer due.
-    pub(super) fn end_refused(&self, keys: &[RowKey<K>]) {
+    pub(super) fn end_refused<'k>(&self, keys: impl Iterator<Item = &'k RowKey<K>>)
+    where
+        K: 'k,
+    {
         let known = &mut *self.known.lock();
-        keys.iter().for_each(|key| known.refused.end(key.text()));
+        keys.for_each(|key| known.refused.end(key.text()));
     }
 
     /// Makes the rows that a survey has found wait no longer, because there is nothing else to claim. Returns whether
@@ -221,11 +224,12 @@ impl<K: Clone> PassedRows<K> {
         self.known.lock().record_written(claimed)
     }
 
-    /// Notes the same of a row that is settled, and forgets that it was passed over.
+    /// Notes the same of a row that is settled, and forgets that it was passed over, unless it has come back before.
     pub(crate) fn note_settled(&self, key: &RowKey<K>, claimed: Option<ClaimedAs>) -> u32 {
         let known = &mut *self.known.lock();
-        known.end(key);
-        claimed.map_or(0, |claimed| known.record_written(claimed))
+        let times = claimed.map_or(0, |claimed| known.record_written(claimed));
+        known.end(key, times == 0);
+        times
     }
 
     /// Tells whether a claimed row has come back as it was.
@@ -253,11 +257,11 @@ impl<K: Clone> PassedRows<K> {
 }
 
 impl<K: Clone> Known<K> {
-    fn end(&mut self, key: &RowKey<K>) {
+    fn end(&mut self, key: &RowKey<K>, is_written: bool) {
         if !self.backoffs.is_empty() {
             self.backoffs.remove(key.text());
         }
-        if !self.refused.rows.is_empty() {
+        if is_written && !self.refused.rows.is_empty() {
             self.refused.end(key.text());
         }
     }
@@ -277,10 +281,15 @@ impl<K: Clone> Known<K> {
         0
     }
 
-    /// Returns the rows whose attempts are being concluded, by threads that are still at work, and those that are set aside.
-    fn passed_over(&mut self) -> Vec<RowKey<K>> {
+    /// Returns the rows whose attempts are being concluded, by threads that are still at work.
+    fn being_concluded(&mut self) -> Vec<RowKey<K>> {
         self.concluded.retain(|(_, thread)| !thread.is_given_up());
-        let mut passed_over: Vec<_> = self.concluded.iter().map(|(key, _)| key.clone()).collect();
+        self.concluded.iter().map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Returns these rows, and those that are set aside for a while.
+    fn passed_over(&mut self) -> Vec<RowKey<K>> {
+        let mut passed_over = self.being_concluded();
         if !self.backoffs.is_empty() {
             let now = Instant::now();
             let set_aside = self.backoffs.values().filter(|pause| pause.skip_for_a_while && pause.until > now);

@@ -205,20 +205,22 @@ impl<K: Clone> RefusedState<K> {
         }
         let times = before.as_ref().map_or(0, |row| row.times).max(times);
         let mut until = now + pause_after(times);
-        if is_noted {
-            // It moves back in the line, past rows that are not refused. Claims meet it there before it is tried again here.
+        if is_noted && self.turns != Turns::OneByOne {
+            // It moves back in the line, past rows that are not refused, and must be due when it is tried again here.
             due = before.as_ref().map_or(due, |before| before.due);
-            until += pause_after(times) / 4;
+            until += pause_after(times) / 10 + Duration::from_secs(1);
         }
+        let is_there = before.as_ref().is_some_and(|before| before.due == due);
         before.inspect(|before| self.forget(&text, before));
         self.retries.by_time.insert((until, text.clone()));
         self.by_due_time.extend(due.map(|due| (due, text.clone())));
         self.by_lane.extend(lane.clone().map(|lane| (lane, text.clone())));
         self.rows.insert(text, RefusedRow { key: key.clone(), due, lane, times: times.saturating_add(1), until });
         match (due, self.start.floor) {
-            _ if !is_first || self.start.is_above(due) => {}
+            _ if is_there || self.start.is_above(due) => {}
             (Some(due), Some(_)) if self.turns == Turns::ByDueTime => self.leap_from(due, now),
             _ => {
+                self.start.excepted.retain(|other| other != key);
                 self.start.excepted.push(key.clone());
                 if self.start.excepted.len() > ROWS_EXCEPTED {
                     self.raise_floor(now);

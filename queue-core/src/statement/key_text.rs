@@ -145,3 +145,13 @@ pub(crate) fn occasion_of<K: Any, DB: QueueBackend>(queue: &QueueSql<DB>, key: K
 pub(crate) fn has_literals<K: Any>() -> bool {
     integer_bits::<K>().is_some() || TypeId::of::<K>() == TypeId::of::<String>() || type_name::<K>() == UUID
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_types_have_literals() {
+        assert!(has_literals::<i32>() && has_literals::<String>() && !has_literals::<(i64, i64)>());
+    }
+}

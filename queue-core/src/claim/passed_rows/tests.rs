@@ -80,6 +80,23 @@ fn a_row_has_returned_once_for_each_time_it_was_written() {
 }
 
 #[test]
+fn the_pauses_of_a_row_that_comes_back_each_time_grow() {
+    let passed = passed_rows();
+    let (one, mut last) = (RowKey::new(1, "1"), Duration::ZERO);
+    let claimed = passed.claimed_as(&one, &due(7));
+    assert_eq!(passed.note_settled(&one, Some(claimed)), 0);
+    for times in 0..3 {
+        assert_eq!(passed.take_returned(claimed), Some(times));
+        let refusal = passed.refuse(&one, (None, None, false), times);
+        assert_eq!(refusal.is_first, times == 0);
+        assert!(passed.refusal_pause(&one) > last.mul_f64(2.0));
+        last = passed.refusal_pause(&one);
+        assert_eq!(passed.note_settled(&one, Some(claimed)), times + 1);
+        assert!(passed.is_refused(&one));
+    }
+}
+
+#[test]
 fn a_row_that_has_gone_through_other_states_begins_anew() {
     let passed = passed_rows();
     let claimed = passed.claimed_as(&RowKey::new(1, "1"), &due(7));

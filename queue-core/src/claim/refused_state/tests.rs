@@ -134,12 +134,39 @@ fn rows_that_wait_by_themselves_do_not_draw_claims_past_the_sound_ones() {
     for key in 0..60 {
         // Due again, ten seconds later, and refused once more.
         assert!(!state.refuse(&row(key), (Some(at(key + 1000)), None, true), 0, now).is_first);
-        assert!(state.rows[&*key.to_string()].until >= now + FIRST_REFUSAL_PAUSE * (REFUSAL_PAUSE_GROWTH + 1));
+        assert!(state.rows[&*key.to_string()].until >= now + (FIRST_REFUSAL_PAUSE * REFUSAL_PAUSE_GROWTH).mul_f64(1.1));
     }
-    let keys = (0..60).chain(100..2048);
-    state.arrive(rows(keys), 2008, at(1500), now);
+    // Some are due again.
+    state.arrive(rows((0..60).chain(100..2048)), 2008, at(5000), now);
     let floor = Some(at(59));
     assert_eq!(step(&mut state, now), Step::From { floor, except: rows([59]), is_new: true });
+    // None is.
+    state.arrive(rows(100..2148), 2048, at(5000), now);
+    assert_eq!(state.start.floor, floor);
+    assert_eq!(step(&mut state, now), Step::Only(rows([100])));
+    assert_eq!(state.found.waiting.len(), 2047);
+    // One can no longer be made to wait, so it stays where it is now.
+    state.refuse(&row(7), due(at(2000)), 0, now);
+    assert!(state.start.floor > Some(at(2000)), "{:?}", state.start.floor);
+}
+
+#[test]
+fn a_row_that_stays_where_it_has_moved_to_is_excepted_once() {
+    let now = Instant::now();
+    let mut state = state([1, 2], now);
+    state.refuse(&row(1), (Some(at(11)), None, true), 0, now);
+    assert_eq!(state.start.excepted, rows([1, 2]));
+    state.refuse(&row(1), due(at(21)), 0, now);
+    assert_eq!(state.start.excepted, rows([2, 1]));
+}
+
+#[test]
+fn the_first_row_of_an_exclusive_queue_waits_no_longer_than_it_says() {
+    let now = Instant::now();
+    let mut state = RefusedState::new(Turns::OneByOne, now);
+    state.refuse(&row(1), (Some(at(1)), None, true), 0, now);
+    let longest = FIRST_REFUSAL_PAUSE.mul_f64(1.1);
+    assert!(state.waits(&KeyText::from("1"), now).is_some_and(|waits| waits <= longest));
 }
 
 #[test]
