@@ -188,6 +188,18 @@ pub fn error_texts<DB: QueueBackend>(
     })
 }
 
+/// Reads the texts and the keys of any rows: at most `limit`.
+pub fn error_sample<DB: QueueBackend>(condition: Condition<'_, DB>, limit: u32) -> impl Statement<DB> {
+    statement(condition.queue, (condition, limit), |(condition, limit), sql| {
+        sql.within(("SELECT ", ", "), push_identity)?;
+        sql.push_split(None)?;
+        let one = [DB::AS_INTEGER.0, "1", DB::AS_INTEGER.1].concat();
+        sql.push_with(&format!(", {one}, {one}, {{key}}"), &[])?;
+        condition.push_rows(sql)?;
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
+    })
+}
+
 /// Reads the keys of up to three rows of each of these texts: at most `limit` rows, the first of each text before the others,
 /// those of texts on most rows first.
 ///
