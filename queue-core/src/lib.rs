@@ -161,14 +161,14 @@ pub mod internals {
             SampleRow, Scope, Settle, StateCondition, Take, TypedLeaseDueRow, TypedRow, UnusableRow, WithTexts,
             ahead_due, ahead_key, another_is_leased, change_all, claim_key, claim_keys, copy_rows, count,
             count_by_status, count_by_value, count_finished, count_pending, due_among_first, due_keys, due_lanes,
-            end_limits, end_pause, enqueue_if_newer, error_examples, error_texts, finish, finish_block, first_pending,
-            head, insert_audit, insert_poller, inspect, inspect_pending, is_archived, is_same, key_texts, keys_found,
-            lane_of, lane_value, lease_due, leased_in, load_rows, lock_expired, lock_keys, lock_leased, lock_version,
-            longest_text, next_lanes, next_rows, next_time, oldest_due, pass_on, poison_among_last, prefetch_rows,
-            present, probe_due, read_audit, read_control, read_details, read_keys, read_page, read_pollers, recall,
-            recall_last_attempt, recall_reservation, remove_all, remove_poller, retake, sample, set_aside,
-            set_environment, set_limits, set_pause, set_priority, sum_by_value, taken, texts_after, unknown_stages,
-            update_audit, update_poller,
+            end_limits, end_pause, enqueue_if_newer, error_examples, error_sample, error_texts, finish, finish_block,
+            first_pending, head, insert_audit, insert_poller, inspect, inspect_pending, is_archived, is_same,
+            key_texts, keys_found, lane_of, lane_value, lease_due, leased_in, load_rows, lock_expired, lock_keys,
+            lock_leased, lock_version, longest_text, next_lanes, next_rows, next_time, oldest_due, pass_on,
+            poison_among_last, prefetch_rows, present, probe_due, read_audit, read_control, read_details, read_keys,
+            read_page, read_pollers, recall, recall_last_attempt, recall_reservation, remove_all, remove_poller,
+            retake, sample, set_aside, set_environment, set_limits, set_pause, set_priority, sum_by_value, taken,
+            texts_after, unknown_stages, update_audit, update_poller,
         };
     }
 }

@@ -43,7 +43,7 @@ struct Indexed {
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = documents)]
 #[queue(stage = DocumentStage, stage_column = "step", archive(success = documents_done, failed = "documents_failed"))]
-#[queue(claim_if = is_approved, order_by = body, exclusive)]
+#[queue(claim_if = is_approved, order_by = body, exclusive, report_index = body)]
 #[allow(dead_code, reason = "its queue is looked at")]
 struct Published {
     id: i64,
@@ -112,6 +112,7 @@ fn names_are_given_and_policies_have_defaults() {
     assert_eq!(options.on_failure, OnFinish::Archive("documents_failed"));
     assert_eq!(options.order.unwrap().columns, [OrderColumn { name: "content", descending: false, is_long: true }]);
     assert!(options.exclusive);
+    assert!(options.report_index && options.report_by.is_some_and(|(column, _)| column == "content"));
     let options = once_queue::Queue::OPTIONS;
     assert!(options.notifies);
 

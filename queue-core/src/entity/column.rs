@@ -304,10 +304,10 @@ where
 /// The SQL type of a column by which rows are scheduled, with `serial_by`, `at_most(.., by = ..)` or `fair_by`: an
 /// integer, a text, bytes or a UUID, also `Nullable`.
 #[diagnostic::on_unimplemented(
-    message = "rows cannot be scheduled by a column of type `{Self}`",
-    label = "no column to schedule by",
-    note = "`serial_by`, `at_most` and `fair_by` take columns of the types `SmallInt`, `Integer`, `BigInt`, `Unsigned`, `Text`, `Binary` \
-            and, on PostgreSQL, `Uuid`, also `Nullable`",
+    message = "rows cannot be scheduled or counted by a column of type `{Self}`",
+    label = "no column for this",
+    note = "`serial_by`, `at_most`, `fair_by` and `report_index` take columns of the types `SmallInt`, `Integer`, `BigInt`, `Unsigned`, \
+            `Text`, `Binary` and, on PostgreSQL, `Uuid`, also `Nullable`",
     note = "other types have equal values with different texts: a generated column of one of these types can stand for it"
 )]
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::lane::{Lane, Lanes};
+use super::lane::{Lane, LaneValues, Lanes};
 use super::status::Status;
 
 /// What an entity asks for beyond the five columns. The derive writes it, from the attributes; [`Options::NONE`] asks for
@@ -67,6 +67,9 @@ pub struct Options {
     /// Whether reports find the rows that failed or were skipped along an index of their own, by status and by the time of
     /// the last attempt. It leaves out all rows that never failed, so a success writes nothing into it.
     pub report_index: bool,
+    /// The column of the domain by which reports are split most often, and what its values are. Where an index has to contain
+    /// all rows, those of due times and of reports have this column too.
+    pub report_by: Option<(&'static str, LaneValues)>,
 }
 
 /// A column of an [`Order`].
@@ -209,6 +212,7 @@ impl Options {
         conditional: false,
         notifies: false,
         report_index: false,
+        report_by: None,
     };
 
     /// Tells whether no row of this lane passes another one that is not settled for good. Rows without a value have no
@@ -268,6 +272,7 @@ impl Options {
         say("strict", self.lanes.and_then(|lanes| lanes.strict.then_some("yes")));
         say("wake", self.notifies.then_some("notify"));
         say("report index", self.report_index.then_some("yes"));
+        say("report by", self.report_by.map(|(column, _)| column));
         // The mark that the triggers contain: a release with another mark has to replace the triggers.
         say("marks", (self.notifies || self.rerun_on_change.is_some()).then_some("queueable:"));
         words

@@ -100,10 +100,7 @@ impl StateCondition {
     pub(crate) fn push<DB: QueueBackend>(self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
         match self {
             StateCondition::In(statuses) => sql.push_status_in(" IN (", statuses),
-            StateCondition::Reported(statuses) => {
-                sql.push_status_in(" IN (", statuses)?;
-                push_in_report_index(sql, statuses)
-            }
+            StateCondition::Reported(statuses) => push_reported(sql, statuses),
             StateCondition::NotIn(statuses) => sql.push_status_in(" NOT IN (", statuses),
             StateCondition::Pending => sql.push("{.next_attempt_time} IS NOT NULL"),
             StateCondition::NotPending => sql.push("{.next_attempt_time} IS NULL"),
@@ -154,20 +151,20 @@ fn push_any_kind<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, kinds: &[Vec<St
     sql.within(("(", ")"), |sql| sql.each(kinds, " OR ", |sql, kind| push_kind(sql, kind)))
 }
 
-/// Writes ` AND ..`: the same in the words of the index for reports, if there is one. MySQL and SQLite compare these words and
-/// do not conclude.
-fn push_in_report_index<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, statuses: &[Status]) -> QueryResult<()> {
-    if !sql.queue.options.report_index {
-        return Ok(());
-    }
-    if DB::PARTIAL_INDEXES {
-        return sql
-            .push(" AND ({.last_attempt_error_message} IS NOT NULL OR {.status} = 'FAILED' OR {.status} = 'SKIPPED')");
+/// Writes the condition on the status, also in the words of the index for reports, if there is one. MySQL and SQLite compare these
+/// words and do not conclude. Where the index has a column of its own, that stands for the status, and the row need not be read.
+fn push_reported<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, statuses: &[Status]) -> QueryResult<()> {
+    if !sql.queue.options.report_index || DB::PARTIAL_INDEXES {
+        sql.push_status_in(" IN (", statuses)?;
+        let of_index =
+            " AND ({.last_attempt_error_message} IS NOT NULL OR {.status} = 'FAILED' OR {.status} = 'SKIPPED')";
+        return if sql.queue.options.report_index { sql.push(of_index) } else { Ok(()) };
     }
     let status = sql.queue.name_of(Named::Reported(sql.queue.names.status))?;
-    sql.push_with(" AND {.} IN (", &[&status])?;
-    sql.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
-    sql.push(")")
+    sql.within(DB::EXACTLY, |sql| sql.push_with("{.}", &[&status]))?;
+    sql.push_statuses(" IN (", statuses)?;
+    sql.push_with(" AND {.}", &[&status])?;
+    sql.push_statuses(" IN (", statuses)
 }
 
 impl<DB: QueueBackend> Writer<'_, '_, DB> {
@@ -180,6 +177,10 @@ impl<DB: QueueBackend> Writer<'_, '_, DB> {
 
     fn push_status_in(&mut self, is: &'static str, statuses: &[Status]) -> QueryResult<()> {
         self.push_within(DB::EXACTLY, "{.status}")?;
+        self.push_statuses(is, statuses)
+    }
+
+    fn push_statuses(&mut self, is: &'static str, statuses: &[Status]) -> QueryResult<()> {
         self.push(is)?;
         self.each(statuses, ", ", |sql, status| sql.push_within(("'", "'"), status.as_str()))?;
         self.push(")")
@@ -266,7 +267,11 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         }
         for state in self.states {
             sql.push(std::mem::replace(&mut separator, " AND "))?;
-            state.push(sql)?;
+            let is_counted = *state == StateCondition::NotPending && self.queue.options.report_by.is_some();
+            match self.reported(self.queue.names.next_attempt_time)?.filter(|_| is_counted) {
+                Some(next) => sql.push_with("{.} IS NULL", &[&next])?,
+                None => state.push(sql)?,
+            }
         }
         self.push_reported_time(sql)?;
         // A kind without conditions contains every row.
@@ -283,11 +288,10 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
 }
 
 impl<DB: QueueBackend> Condition<'_, DB> {
-    /// Returns the name of the column that has the time of the last attempt in the index for reports, if the rows are found
-    /// along it and it is another column than the queue's own.
-    pub(crate) fn reported_time(&self) -> QueryResult<Option<String>> {
-        let time = Named::Reported(self.queue.names.last_attempt_time);
-        self.finds_reported_columns().then(|| self.queue.name_of(time)).transpose()
+    /// Returns the name of the column that has the values of this one in the index for reports, if the rows are found along it and
+    /// it has columns of its own.
+    pub(crate) fn reported(&self, column: &str) -> QueryResult<Option<String>> {
+        self.finds_reported_columns().then(|| self.queue.name_of(Named::Reported(column))).transpose()
     }
 
     /// Tells whether the rows are found along that index, and it has columns of its own.
@@ -298,7 +302,7 @@ impl<DB: QueueBackend> Condition<'_, DB> {
 
     /// Writes the times of the rows for that index. It always follows another condition.
     fn push_reported_time(&self, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
-        let Some(time) = self.reported_time()? else { return Ok(()) };
+        let Some(time) = self.reported(self.queue.names.last_attempt_time)? else { return Ok(()) };
         for state in self.states {
             if let StateCondition::AttemptedWithin(ago) = state {
                 sql.push_with(" AND {.} >= ", &[&time])?;

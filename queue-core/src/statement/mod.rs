@@ -61,7 +61,7 @@ pub use self::queue::{
 pub use self::recall::{recall, recall_last_attempt, recall_reservation, retake};
 pub(crate) use self::report::{CHARACTERS_OF_TEXT, OwnColumn, OwnLane, WithBeginning};
 pub use self::report::{
-    WithTexts, count_by_value, count_pending, error_examples, error_texts, sum_by_value, texts_after,
+    WithTexts, count_by_value, count_pending, error_examples, error_sample, error_texts, sum_by_value, texts_after,
 };
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};

@@ -134,7 +134,7 @@ impl<DB: QueueBackend> PageFrom<DB> {
             PageOrder::Key | PageOrder::KeyDescending => None,
             PageOrder::NextAttempt => Some(names.next_attempt_time.to_owned()),
             PageOrder::LatestAttempt => {
-                Some(condition.reported_time()?.unwrap_or_else(|| names.last_attempt_time.to_owned()))
+                Some(condition.reported(names.last_attempt_time)?.unwrap_or_else(|| names.last_attempt_time.to_owned()))
             }
         })
     }

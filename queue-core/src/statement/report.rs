@@ -1,16 +1,17 @@
 //! Reports: counts the pending rows, by the queue's index, and the rows that have failed for good; reads the texts of
 //! failures, how many rows have each, and the rows that have some of them.
 
+use diesel::debug_query;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, PENDING, StateCondition, push_claimable};
+use super::condition::{Condition, IfAny, PENDING, StateCondition, push_claimable};
 use super::lane::push_lane_text;
 use super::walk::{Claimable, Walk};
 use super::writer::{Split, Writer, statement};
 use crate::backend::{QueueBackend, Statement, statement_time};
 use crate::entity::QueueSql;
-use crate::row::Options;
+use crate::row::{Options, ValueKind};
 
 /// How many characters of a text distinguish it from others, as many as
 /// [`LOWEST_OF_EQUAL_TEXTS`](crate::backend::TextSql::LOWEST_OF_EQUAL_TEXTS) has.
@@ -29,8 +30,14 @@ pub fn count_pending<DB: QueueBackend>(
     statement(condition.queue, (condition, split, claimable, limit), |(condition, split, claimable, limit), sql| {
         let Options { conditional, stages, .. } = sql.queue.options;
         let is_whole = condition.states == PENDING && Condition { states: &[], ..*condition }.is_empty();
-        if DB::COUNTS_BY_RANGES && split.is_none() && is_whole && !conditional && stages.is_none() {
-            return push_counts(sql, claimable);
+        if DB::COUNTS_BY_RANGES && !conditional && stages.is_none() {
+            match *split {
+                None if is_whole => return push_counts(sql, claimable),
+                Some(split) if is_reported_by(sql.queue, split) => {
+                    return push_counts_by(sql, condition, split, *limit);
+                }
+                _ => {}
+            }
         }
         sql.within(("SELECT MIN(", ")"), |sql| sql.push_split(*split))?;
         sql.push(", COUNT(*), COUNT(CASE WHEN {.next_attempt_time} <= {statement_time} THEN 1 END)")?;
@@ -75,6 +82,54 @@ fn push_counts<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, due: &'b Clai
     sql.push("{.next_attempt_time} > {statement_time} AND ")?;
     push_claimable(sql)?;
     sql.push(") AS queueable_scheduled")
+}
+
+/// The counts of a value in a range of due times, and the range. The first one names them, and has no odd times.
+const RANGES: [(&str, &str); 3] = [
+    (
+        "COUNT(*) AS queueable_rows, 1 AS queueable_come, 0 AS queueable_leased, MIN({.next_attempt_time}) AS queueable_oldest",
+        " AND {.next_attempt_time} >= '0001-01-01 00:00:00' AND {.next_attempt_time} <= {statement_time} GROUP BY ",
+    ),
+    ("COUNT(*), 1, 0, NULL", " AND {.next_attempt_time} < '0001-01-01 00:00:00' GROUP BY "),
+    (
+        "COUNT(*), 0, COUNT(CASE WHEN {.status} = 'IN_PROGRESS' THEN 1 END), NULL",
+        " AND {.next_attempt_time} > {statement_time} GROUP BY ",
+    ),
+];
+
+/// Tells whether it is the column by which reports are split most often, and equal values of it have equal texts.
+fn is_reported_by<DB: QueueBackend>(queue: &'static QueueSql<DB>, split: &dyn QueryFragment<DB>) -> bool {
+    let sql_of = |column: &dyn QueryFragment<DB>| debug_query::<DB, _>(&IfAny(Some(column))).to_string();
+    let by = queue.options.report_by.filter(|(_, of)| of.kind != ValueKind::Text);
+    by.is_some_and(|(column, _)| sql_of(&OwnColumn(queue, column)) == sql_of(split))
+}
+
+/// Writes the same for each value of that column, which the index of due times has. It groups values as they are: to make a text of
+/// each takes longer than to read it.
+fn push_counts_by<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    condition: &'b Condition<'_, DB>,
+    split: &'b dyn QueryFragment<DB>,
+    limit: u32,
+) -> QueryResult<()> {
+    let within = |(before, after): (&str, &str), text: &str| [before, text, after].concat();
+    let [rows, come, leased] = ["queueable_rows", "queueable_rows * queueable_come", "queueable_leased"]
+        .map(|summed| within(DB::AS_INTEGER, &within(("SUM(", ")"), summed)));
+    let value = within(DB::AS_TEXT, "queueable_value");
+    sql.push_with(&format!("SELECT MIN({value}), {rows}, {come}, {come}, {leased}, "), &[])?;
+    sql.push_microseconds("{statement_time}")?;
+    sql.push(" - ")?;
+    sql.push_microseconds("MIN(queueable_oldest)")?;
+    sql.push(", COUNT(*) OVER () FROM (")?;
+    sql.each(RANGES, " UNION ALL ", |sql, (counts, range)| {
+        sql.within(("SELECT ", " AS queueable_value, "), |sql| sql.push_fragment(split))?;
+        sql.push(counts)?;
+        condition.push_rows(sql)?;
+        sql.push(range)?;
+        sql.push_fragment(split)
+    })?;
+    let exact = within(DB::EXACTLY, &value);
+    sql.push_with(&format!(") AS queueable_counts GROUP BY {exact} ORDER BY {rows} DESC, {exact} LIMIT {limit}"), &[])
 }
 
 /// A column of a queue's table by its name.
@@ -184,6 +239,18 @@ pub fn error_texts<DB: QueueBackend>(
         push_partition(sql, *split)?;
         sql.push(" ORDER BY COUNT(*) DESC, ")?;
         push_partition(sql, *split)?;
+        sql.push_with(&format!(" LIMIT {limit}"), &[])
+    })
+}
+
+/// Reads the texts and the keys of any rows: at most `limit`.
+pub fn error_sample<DB: QueueBackend>(condition: Condition<'_, DB>, limit: u32) -> impl Statement<DB> {
+    statement(condition.queue, (condition, limit), |(condition, limit), sql| {
+        sql.within(("SELECT ", ", "), push_identity)?;
+        sql.push_split(None)?;
+        let one = [DB::AS_INTEGER.0, "1", DB::AS_INTEGER.1].concat();
+        sql.push_with(&format!(", {one}, {one}, {{key}}"), &[])?;
+        condition.push_rows(sql)?;
         sql.push_with(&format!(" LIMIT {limit}"), &[])
     })
 }

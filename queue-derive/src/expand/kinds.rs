@@ -152,6 +152,11 @@ pub(crate) fn options(model: &Model<'_>) -> TokenStream {
     if kinds.report_index {
         fields.push(quote!(report_index: true));
     }
+    if let Some(column) = &kinds.report_by {
+        let (name, values) = (name_of(model, column), values_of(model, column));
+        let by = some(&quote!((#name, #values)));
+        fields.push(quote!(report_by: #by));
+    }
     if fields.is_empty() {
         return TokenStream::new();
     }
@@ -173,7 +178,7 @@ fn option(value: Option<impl ToTokens>) -> TokenStream {
 
 /// Writes the fields for the column by which rows are scheduled, and for the limits.
 fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
-    let (kinds, table) = (&model.attributes.kinds, &model.table);
+    let kinds = &model.attributes.kinds;
     let mut fields = Vec::new();
     let by_column = kinds.at_most.iter().find_map(|(_, at_most)| Some((at_most.number, at_most.by.as_ref()?)));
     let column = kinds
@@ -183,10 +188,7 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
         .or(by_column.map(|(_, column)| column))
         .or(kinds.fair_by.as_ref());
     if let Some(column) = column {
-        let name = name_of(model, column);
-        let values = quote_spanned!(column.span()=>
-            <<#table::#column as ::diesel::Expression>::SqlType as ::queueable::__derive::LaneType>::VALUES
-        );
+        let (name, values) = (name_of(model, column), values_of(model, column));
         let serial = kinds.serial_by.is_some();
         let strict = kinds.serial_by.as_ref().is_some_and(|serial| serial.strict);
         let at_most = option(by_column.map(|(number, _)| number).or(serial.then_some(1)));
@@ -213,6 +215,14 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
 fn name_of(model: &Model<'_>, column: &Ident) -> TokenStream {
     let table = &model.table;
     quote_spanned!(column.span()=> <#table::#column as ::diesel::Column>::NAME)
+}
+
+/// Returns what the values of a column are.
+fn values_of(model: &Model<'_>, column: &Ident) -> TokenStream {
+    let table = &model.table;
+    quote_spanned!(column.span()=>
+        <<#table::#column as ::diesel::Expression>::SqlType as ::queueable::__derive::LaneType>::VALUES
+    )
 }
 
 fn claim_if(model: &Model<'_>) -> Option<TokenStream> {

@@ -94,7 +94,8 @@ pub(crate) fn named_columns<'a>(model: &'a Model<'_>) -> impl Iterator<Item = (&
     let serial = kinds.serial_by.iter().map(|serial| ("serial_by", &serial.column));
     let fair = kinds.fair_by.iter().map(|column| ("fair_by", column));
     let limited = kinds.at_most.iter().filter_map(|(_, at_most)| Some(("at_most", at_most.by.as_ref()?)));
-    order.chain(version).chain(rerun).chain(serial).chain(fair).chain(limited)
+    let reported = kinds.report_by.iter().map(|column| ("report_index", column));
+    order.chain(version).chain(rerun).chain(serial).chain(fair).chain(limited).chain(reported)
 }
 
 /// Returns the text of an identifier without `r#`.

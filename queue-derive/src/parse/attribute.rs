@@ -232,8 +232,13 @@ impl Attributes {
             "at_most" => kinds.at_most.push((span, item.value_or_list(lanes::at_most)?)),
             "wake" => kinds.notify = item.value(kinds::wake)?,
             "exclusive" if item.form() == Form::Flag => kinds.exclusive = Some(span),
-            "report_index" if item.form() == Form::Flag => kinds.report_index = true,
-            "exclusive" | "report_index" => {
+            "report_index" => {
+                kinds.report_index = true;
+                if item.form() != Form::Flag {
+                    kinds.report_by = Some(item.value_or_list(kinds::report_by)?);
+                }
+            }
+            "exclusive" => {
                 return Err(Error::new(span, format!("`{key}` stands alone, without a value")));
             }
             _ => return Err(no_key(item, previous)),

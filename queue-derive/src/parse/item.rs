@@ -259,7 +259,7 @@ fn example(key: &str) -> String {
         "stage" => "InvoiceStage",
         "version" => "content_version",
         "on_success" => "delete",
-        "serial_by" | "fair_by" => "company_id",
+        "serial_by" | "fair_by" | "report_index" => "company_id",
         "at_most" => return "at_most(3, by = company_id)".to_owned(),
         "wake" => "notify",
         "periodic" => return "periodic(missed = once)".to_owned(),

@@ -48,6 +48,8 @@ pub(crate) struct Kinds {
     pub(crate) at_most: Vec<(Span, AtMost)>,
     pub(crate) notify: bool,
     pub(crate) report_index: bool,
+    /// The column by which reports are split.
+    pub(crate) report_by: Option<Ident>,
     /// The names that were given, in the order of [`OPTIONAL_COLUMNS`].
     pub(crate) columns: [Option<Written<String>>; 10],
 }
@@ -278,6 +280,11 @@ fn read_missed(input: ParseStream<'_>) -> Result<Missed> {
 /// Reads the name of a column of the domain.
 pub(crate) fn column(input: ParseStream<'_>) -> Result<Ident> {
     value::column(input, "content_version")
+}
+
+/// Reads the column by which reports are split.
+pub(crate) fn report_by(input: ParseStream<'_>) -> Result<Ident> {
+    value::column(input, "company_id")
 }
 
 /// Reads the names of columns.

@@ -11,6 +11,7 @@ mod figures;
 mod limited;
 mod odd_times;
 mod pages;
+mod report_by;
 mod report_index;
 mod sql;
 mod statistics;

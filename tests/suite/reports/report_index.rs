@@ -7,7 +7,8 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable, Text};
 use queue_core::internals::backend::{Schema, Sql, Statement};
 use queue_core::internals::statement::{
-    Claim, Condition, PageFrom, PageOrder, StateCondition, count_by_value, count_pending, error_texts, read_page,
+    Claim, Condition, PageFrom, PageOrder, StateCondition, count_by_value, count_pending, error_sample, error_texts,
+    read_page,
 };
 use queueable::report::{ErrorGroup, ErrorReport};
 use queueable::{Failure, Message, Outcome, PollerSettings, Queueable, Status};
@@ -189,6 +190,7 @@ fn no_report_reads_finished_rows() {
         ("count", plan_of(&mut connection, &count_by_value(condition(&failed), None, 10)), "report"),
         ("count by company", plan_of(&mut connection, &count_by_value(condition(&failed), split, 10)), "report"),
         ("errors", plan_of(&mut connection, &error_texts(condition(&troubled), None, 100)), "report"),
+        ("examples", plan_of(&mut connection, &error_sample(condition(&troubled), 100)), "report"),
         ("failed", plan_of(&mut connection, &page(&failed, PageOrder::LatestAttempt)), "report"),
         ("skipped", plan_of(&mut connection, &page(&skipped, PageOrder::LatestAttempt)), "report"),
         ("due", plan_of(&mut connection, &page(&due, PageOrder::NextAttempt)), "tickets"),
@@ -247,4 +249,73 @@ fn the_index_follows_what_handlers_do() {
     assert_eq!(tally.succeeded, 30);
     assert_eq!(Ticket::queue().errors(&mut connection).unwrap().groups, []);
     assert_eq!(Ticket::queue().failed().count(&mut connection).unwrap(), 0);
+}
+
+#[test]
+fn of_many_failures_each_group_has_its_numbers_and_its_examples() {
+    let (_database, mut connection) = tickets_of();
+    let texts = ["no route", "no account", "the bank refuses"];
+    let (early, late) = ("2026-03-01 11:00:00", "2026-03-01 13:00:00");
+    let prefixes = ["", "plain_"];
+    let columns =
+        |prefix: &str| format!("{prefix}status, {prefix}last_attempt_time, {prefix}last_attempt_error_message");
+    let columns = prefixes.map(columns).join(", ");
+    let mut insert = |from: i64, to: i64, status: &str, time: &str, text: &str| {
+        let state = format!("'{status}', '{time}.000', '{text}'");
+        connection
+            .batch_execute(&format!(
+                "INSERT INTO tickets (company_id, {columns}) {NUMBERS} SELECT n % 7, {state}, {state} FROM n WHERE n >= {from} AND n < {to}"
+            ))
+            .unwrap();
+    };
+    // More than a report looks at first; one text is on few rows, before and behind all others.
+    insert(0, 1, "FAILED", late, texts[1]);
+    insert(0, 4_000, "FAILED", early, texts[0]);
+    insert(0, 2, "ERROR", early, texts[2]);
+    insert(0, 1, "FAILED", early, texts[1]);
+    let report = Ticket::queue().errors(&mut connection).unwrap();
+    let plain = Plain::queue().errors(&mut connection).unwrap();
+    assert_eq!((report.left_out, plain.left_out), (0, 0));
+    assert_eq!(report.groups.len(), 3);
+    for (group, plain) in report.groups.iter().zip(&plain.groups) {
+        assert_eq!((&group.pattern, &group.example_text), (&plain.pattern, &plain.example_text));
+        assert_eq!((group.rows, group.retrying, group.failed), (plain.rows, plain.retrying, plain.failed));
+        assert_eq!((group.texts, group.first, group.last), (plain.texts, plain.first, plain.last));
+        assert_eq!(group.examples.len() as i64, group.rows.min(3));
+        let texts: Vec<Option<String>> = diesel::dsl::sql::<Nullable<Text>>(&format!(
+            "SELECT DISTINCT last_attempt_error_message FROM tickets WHERE id IN ({})",
+            group.examples.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+        ))
+        .load(&mut connection)
+        .unwrap();
+        assert_eq!(texts, [Some(group.pattern.clone())]);
+    }
+    let rare: Vec<_> = report.groups.iter().filter(|group| group.rows < 3).collect();
+    assert_eq!(rare.iter().map(|group| group.examples.len()).sum::<usize>(), 4, "{report}");
+    // By a column, the first rows of each text are looked for at once.
+    let by = Ticket::queue().errors_by(&mut connection, tickets::company_id).unwrap();
+    let plain = Plain::queue().errors_by(&mut connection, tickets::company_id).unwrap();
+    assert_eq!(by, plain);
+}
+
+#[test]
+fn of_many_texts_of_one_group_some_rows_are_examples() {
+    let (_database, mut connection) = tickets_of();
+    let text = match NAME {
+        "mysql" => "CONCAT('order ', n, ': no route')",
+        _ => "'order ' || n || ': no route'",
+    };
+    let insert = format!(
+        "INSERT INTO tickets (status, last_attempt_error_message) {NUMBERS} SELECT 'FAILED', {text} FROM n WHERE n"
+    );
+    connection.batch_execute(&[format!("{insert} < 3000"), format!("{insert} IN (5, 6)")].join("; ")).unwrap();
+    let report = Ticket::queue().errors(&mut connection).unwrap();
+    let [group] = &report.groups[..] else { panic!("one group: {report}") };
+    assert_eq!((group.pattern.as_str(), group.rows, group.texts), ("order <number>: no route", 3_002, 3_000));
+    assert_eq!(group.examples.len(), 3);
+    let of_first = diesel::dsl::sql::<Nullable<Text>>(&format!(
+        "SELECT last_attempt_error_message FROM tickets WHERE id = {}",
+        group.examples[0]
+    ));
+    assert_eq!(of_first.load::<Option<String>>(&mut connection).unwrap(), [Some(group.example_text.clone())]);
 }

@@ -163,4 +163,59 @@ mod by_nothing_there {
     }
 }
 
+mod counted_by_a_number_with_a_fraction {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(report_index = amount)]
+    struct Payment {
+        id: i64,
+    }
+}
+
+mod counted_by_the_queue {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(report_index(status))]
+    struct Payment {
+        id: i64,
+    }
+}
+
+mod counted_by_nothing_there {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(report_index = tenant_id)]
+    struct Payment {
+        id: i64,
+    }
+}
+
+mod counted_by_two {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(report_index(company_id, account_id))]
+    struct Payment {
+        id: i64,
+    }
+}
+
+mod counted_by_no_column {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(report_index = 3)]
+    struct Payment {
+        id: i64,
+    }
+}
+
 fn main() {}

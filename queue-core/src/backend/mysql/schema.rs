@@ -153,22 +153,25 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         }
     }
 
-    /// What is computed has a step of its own, because another order uses the same flag. So has the status in the index of due times:
-    /// a queue without reports has made that index before, and its step is written once.
+    /// What is computed has a step of its own, because another order uses the same flag. So has what makes an index wider, because a
+    /// step is written once.
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
-        let step = |name, up, down| Self::step(name, vec![up], vec![down]);
-        let narrow = target.table.quoted(target.columns.next_attempt_time);
-        if index.step == "index" && index.columns != narrow {
-            let replace = |columns: &str| replace_index(target, index, columns);
-            let create = format!("CREATE INDEX {} ON {} ({narrow})", target.table.quoted(&index.name), target.table);
-            let widen = step("status", replace(&index.columns), replace(&narrow));
-            return vec![step(index.step, create, drop_index(target, index)), widen];
-        }
         let name = if index.rows == IndexedRows::Pending { "pending" } else { "reported" };
-        let computed = &index.computed;
-        let columns = (!computed.is_empty())
-            .then(|| step(name, add_computed(target, computed.iter()), drop_computed(target, computed.iter())));
-        columns.into_iter().chain([step(index.step, create_index(target, index), drop_index(target, index))]).collect()
+        let first = |width| target.table.quoted_all(index.keys[..width].iter().map(|key| &key.name));
+        let columns = index.widened.map_or_else(|| index.columns.clone(), |(_, width, _)| first(width));
+        let create = (vec![create_index(target, index, &columns)], vec![drop_index(target, index)]);
+        let compute = |computed: &[Computed]| match computed {
+            [] => (Vec::new(), Vec::new()),
+            _ => (vec![add_computed(target, computed.iter())], vec![drop_computed(target, computed.iter())]),
+        };
+        let (old, new) = index.computed.split_at(index.computed.len().min(2));
+        let widen = index.widened.map(|(name, _, before)| {
+            let (up, down) = compute(new);
+            let replace = |columns: &str| vec![replace_index(target, index, columns)];
+            (name, ([up, replace(&index.columns)].concat(), [replace(&first(before)), down].concat()))
+        });
+        let steps = [(name, compute(old)), (index.step, create)].into_iter().chain(widen);
+        steps.filter(|(_, (up, _))| !up.is_empty()).map(|(name, (up, down))| Self::step(name, up, down)).collect()
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -177,7 +180,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
             return Ok(Vec::new());
         }
         let live = self.live_columns(target)?;
-        let missing = index.computed.iter().filter(|column| find_column(&live, column.name()).is_none());
+        let missing = index.computed.iter().filter(|column| find_column(&live, &column.name).is_none());
         let add = missing.clone().next().map(|_| add_computed(target, missing));
         if usable.is_none()
             && let Some(other) = same_index(self, target, index)?
@@ -188,7 +191,10 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         }
         // At once, because claims name the index.
         let replace = || replace_index(target, index, &index.columns);
-        Ok(add.into_iter().chain([usable.map_or_else(|| create_index(target, index), |_| replace())]).collect())
+        Ok(add
+            .into_iter()
+            .chain([usable.map_or_else(|| create_index(target, index, &index.columns), |_| replace())])
+            .collect())
     }
 
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
@@ -198,7 +204,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
                 self.alter(&drop_index(target, index))?;
             }
             let live = self.live_columns(target)?;
-            let computed = index.computed.iter().filter(|column| find_column(&live, column.name()).is_some());
+            let computed = index.computed.iter().filter(|column| find_column(&live, &column.name).is_some());
             if computed.clone().next().is_some() {
                 self.alter(&drop_computed(target, computed))?;
             }
@@ -237,25 +243,24 @@ fn add_computed<'a>(target: &Target, columns: impl Iterator<Item = &'a Computed>
     let add = |column: &Computed| {
         let reported =
             |of: &str| format!("IF({}, {}, NULL)", IndexedRows::Reported.condition(target), table.quoted(of));
-        let (sql_type, value) = match column {
-            Computed::Flag(_) => ("TINYINT", format!("IF({} IS NULL, NULL, 1)", table.quoted(names.next_attempt_time))),
-            Computed::Status(_) => (STATUS, reported(names.status)),
-            Computed::Time(_) => (TIME, reported(names.last_attempt_time)),
+        let (sql_type, value) = match column.of {
+            None => ("TINYINT", format!("IF({} IS NULL, NULL, 1)", table.quoted(names.next_attempt_time))),
+            Some(of) => (if of == names.status { STATUS } else { TIME }, reported(of)),
         };
         format!(
             "ADD COLUMN {} {sql_type} AS ({value}) VIRTUAL /*!80023 INVISIBLE */ /*M!100303 INVISIBLE */",
-            table.quoted(column.name())
+            table.quoted(&column.name)
         )
     };
     format!("ALTER TABLE {table} {}", columns.map(add).collect::<Vec<_>>().join(", "))
 }
 
 fn drop_computed<'a>(target: &Target, columns: impl Iterator<Item = &'a Computed>) -> String {
-    drop_together(target, "DROP COLUMN", &columns.map(Computed::name).collect::<Vec<_>>())
+    drop_together(target, "DROP COLUMN", &columns.map(|column| column.name.as_str()).collect::<Vec<_>>())
 }
 
-fn create_index(target: &Target, index: &Index) -> String {
-    format!("CREATE INDEX {} ON {} ({})", target.table.quoted(&index.name), target.table, index.columns)
+fn create_index(target: &Target, index: &Index, columns: &str) -> String {
+    format!("CREATE INDEX {} ON {} ({columns})", target.table.quoted(&index.name), target.table)
 }
 
 fn drop_index(target: &Target, index: &Index) -> String {
@@ -267,15 +272,17 @@ fn replace_index(target: &Target, index: &Index, columns: &str) -> String {
     format!("ALTER TABLE {table} DROP INDEX {name}, ADD INDEX {name} ({columns})")
 }
 
-/// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column, or is the one of due times as it is
-/// without reports, which has fewer columns.
+/// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column, or if reports widen it, with all
+/// of them.
 fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
+    let needed = if index.widened.is_none() { 1 } else { index.keys.len() };
+    let columns: String = index.keys[..needed].iter().flat_map(|key| [key.name.as_str(), "\n"]).collect();
     let found: One<Nullable<BigInt>, Option<i64>> = diesel::sql_query(
-        "SELECT CAST(MAX(SEQ_IN_INDEX = 1 AND COLUMN_NAME = ?) * (COUNT(*) >= ?) AS SIGNED) AS usable FROM information_schema.STATISTICS \
-         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
+        "SELECT CAST(LEFT(GROUP_CONCAT(CONCAT(COLUMN_NAME, '\\n') ORDER BY SEQ_IN_INDEX SEPARATOR ''), CHAR_LENGTH(?)) = ? AS SIGNED) \
+         AS usable FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
-    .bind::<Text, _>(index.first())
-    .bind::<BigInt, _>(if index.step == "index" { index.keys.len() as i64 } else { 1 })
+    .bind::<Text, _>(&columns)
+    .bind::<Text, _>(&columns)
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(&index.name)

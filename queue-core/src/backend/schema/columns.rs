@@ -94,15 +94,11 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
             let mend = self.lacking(target, &index)?;
             if !mend.is_empty() {
                 let name = &index.name;
-                let problem = match index.keys.len() {
-                    2.. if index.step == "index" => {
-                        format!(
-                            "the table {} has no index {name} with the columns that `report_index` needs",
-                            target.table
-                        )
-                    }
-                    _ => format!("the table {} has no usable index {name} for the claim", target.table),
+                let (kind, purpose) = match index.widened {
+                    Some(_) => ("", "with the columns that `report_index` needs"),
+                    None => ("usable ", "for the claim"),
                 };
+                let problem = format!("the table {} has no {kind}index {name} {purpose}", target.table);
                 findings.push(finding(target, problem, mend.join("; ")));
             }
         }

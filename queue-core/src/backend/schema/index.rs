@@ -4,7 +4,7 @@ use std::iter;
 
 use super::target::{Named, Target};
 use crate::backend::connection::QueueBackend;
-use crate::row::{Lanes, Options};
+use crate::row::{ColumnNames, Lanes, Options};
 
 /// The order of a column in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,21 +56,10 @@ impl IndexedRows {
 /// A column for an index that cannot leave out rows: it is null in those that the index would leave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(dead_code, reason = "a database with partial indexes needs none")]
-pub(crate) enum Computed {
-    /// It is 1 in the pending rows.
-    Flag(String),
-    /// It has the status of the reported rows.
-    Status(String),
-    /// It has the time of their last attempts.
-    Time(String),
-}
-
-#[allow(dead_code, reason = "a database with partial indexes needs none")]
-impl Computed {
-    pub(crate) fn name(&self) -> &str {
-        let (Computed::Flag(name) | Computed::Status(name) | Computed::Time(name)) = self;
-        name
-    }
+pub(crate) struct Computed {
+    pub(crate) name: String,
+    /// The column of the queue whose value it has in the reported rows. `None`: it is 1 in the pending rows.
+    pub(crate) of: Option<&'static str>,
 }
 
 /// An index of the queue.
@@ -82,6 +71,10 @@ pub(crate) struct Index {
     pub(crate) columns: String,
     /// The same one by one.
     pub(crate) keys: Vec<IndexKey>,
+    /// The step that makes it wider, how many columns it has until then, and how many after that is undone: a queue has made the
+    /// narrower index before it asked for more.
+    #[allow(dead_code, reason = "MySQL's indexes alone are widened")]
+    pub(crate) widened: Option<(&'static str, usize, usize)>,
     /// The rows that it contains, where it can leave out the others.
     #[allow(dead_code, reason = "MySQL's indexes contain all rows")]
     pub(crate) rows: IndexedRows,
@@ -92,7 +85,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// Returns the first column's name: an index that begins with another column is not the queue's.
-    #[cfg(any(feature = "_mysql", feature = "sqlite"))]
+    #[cfg(feature = "sqlite")]
     pub(crate) fn first(&self) -> &str {
         &self.keys[0].name
     }
@@ -109,8 +102,8 @@ impl Index {
             [before, &target.table.quoted(&key.name), after, order].concat()
         };
         let columns = keys.iter().map(column).collect::<Vec<_>>().join(", ");
-        let (rows, computed) = (IndexedRows::Pending, Vec::new());
-        Index { step, name: target.name_of(named), columns, keys, rows, computed }
+        let (rows, widened, computed) = (IndexedRows::Pending, None, Vec::new());
+        Index { step, name: target.name_of(named), columns, keys, widened, rows, computed }
     }
 }
 
@@ -122,12 +115,14 @@ impl Index {
 pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
     let next = target.columns.next_attempt_time;
     let key = || target.key.iter().map(String::as_str);
-    let mut due = vec![IndexKey::plain(next)];
+    let (mut due, mut widened) = (vec![IndexKey::plain(next)], None);
     if target.options.report_index && !DB::PARTIAL_INDEXES {
         // With the status, a count of the due rows reads no row. The key stays before it, so that rows of one time keep their order.
-        due.extend(key().chain([target.columns.status]).map(IndexKey::plain));
+        add_new(&mut due, key().chain([target.columns.status]).map(IndexKey::plain));
+        widened = Some(("status", 1, if target.options.report_by.is_some() { due.len() } else { 1 }));
+        add_new(&mut due, target.options.report_by.map(|(column, _)| IndexKey::plain(column)));
     }
-    let mut indexes = vec![Index::of::<DB>(target, "index", Named::Index, due)];
+    let mut indexes = vec![Index { widened, ..Index::of::<DB>(target, "index", Named::Index, due) }];
     let Options { order, exclusive, lanes, stages, report_index, .. } = target.options;
     if order.is_some() || exclusive {
         let last = if exclusive { key().collect() } else { vec![next] };
@@ -147,13 +142,33 @@ pub(crate) fn indexes<DB: QueueBackend>(target: &Target) -> Vec<Index> {
 
 /// Returns the index of what reports look for. Rows without a time come first, so that a walk from the latest ends with them.
 fn report_index_on<DB: QueueBackend>(target: &Target) -> Index {
-    let names = [target.columns.status, target.columns.last_attempt_time];
-    let computed = names.map(|column| target.name_of(Named::Reported(column)));
-    let [status, time] = if DB::PARTIAL_INDEXES { names.map(str::to_owned) } else { computed.clone() };
-    let keys = vec![IndexKey::plain(&status), IndexKey { order: KeyOrder::NullsFirst, ..IndexKey::plain(&time) }];
-    let [status, time] = computed;
-    let computed = if DB::PARTIAL_INDEXES { Vec::new() } else { vec![Computed::Status(status), Computed::Time(time)] };
-    Index { rows: IndexedRows::Reported, computed, ..Index::of::<DB>(target, "reports", Named::Reports, keys) }
+    let ColumnNames { status, next_attempt_time, last_attempt_time, .. } = target.columns;
+    let name = |column: &'static str| target.name_of(Named::Reported(column));
+    let key =
+        |column: &'static str| IndexKey::plain(&if DB::PARTIAL_INDEXES { column.to_owned() } else { name(column) });
+    let mut keys = vec![key(status), IndexKey { order: KeyOrder::NullsFirst, ..key(last_attempt_time) }];
+    let mut computed = vec![status, last_attempt_time];
+    let by = target.options.report_by.filter(|_| !DB::PARTIAL_INDEXES);
+    if let Some((column, _)) = by {
+        // A count of the failed rows by this column reads no row. The key stays before it, for pages.
+        computed.push(next_attempt_time);
+        let own_key = target.key.iter().map(|name| IndexKey::plain(name));
+        add_new(&mut keys, own_key.chain([key(next_attempt_time), IndexKey::plain(column)]));
+    }
+    computed.retain(|_| !DB::PARTIAL_INDEXES);
+    let computed = computed.into_iter().map(|of| Computed { name: name(of), of: Some(of) }).collect();
+    let widened = by.map(|_| ("reports_by", 2, 2));
+    let index = Index::of::<DB>(target, "reports", Named::Reports, keys);
+    Index { rows: IndexedRows::Reported, computed, widened, ..index }
+}
+
+/// Adds columns to an index. No database wants one twice there, and what comes first decides.
+fn add_new(keys: &mut Vec<IndexKey>, more: impl IntoIterator<Item = IndexKey>) {
+    for key in more {
+        if keys.iter().all(|before| before.name != key.name) {
+            keys.push(key);
+        }
+    }
 }
 
 /// Returns the index of stages, whose column has this name.
@@ -198,12 +213,7 @@ fn index_of_pending<DB: QueueBackend>(
     });
     let last = last.into_iter().map(IndexKey::plain);
     let mut keys: Vec<IndexKey> = flag.as_deref().map(IndexKey::plain).into_iter().chain(first).collect();
-    for key in ordered.chain(last) {
-        // No database wants a column twice in an index, and what comes first decides.
-        if keys.iter().all(|before| before.name != key.name) {
-            keys.push(key);
-        }
-    }
-    let computed = flag.map(Computed::Flag).into_iter().collect();
+    add_new(&mut keys, ordered.chain(last));
+    let computed = flag.map(|name| Computed { name, of: None }).into_iter().collect();
     Index { computed, ..Index::of::<DB>(target, step, named, keys) }
 }

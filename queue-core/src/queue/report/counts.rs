@@ -203,6 +203,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// Reports the same for each value of a domain column, for at most the 10,000 values with most rows. If there are
     /// more, it reports only values whose counts are complete. On MySQL it needs version 8.
     ///
+    /// On MySQL and MariaDB it reads each pending row, unless the entity has `#[queue(report_index = ..)]` with this column.
+    ///
     /// # Errors
     ///
     /// [`Error::Database`].

@@ -12,7 +12,7 @@ use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
 use crate::statement::{
     And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, WithTexts, change_all,
-    error_examples, error_texts, texts_after,
+    error_examples, error_sample, error_texts, texts_after,
 };
 use chrono::{DateTime, Utc};
 use diesel::Column;
@@ -26,6 +26,9 @@ use std::fmt;
 /// The largest number of texts that are read for a report, those on most rows first. With the 1,000 characters that are
 /// read of each, it limits the memory.
 const MOST_TEXTS: u32 = 20_000;
+
+/// How many rows a report looks at first for examples: to choose those of each text, the database reads all texts once more.
+const SAMPLE: u32 = 2_000;
 
 /// How many texts are read at a time.
 const TEXTS_AT_ONCE: u32 = 5_000;
@@ -78,7 +81,8 @@ pub struct ErrorGroup<K> {
     /// The rows of the group that failed at odd times, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub odd_times: Option<OddTimes>,
-    /// The primary keys of up to three of the rows, of different texts if there are any, as far as they can be decoded.
+    /// The primary keys of up to three of the rows, as far as they can be decoded. They are of different texts if there are any,
+    /// unless the report looked at a part of more than 2,000 rows.
     pub examples: Vec<K>,
     /// The first 1,000 characters of the text of the first of them.
     pub example_text: String,
@@ -149,8 +153,7 @@ impl<K: fmt::Debug> Tabular for ErrorReport<K> {
             let others = format!("({} more groups)", more.len());
             let (rows, retrying, failed) =
                 (sum(|group| group.rows), sum(|group| group.retrying), sum(|group| group.failed));
-            let empty = String::new;
-            lines.push(vec![rows, retrying, failed, empty(), empty(), empty(), empty(), others]);
+            lines.push([vec![rows, retrying, failed], vec![String::new(); 4], vec![others]].concat());
         }
         lines
     }
@@ -245,11 +248,18 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         split: Option<&dyn QueryFragment<BackendOf<C>>>,
     ) -> QueryResult<(PartsOf<Q::Key>, i64)> {
         let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
-        let examples = error_examples(C::condition(self, &states), split, MOST_TEXTS);
-        let examples = connection.load_error_examples(&examples)?;
-        let texts = error_texts(C::condition(self, &states), split, MOST_TEXTS);
+        let condition = C::condition(self, &states);
+        let texts = error_texts(condition, split, MOST_TEXTS);
         let texts = load::<ErrorTextRowType, ErrorTextRow, _>(connection.as_queue_connection(), &texts)?;
-        let left_out = texts.first().map_or(0, |row| row.4) - texts.iter().map(|row| row.1.0).sum::<i64>();
+        let all = texts.first().map_or(0, |row| row.4);
+        let left_out = all - texts.iter().map(|row| row.1.0).sum::<i64>();
+        if split.is_none() && Q::Queue::OPTIONS.report_index && all > i64::from(SAMPLE) {
+            let found = parts(texts.clone(), connection.load_error_examples(&error_sample(condition, SAMPLE))?);
+            if found.values().flatten().all(|group| group.examples.len() as i64 >= group.rows.min(EXAMPLES as i64)) {
+                return Ok((found, left_out));
+            }
+        }
+        let examples = connection.load_error_examples(&error_examples(condition, split, MOST_TEXTS))?;
         Ok((parts(texts, examples), left_out))
     }
 
@@ -438,7 +448,7 @@ fn parts<K>(texts: Vec<ErrorTextRow>, examples: Vec<ErrorExampleRow<K>>) -> Part
     }
     for (identity, value, .., key) in examples {
         let (identity, value) = (identity.0, value.map(text_of));
-        // A row that has failed between the two statements is in no group.
+        // A row that has failed since the texts were read is in no group.
         let found = patterns.get(&(identity, value.clone()));
         let (Some((pattern, text)), Some((key,))) = (found, key.ok()) else { continue };
         let group = parts.get_mut(&value).and_then(|groups| groups.get_mut(pattern));
