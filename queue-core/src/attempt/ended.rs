@@ -92,11 +92,8 @@ pub(crate) enum Turn {
 impl Turn {
     /// Tells whether a handler has failed.
     pub(crate) fn has_failures(self) -> bool {
-        match self {
-            Turn::Settled(settled) => settled.is_failure(),
-            Turn::Group(tally) => tally.retried + tally.failed > 0,
-            _ => false,
-        }
+        matches!(self, Turn::Settled(settled) if settled.is_failure())
+            || matches!(self, Turn::Group(tally) if tally.retried + tally.failed > 0)
     }
 }
 

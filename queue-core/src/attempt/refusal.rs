@@ -117,7 +117,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 
     /// Passes over a row for a while. It had been passed over `times` times before.
     pub(super) fn refuse(&self, row: &UnsettledRow<K>, times: u32, is_noted: bool) -> Refusal {
-        self.due_rows.refuse(&row.key, (row.due, row.details.lane.as_ref()), times, is_noted)
+        self.due_rows.refuse(&row.key, (row.due, row.details.lane.as_ref(), is_noted), times)
     }
 
     /// Explains why a write has found no row. If the row is still due as it was claimed, a trigger keeps it. If its key does

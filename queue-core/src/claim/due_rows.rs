@@ -34,6 +34,9 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     pub(crate) stages: ServedStages,
 }
 
+/// When a refused row was due, its lane, and whether the row itself says how long it waits.
+pub(crate) type RefusedAt<'a> = (Option<Instant>, Option<&'a Lane>, bool);
+
 /// Which of the due rows a claim is for.
 pub(crate) struct PickedRows<'a, K> {
     /// None of these.
@@ -118,7 +121,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                     }
                     return Ok(Some(rows));
                 }
-                Step::Nothing if self.passed_rows.release_found() => {}
+                Step::Nothing if self.passed_rows.with_refused(|refused| refused.release_found(LocalTime::now())) => {}
                 Step::Nothing => return Ok(None),
             }
         }
@@ -127,41 +130,39 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     /// Notes that a claim has found none of these rows. Returns whether the next pick may find others.
     pub(crate) fn note_found_none(&self, rows: &PickedRows<'_, K>) -> bool {
         match &rows.only {
-            None => return self.passed_rows.release_found(),
+            None => return self.passed_rows.with_refused(|refused| refused.release_found(LocalTime::now())),
             Some(keys) if rows.are_sorted => self.sorted_keys.note_found_none(keys),
             // Others hold these rows, or they are no longer due. This process knows better of those that it has in hand.
-            Some(keys) => self.passed_rows.end_refused(keys.iter().filter(|key| !self.rows_in_hand.contain(key))),
+            Some(keys) => self.passed_rows.with_refused(|refused| {
+                let others = keys.iter().filter(|key| !self.rows_in_hand.contain(key));
+                others.for_each(|key| refused.end(key.text()));
+            }),
         }
         true
     }
 
     /// Leaves a row alone for a while on which the database refuses to write, and has refused to do so at least `times`
-    /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits. `is_noted`: the row
-    /// itself says how long it waits.
-    pub(crate) fn refuse(
-        &self,
-        key: &RowKey<K>,
-        (due, lane): (Option<Instant>, Option<&Lane>),
-        times: u32,
-        is_noted: bool,
-    ) -> Refusal {
+    /// times before. If the row is in a strict lane, it is the first one there, and the whole lane waits.
+    pub(crate) fn refuse(&self, key: &RowKey<K>, place: RefusedAt<'_>, times: u32) -> Refusal {
+        let (due, lane, is_noted) = place;
         let in_lane = self.places.as_ref().zip(lane);
         if let Some((places, lane)) = in_lane.filter(|_| self.queue.sql.options.keeps_order_in(lane)) {
             return places.turns.refusals.refuse(lane, key, due, times);
         }
         let lane = in_lane.filter(|(places, lane)| places.is_serial(lane)).map(|(_, lane)| lane.identity());
-        self.passed_rows.refuse(key, (due, lane, is_noted), times)
+        self.passed_rows.with_refused(|refused| refused.refuse(key, (due, lane, is_noted), times, LocalTime::now()))
     }
 
     /// Returns how many rows are left alone because the database refuses to write on them.
     pub(crate) fn refused(&self) -> usize {
-        self.passed_rows.refused() + self.places.as_ref().map_or(0, |places| places.turns.refusals.number())
+        self.passed_rows.with_refused(|refused| refused.rows.len())
+            + self.places.as_ref().map_or(0, |places| places.turns.refusals.number())
     }
 
     /// Probes how long it is until the next row is due. A `thorough` probe overlooks no row, and leaves out those that
     /// the retries of others hold back.
     pub(crate) fn probe_due(&self, connection: &mut C, thorough: bool) -> QueryResult<Option<Duration>> {
-        let due_in = match self.passed_rows.refused() {
+        let due_in = match self.passed_rows.with_refused(|refused| refused.rows.len()) {
             0 => self.low_water.probe_due(thorough, |floor| self.queue.probe_due(connection, self.stages(), floor))?,
             _ => self.probe_among_refused(connection, thorough)?,
         };

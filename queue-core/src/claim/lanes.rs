@@ -181,10 +181,14 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
     fn any_in(&self, connection: &mut C, scope: Scope<'_, K>, lane: Lane) -> QueryResult<bool> {
         let from = FromLane { lane, place: None, pick: Pick::Any };
         // A number of rows of which one is not refused, if there are so many. Each number is a statement of its own.
-        let limit = u32::try_from((self.passed_rows.refused() + 1).next_power_of_two()).unwrap_or(u32::MAX);
+        let limit =
+            u32::try_from((self.passed_rows.with_refused(|refused| refused.rows.len()) + 1).next_power_of_two())
+                .unwrap_or(u32::MAX);
         let peek = ClaimTerms { limit, ..PEEK };
         let mut rows = self.claim_in_lane(connection, scope, peek, &from)?.into_iter();
-        Ok(rows.any(|row| !self.passed_rows.is_refused(&self.queue.claimed_key(row))))
+        let is_refused =
+            |key: &RowKey<K>| self.passed_rows.with_refused(|refused| refused.rows.contains_key(key.text()));
+        Ok(rows.any(|row| !is_refused(&self.queue.claimed_key(row))))
     }
 
     /// Reads the row of a strict lane that is next, without locking it.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::refused_state::{Place, Refusal, RefusedState, Step, Turns, pause_after};
+use super::refused_state::{RefusedState, Step, Turns, pause_after};
 use crate::entity::jittered;
 use crate::row::{Lane, Options, QueueState, RowKey};
 use crate::sync::{Mutex, ThreadMark, at_end};
@@ -165,16 +165,6 @@ impl<K: Clone> PassedRows<K> {
         self.known.lock().backoffs.values().any(|pause| pause.until > now)
     }
 
-    /// Returns on how many rows the database has refused to write.
-    pub(super) fn refused(&self) -> usize {
-        self.known.lock().refused.rows.len()
-    }
-
-    /// Notes that the database has refused to write on this row, and has done so at least `times` times before.
-    pub(super) fn refuse(&self, key: &RowKey<K>, place: Place, times: u32) -> Refusal {
-        self.known.lock().refused.refuse(key, place, times, Instant::now())
-    }
-
     /// Returns the refused rows of a lane, which those behind them pass. `None`: there are more than `most`.
     pub(super) fn refused_in(&self, lane: &Lane, most: usize) -> Option<Vec<RowKey<K>>> {
         let refused = &self.known.lock().refused;
@@ -182,29 +172,9 @@ impl<K: Clone> PassedRows<K> {
         (found.len() <= most).then_some(found)
     }
 
-    /// Tells whether this row is refused.
-    pub(super) fn is_refused(&self, key: &RowKey<K>) -> bool {
-        self.known.lock().refused.rows.contains_key(key.text())
-    }
-
     /// Returns how long a row waits that can record its own pause, after as many refusals of something else.
     pub(crate) fn refusal_pause(&self, key: &RowKey<K>) -> Duration {
         pause_after(self.known.lock().refused.rows.get(key.text()).map_or(0, |row| row.times))
-    }
-
-    /// Forgets refused rows that are no longer due.
-    pub(super) fn end_refused<'k>(&self, keys: impl Iterator<Item = &'k RowKey<K>>)
-    where
-        K: 'k,
-    {
-        let known = &mut *self.known.lock();
-        keys.for_each(|key| known.refused.end(key.text()));
-    }
-
-    /// Makes the rows that a survey has found wait no longer, because there is nothing else to claim. Returns whether
-    /// there are any.
-    pub(super) fn release_found(&self) -> bool {
-        self.known.lock().refused.release_found(Instant::now())
     }
 
     /// Does this with what is known of the refused rows.
@@ -249,10 +219,8 @@ impl<K: Clone> PassedRows<K> {
 
     /// Notes that the row in this state has not come back: it has gone through other states.
     pub(crate) fn forget_written(&self, claimed: ClaimedAs) {
-        let known = &mut *self.known.lock();
-        if known.written.remove(&claimed).is_some() {
-            known.order.retain(|row| *row != claimed);
-        }
+        let anew = WrittenRow { is_written: false, times: 0 };
+        self.known.lock().written.entry(claimed).and_modify(|row| *row = anew);
     }
 }
 

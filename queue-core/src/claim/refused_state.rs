@@ -157,11 +157,8 @@ pub(super) enum Turns {
 
 impl Turns {
     pub(super) fn of(options: &Options) -> Self {
-        match options.order {
-            _ if options.exclusive => Turns::OneByOne,
-            Some(_) => Turns::InOrder,
-            None => Turns::ByDueTime,
-        }
+        let one_by_one = options.exclusive.then_some(Turns::OneByOne);
+        one_by_one.unwrap_or(if options.order.is_some() { Turns::InOrder } else { Turns::ByDueTime })
     }
 }
 

@@ -21,8 +21,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
     pub(super) fn survey(&self, connection: &mut C, number: u32) -> QueryResult<()> {
         let (begun, queue) = (Instant::now(), self.queue);
         let present = queue.present(connection)?;
-        let options = queue.sql.options;
-        let keys = if options.due_time_alone_decides() && options.stages.is_none() {
+        let keys = if queue.sql.options.due_time_alone_decides() && queue.sql.options.stages.is_none() {
             queue.due_keys(connection, number, None)?
         } else {
             let scope = Scope::<K> { stages: self.stages(), ..Scope::ALL };
@@ -41,11 +40,8 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         if queue.sql.options.exclusive {
             let head = queue.head(connection, stages)?;
             let waits = |head: &_| self.passed_rows.with_refused(|refused| refused.waits(head, Instant::now()));
-            return match head.and_then(|head| waits(head.text())) {
-                Some(_) if thorough => Ok(None),
-                Some(waits) => Ok(Some(waits)),
-                None => queue.probe_due(connection, stages, None),
-            };
+            let waits = head.and_then(|head| waits(head.text())).map(|waits| Ok((!thorough).then_some(waits)));
+            return waits.unwrap_or_else(|| queue.probe_due(connection, stages, None));
         }
         let survey = self.passed_rows.with_refused(|refused| refused.begin_survey(thorough, Instant::now()));
         if let Some(number) = survey {

@@ -217,7 +217,22 @@ impl Watch {
     /// Notes that the handler is called. Only the first call counts: a handler that has refused a group is called again for
     /// each message.
     pub(crate) fn begin(&self) {
-        self.0.iter().for_each(|watched| watched.begin());
+        let Some(watched) = &self.0 else { return };
+        let waited = watched.due.and_then(|due| watched.events.clock()?.since(due));
+        let is_first = {
+            let mut progress = watched.progress.lock();
+            let is_first = progress.begun.is_none();
+            let at = progress.begun.get_or_insert(Begun { at: Instant::now(), waited }).at;
+            // Under the lock, so that no end comes before it.
+            if let Some(running) = watched.events.running().filter(|_| is_first && !progress.has_ended) {
+                let (queue, key, stage) = (watched.queue.clone(), watched.key.clone(), watched.stage);
+                running.begin(watched.number(), RunningAttempt { queue, key, stage, begun: at });
+            }
+            is_first
+        };
+        if is_first {
+            watched.events.tell(|| Event::Begun(watched.attempt(None, None)));
+        }
     }
 
     /// Notes how the attempt has ended. Only the first end counts.
@@ -259,24 +274,6 @@ impl Watched {
     /// Returns a number that no other attempt has meanwhile.
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
-    }
-
-    fn begin(&self) {
-        let waited = self.due.and_then(|due| self.events.clock()?.since(due));
-        let is_first = {
-            let mut progress = self.progress.lock();
-            let is_first = progress.begun.is_none();
-            let at = progress.begun.get_or_insert(Begun { at: Instant::now(), waited }).at;
-            // Under the lock, so that no end comes before it.
-            if let Some(running) = self.events.running().filter(|_| is_first && !progress.has_ended) {
-                let (queue, key, stage) = (self.queue.clone(), self.key.clone(), self.stage);
-                running.begin(self.number(), RunningAttempt { queue, key, stage, begun: at });
-            }
-            is_first
-        };
-        if is_first {
-            self.events.tell(|| Event::Begun(self.attempt(None, None)));
-        }
     }
 
     fn has_begun(&self) -> bool {

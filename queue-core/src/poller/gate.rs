@@ -1,6 +1,7 @@
 //! Whether the messages of an entity may be processed now: by its window and the poller's, by the database's clock, by the
 //! pauses that operators ask for, and by the columns of its table.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -76,8 +77,7 @@ impl Gate {
     /// Takes whether the queue stands still for its columns. Returns whether that is new.
     pub(crate) fn bar(&self, is_barred: bool) -> bool {
         let mut state = self.state.lock();
-        let is_new = state.is_barred != is_barred;
-        state.is_barred = is_barred;
+        let is_new = mem::replace(&mut state.is_barred, is_barred) != is_barred;
         state.changes += u64::from(is_new);
         is_new
     }

@@ -191,10 +191,8 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         }
         // At once, because claims name the index.
         let replace = || replace_index(target, index, &index.columns);
-        Ok(add
-            .into_iter()
-            .chain([usable.map_or_else(|| create_index(target, index, &index.columns), |_| replace())])
-            .collect())
+        let create = usable.map_or_else(|| create_index(target, index, &index.columns), |_| replace());
+        Ok(add.into_iter().chain([create]).collect())
     }
 
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {

@@ -14,7 +14,7 @@ fn a_row_is_passed_over_while_its_attempt_is_concluded() {
     let concluded = passed.while_concluded(&one);
     assert_eq!(passed.passed_over(), std::slice::from_ref(&one));
     // A survey has found both.
-    passed.refuse(&RowKey::new(3, "3"), Place::default(), 0);
+    passed.with_refused(|refused| refused.refuse(&RowKey::new(3, "3"), (None, None, false), 0, Instant::now()));
     passed.with_refused(|refused| refused.found.waiting.extend([one.clone(), two.clone()]));
     assert_eq!(passed.next_step(2).0, Step::Only(vec![two]));
     assert!(!passed.any_interrupted());
@@ -87,12 +87,12 @@ fn the_pauses_of_a_row_that_comes_back_each_time_grow() {
     assert_eq!(passed.note_settled(&one, Some(claimed)), 0);
     for times in 0..3 {
         assert_eq!(passed.take_returned(claimed), Some(times));
-        let refusal = passed.refuse(&one, (None, None, false), times);
+        let refusal = passed.with_refused(|refused| refused.refuse(&one, (None, None, false), times, Instant::now()));
         assert_eq!(refusal.is_first, times == 0);
         assert!(passed.refusal_pause(&one) > last.mul_f64(2.0));
         last = passed.refusal_pause(&one);
         assert_eq!(passed.note_settled(&one, Some(claimed)), times + 1);
-        assert!(passed.is_refused(&one));
+        assert!(passed.with_refused(|refused| refused.rows.contains_key(one.text())));
     }
 }
 
