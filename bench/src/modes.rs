@@ -73,7 +73,7 @@ impl Contestant for InMode {
                 ("queueable-fair", Pace::Single, "transaction mode, fair_by = company_id: a thousand companies")
             }
             Mode::Ordered => ("queueable-ordered", Pace::Single, "transaction mode, order_by = amount_cents"),
-            Mode::Reported => ("queueable-reports", Pace::Single, "transaction mode, report_index"),
+            Mode::Reported => ("queueable-reports", Pace::Single, "transaction mode, report_index = amount_cents"),
             Mode::Counted => ("queueable-minutes", Pace::Single, "transaction mode, with minutes"),
             Mode::Notify => {
                 let settings = "transaction mode, wake = notify: a trigger tells of each row, and nothing else does";

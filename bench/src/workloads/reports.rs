@@ -40,9 +40,14 @@ pub(crate) fn run(sitting: &mut Sitting) -> Result<&'static str> {
         table::fill_minutes(site.place.backend, site.place.url())?;
         site.place.settle_down()?;
         let (backend, url) = (site.place.backend, site.place.url());
-        let reports = table::time_reports(backend, url, TIMES)?;
-        let mut values: Vec<Value> =
-            reports.into_iter().flat_map(|(name, taken)| percentiles(name.to_owned(), taken)).collect();
+        let mut values = Vec::new();
+        for (name, taken, used) in table::time_reports(backend, url, TIMES, || site.server.processor_time())? {
+            values.extend(percentiles(name.to_owned(), taken));
+            if used > 0.0 {
+                let unit = "milliseconds of the server's processor";
+                values.push(Value { case: Some(name.to_owned()), unit, value: used });
+            }
+        }
         table::add_page(backend, url)?;
         site.place.settle_down()?;
         for Timed { page, taken, too_long } in page::time_pages(backend, url, TIMES)? {

@@ -223,6 +223,26 @@ fn many(connection: &mut Conn) {
 }
 
 #[test]
+fn the_sql_of_reports_by_the_column() {
+    let (split, other) = (Some(&fees::company_id as _), Some(&fees::region as _));
+    let pending = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
+    let failed = [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
+    let condition = |states| Condition::new(queue::<Fee>(), None, states);
+    let of_text = Condition::new(queue::<Elsewhere>(), None, &pending);
+    let mut listing = String::new();
+    let mut add = |title: &str, statement: &dyn Statement<Backend>| {
+        listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&Sql::new(statement)));
+    };
+    add("pending", &count_pending(condition(&pending), split, 10));
+    add("pending, by another column", &count_pending(condition(&pending), other, 10));
+    add("pending, by a text", &count_pending(of_text, other, 10));
+    add("failed", &count_by_value(condition(&failed), split, 10));
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(format!("{NAME}_report_by"), listing);
+    });
+}
+
+#[test]
 fn reports_by_the_column_read_indexes_alone() {
     let (_database, mut connection) = fees_of();
     many(&mut connection);
