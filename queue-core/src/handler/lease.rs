@@ -216,27 +216,37 @@ where
     }
 }
 
-macro_rules! lease_handler_behind {
-    ($($pointer:ident),+) => {$(
-        impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for $pointer<H> {
-            type Answer = H::Answer;
+impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Arc<H> {
+    type Answer = H::Answer;
 
-            fn call(&self, entity: &Q, lease: &Lease) -> Result<H::Answer, Failure> {
-                (**self).call(entity, lease)
-            }
+    fn call(&self, entity: &Q, lease: &Lease) -> Result<H::Answer, Failure> {
+        (**self).call(entity, lease)
+    }
 
-            fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
-                (**self).apply(entity, answer, message)
-            }
+    fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).apply(entity, answer, message)
+    }
 
-            fn background(&self) -> Result<Option<Background>, Error> {
-                (**self).background()
-            }
-        }
-    )+};
+    fn background(&self) -> Result<Option<Background>, Error> {
+        (**self).background()
+    }
 }
 
-lease_handler_behind!(Arc, Box);
+impl<Q, C, H: LeaseHandler<Q, C> + ?Sized> LeaseHandler<Q, C> for Box<H> {
+    type Answer = H::Answer;
+
+    fn call(&self, entity: &Q, lease: &Lease) -> Result<H::Answer, Failure> {
+        (**self).call(entity, lease)
+    }
+
+    fn apply(&self, entity: &Q, answer: &H::Answer, message: &mut Message<'_, C>) -> HandlerResult {
+        (**self).apply(entity, answer, message)
+    }
+
+    fn background(&self) -> Result<Option<Background>, Error> {
+        (**self).background()
+    }
+}
 
 /// What this process knows about one lease, by its monotonic clock.
 #[derive(Debug)]

@@ -139,30 +139,41 @@ where
     }
 }
 
-/// Serves the modes whose handlers run in the worker's transaction.
-macro_rules! handler_in_transaction {
-    ($($mode:ty: $runner:ident),+) => {$(
-        impl<Q, C, H> HandlerFor<Q, C, $mode> for H
-        where
-            Q: Entity + 'static,
-            C: ConnectionFor<Q>,
-            H: Handler<Q, C>,
-        {
-            fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
-            where
-                Self: 'h,
-            {
-                C::$runner(Box::new(self), settings)
-            }
+impl<Q, C, H> HandlerFor<Q, C, TransactionMode> for H
+where
+    Q: Entity + 'static,
+    C: ConnectionFor<Q>,
+    H: Handler<Q, C>,
+{
+    fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
+    where
+        Self: 'h,
+    {
+        C::transaction_runner(Box::new(self), settings)
+    }
 
-            fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
-                C::$runner(Box::new(Kept(self)), settings)
-            }
-        }
-    )+};
+    fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
+        C::transaction_runner(Box::new(Kept(self)), settings)
+    }
 }
 
-handler_in_transaction!(TransactionMode: transaction_runner, GroupMode: group_runner);
+impl<Q, C, H> HandlerFor<Q, C, GroupMode> for H
+where
+    Q: Entity + 'static,
+    C: ConnectionFor<Q>,
+    H: Handler<Q, C>,
+{
+    fn into_runner<'h>(self, settings: RunnerSettings) -> Result<BoxedRunner<'h, C>, Error>
+    where
+        Self: 'h,
+    {
+        C::group_runner(Box::new(self), settings)
+    }
+
+    fn borrowed_runner(&self, settings: RunnerSettings) -> Result<BoxedRunner<'_, C>, Error> {
+        C::group_runner(Box::new(Kept(self)), settings)
+    }
+}
 
 impl<Q, C, H> HandlerFor<Q, C, LeaseMode> for H
 where
