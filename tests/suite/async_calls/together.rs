@@ -56,8 +56,7 @@ fn shared_answers(runtime: &Runtime) -> usize {
     assert_eq!((tally.succeeded, tally.interrupted, tally.lost), (300, 0, 0));
     assert_eq!(bank.booked(), ids);
     assert!(ids.iter().all(|id| bank.state(*id).try_count == 1));
-    let shared = *shared.lock().unwrap();
-    shared
+    *shared.lock().unwrap()
 }
 
 #[test]
