@@ -64,7 +64,10 @@ fn answers_that_wait_for_a_worker_are_committed_together() {
     let runtime = runtime();
     // The slower the machine applies an answer, the fewer wait for their neighbours.
     let shared = (0..10).map(|_| shared_answers(&runtime)).find(|shared| *shared > 100);
-    assert!(shared.is_some(), "in none of ten runs did more than 100 of 300 answers share a transaction with the one before");
+    assert!(
+        shared.is_some(),
+        "in none of ten runs did more than 100 of 300 answers share a transaction with the one before"
+    );
 }
 
 #[test]
