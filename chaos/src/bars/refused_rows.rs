@@ -48,8 +48,12 @@ fn run(run: &mut Run) -> Result<()> {
         Mode::Group => &all[1..2],
         Mode::Lease => &all[2..],
     };
-    // The rows are older than the process. A mark would be refused before the handler is called.
-    let mut worker = run.recipe().accounting(Accounting::Off).start()?;
+    let recipe = match run.dialect() {
+        // The rows are older than the process, and the trigger refuses its marks too, before the handler is called.
+        Dialect::Sqlite => run.recipe().accounting(Accounting::Off),
+        Dialect::Postgres | Dialect::Mysql => run.recipe(),
+    };
+    let mut worker = recipe.start()?;
     worker.await_start(PATIENCE)?;
     let mut worst = f64::INFINITY;
     for refusal in refusals {
