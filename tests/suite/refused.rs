@@ -1,6 +1,6 @@
 //! Rows on which the database refuses to write: they do not affect other rows, however many they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use diesel::result::DatabaseErrorKind;
 use diesel::result::Error::DatabaseError;
 use diesel_migrations::MigrationHarness;
 use queueable::{
-    Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, PollerHandle, Queueable, Status, Tally,
+    ClaimStyle, Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, PollerHandle, Queueable,
+    Status, Tally,
 };
 
 use crate::db::{Conn, DISK_IS_FULL, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
@@ -326,4 +327,29 @@ fn more_refused_rows_than_a_survey_reads_leave_the_others_their_turn() {
     // The pauses grow, so that no row is tried more often even in ten minutes.
     assert!(most <= Some(5), "{most:?}");
     assert_eq!(statuses(&bank, &bad[..50]), HashMap::from([(Status::NotAttempted, 50)]));
+}
+
+/// The leases of one claim end at one time, or within a millisecond.
+#[test]
+fn claims_behind_refused_rows_take_as_many_rows_as_they_may() {
+    for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
+        for trigger in [REFUSE_SEVEN, KEEP_SEVEN] {
+            let bank = Arc::new(Bank::new());
+            let (_, sound) = enqueue_bad_and_sound(&bank, 60, 400);
+            bank.connect().batch_execute(trigger).unwrap();
+            let (ends, reader) = (Arc::new(Mutex::new(HashSet::new())), bank.clone());
+            let noted = ends.clone();
+            let call = move |charge: &Charge, _: &Lease| {
+                let end = reader.state(charge.id).next_attempt_time.unwrap();
+                noted.lock().unwrap().insert(end.timestamp_millis());
+                Ok(())
+            };
+            let apply = |_: &Charge, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+            let poller = Charge::poller(bank.pool(1), (call, apply)).workers(1).claim_style(style).claim_batch(40);
+            let tally = poller.run_until_idle().unwrap();
+            assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 400)]), "{tally:?}");
+            let ends = ends.lock().unwrap().len();
+            assert!(ends <= 80, "{style:?}, {trigger}: at least {ends} claims of up to 40 rows for 400 rows");
+        }
+    }
 }

@@ -160,9 +160,9 @@ fn the_sql_of_a_lease() {
     listing.add("the present", &present());
     listing.add(
         "without SKIP LOCKED: take",
-        &Take::new(queue::<Payment>(), None, (began, token), 10, rows::<Payment>(&[7])),
+        &Take::new(queue::<Payment>(), None, (began, token), 10, rows::<Payment>(&[7])).not_below(Some(began)),
     );
-    listing.add("without SKIP LOCKED: taken", &taken(Claim::new::<Payment>(), token));
+    listing.add("without SKIP LOCKED: taken", &taken(Claim::new::<Payment>(), began, token));
     listing.matches("lease");
 }
 

@@ -137,14 +137,14 @@ fn aged_first(options: &Options) -> Option<Duration> {
 }
 
 /// Takes due rows under a lease where a claim cannot pass over rows that others hold: an update first, then a select of the
-/// rows that it has changed, which reads them as they are now. `None`: another claim has drawn the same token.
+/// rows that it has changed, which reads them as they are now. It returns none if another claim has drawn the same times.
 pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
     lease: Duration,
     limit: u32,
     scope: Scope<'_, K>,
-) -> QueryResult<Option<(Instant, Vec<Claimed<K>>)>> {
+) -> QueryResult<(Instant, Vec<Claimed<K>>)> {
     let began = queue.present(connection)?;
     // SQLite's times differ by a millisecond at least, so the spread is at least that. A longer lease needs no more
     // than a second.
@@ -154,20 +154,15 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
     let excepted = queue.rows(scope.except);
-    let take = || Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.sorts);
-    let mut taken = 0;
-    if let Some(age) = aged_first(queue.sql.options) {
-        taken = execute(connection, &take().aged(age))?;
-    }
-    if taken == 0 {
-        taken = execute(connection, &take())?;
-    }
-    if taken == 0 {
-        return Ok(Some((began, Vec::new())));
-    }
-    let rows = queue.taken(connection, token)?;
-    if rows.len() != taken {
-        return Ok(None);
-    }
-    Ok(Some((began, queue.with_details(connection, rows)?)))
+    let take = || {
+        let take = Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.sorts);
+        // The low-water mark does not follow these claims, because they overwrite the rows' due times.
+        take.not_below(scope.floor().filter(|_| !scope.keeps_to_mark()))
+    };
+    let aged = aged_first(queue.sql.options).map_or(Ok(0), |age| execute(connection, &take().aged(age)))?;
+    let taken = if aged > 0 { aged } else { execute(connection, &take())? };
+    let mut rows = if taken == 0 { Vec::new() } else { queue.taken(connection, began, token)? };
+    let are_these_all = rows.len() == taken;
+    rows.retain(|_| are_these_all);
+    Ok((began, queue.with_details(connection, rows)?))
 }

@@ -21,9 +21,6 @@ use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
 use crate::sync::fail_point;
 use crate::sync::in_test::is_in_turn;
 
-/// How often a claim begins anew because another claim has drawn the same token.
-const DRAWS: u32 = 5;
-
 type ClaimIn<'h, K, C> =
     fn(&LeaseRunner<'h, K, C>, &mut C, &LeaseClaim<'_, K, C>, LocalTime) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>>;
 
@@ -252,25 +249,17 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
     }
 
     /// Writes the lease on rows first, and then reads which rows those were. `None`: none is due, or one of them cannot be
-    /// written.
+    /// written, or another claim has drawn the same end of its lease.
     fn take(
         &self,
         connection: &mut C,
         claim: &LeaseClaim<'_, K, C>,
         sent: LocalTime,
     ) -> Result<Option<ClaimedBatch<K>>, GivenUp<K>> {
-        let mut taken = None;
-        for draw in 0..DRAWS {
-            if draw > 0 {
-                C::TransactionManager::rollback_transaction(connection)?;
-                connection.begin()?;
-            }
-            taken = update_then_select(self.served.queue, connection, self.length(), claim.limit, claim.scope)?;
-            if taken.is_some() {
-                break;
-            }
+        let (began, rows) = update_then_select(self.served.queue, connection, self.length(), claim.limit, claim.scope)?;
+        if rows.is_empty() {
+            return Ok(None);
         }
-        let Some((began, rows)) = taken.filter(|(_, rows)| !rows.is_empty()) else { return Ok(None) };
         self.served.expect_decoded(connection, &rows)?;
         let mut batch = nothing();
         for (key, fence, message, details) in panic_safe(rows) {
@@ -306,6 +295,17 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
                     let clock = Arc::new(LeaseClock::new(sent, self.length()));
                     let held = LeasedRow { key, before, due: None, claimed_as: None, fence, tries, details, clock };
                     batch.leased.push(LeasedMessage { held: Arc::new(held), message });
+                }
+            }
+        }
+        if batch.rows() < claim.limit as usize {
+            // A row that a trigger keeps as it is looks to the update like one that is not due.
+            match self.lock_and_lease(connection, &LeaseClaim { limit: 1, ..*claim }, sent) {
+                Err(GivenUp::Unwritable(row, None)) => batch.unwritable.push((*row, None)),
+                next => {
+                    let next = next?.unwrap_or_else(nothing);
+                    batch.leased.extend(next.leased);
+                    batch.settled.extend(next.settled);
                 }
             }
         }

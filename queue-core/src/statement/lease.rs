@@ -68,12 +68,14 @@ pub struct LeasedAtOnce<K> {
     pub undecodable: Vec<Instant>,
 }
 
-/// Selects the rows that were taken with a token.
-pub fn taken<DB: QueueBackend>(claim: Claim<DB>, token: Instant) -> impl Statement<DB> {
-    statement(claim.due.queue, (claim, token), |(claim, token), sql| {
+/// Selects the rows that were taken at this time, with this token.
+pub fn taken<DB: QueueBackend>(claim: Claim<DB>, began: Instant, token: Instant) -> impl Statement<DB> {
+    statement(claim.due.queue, (claim, began, token), |(claim, began, token), sql| {
         claim.push_columns(sql)?;
         sql.push(" FROM {table} WHERE {.next_attempt_time} = ")?;
         DB::bind_time(&mut sql.out, token)?;
+        sql.push(" AND {.last_attempt_time} = ")?;
+        DB::bind_time(&mut sql.out, began)?;
         sql.push(" AND {.status} = 'IN_PROGRESS'")
     })
 }
@@ -100,6 +102,11 @@ impl<DB: QueueBackend> Take<DB> {
         let (due, walk) = (Claimable::new(queue, stages).except(excepted), Walk::of(queue.options));
         let walk = due.walk(walk);
         Take { due, began, token, limit: limit.into(), walk, age: None }
+    }
+
+    /// Leaves out rows that are due earlier than `floor`, if the due time decides which row is next.
+    pub fn not_below(self, floor: Option<Instant>) -> Self {
+        Take { due: self.due.not_below(floor.filter(|_| self.walk.is_by_due_time())), ..self }
     }
 
     /// Sorts the rows that are due if there are few.
@@ -180,9 +187,9 @@ fn push_expired_lease<DB: QueueBackend>(sql: &mut Writer<'_, '_, DB>, tries: &'s
 }
 
 impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
-    /// Reads the rows that were taken with this token.
-    pub fn taken(&self, connection: &mut C, token: Instant) -> QueryResult<Vec<ClaimedRow<K>>> {
-        (self.load_claimed)(connection, &taken(self.claim_all(), token))
+    /// Reads the rows that were taken at this time, with this token.
+    pub fn taken(&self, connection: &mut C, began: Instant, token: Instant) -> QueryResult<Vec<ClaimedRow<K>>> {
+        (self.load_claimed)(connection, &taken(self.claim_all(), began, token))
     }
 
     /// Leases up to `limit` rows that have been due longest, by one statement that is its own transaction.
