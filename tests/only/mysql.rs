@@ -25,6 +25,7 @@ use diesel_migrations::MigrationHarness;
 use queue_core::internals::backend::Schema;
 use queueable::{Error, Event, Lease, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
+use self::prepared_statements::kept;
 use crate::db::{Conn, Database, PrivateServer, initialize, is_mariadb};
 use crate::suite::bank::{Bank, NewPayment, Payment, book, payment_queue, payments};
 use crate::suite::events::{PATIENCE, await_event, listener};
@@ -34,6 +35,15 @@ use crate::suite::lease::{self, Charge};
 use crate::suite::names::a_table_elsewhere_works;
 use crate::suite::rerun_on_change::{Document, Library};
 use crate::suite::warnings::{is_told, keep_warnings};
+
+/// Payments whose reports are by company.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = reported_queue, report_index = company_id)]
+#[allow(dead_code, reason = "no row of it is loaded")]
+struct Reported {
+    id: i64,
+}
 
 /// Writes the zero date, which strict mode refuses.
 fn zero_date(bank: &Bank, id: i64) {
@@ -467,4 +477,19 @@ fn what_a_trigger_sets_ends_with_its_message() {
         let last = &found[found.len() - 5..];
         assert!(last.iter().all(|length| *length != 4097), "{mode}: {found:?}");
     }
+}
+
+/// Run once more, such a statement would compute the generated columns of each row that it finds along the index.
+#[test]
+fn a_session_keeps_no_statement_of_a_report() {
+    let bank = Bank::before_the_queue();
+    let mut connection = bank.connect();
+    connection.run_pending_migrations(Migrations::new().entity::<Reported>()).unwrap();
+    bank.enqueue([1, 2]);
+    let before = kept(&mut connection);
+    for _ in 0..2 {
+        Reported::queue().backlog_by(&mut connection, payments::company_id).unwrap();
+        Reported::queue().errors(&mut connection).unwrap();
+    }
+    assert_eq!(kept(&mut connection), before);
 }

@@ -37,7 +37,7 @@ struct Counter {
 }
 
 /// How many prepared statements this session keeps. The query itself is not kept.
-fn kept(connection: &mut Conn) -> i64 {
+pub(super) fn kept(connection: &mut Conn) -> i64 {
     if NAME == "postgres" {
         let query = diesel::sql_query("SELECT count(*) AS kept FROM pg_prepared_statements");
         return query.get_result::<Kept>(connection).unwrap().kept;

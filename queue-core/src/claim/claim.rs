@@ -162,7 +162,6 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let aged = aged_first(queue.sql.options).map_or(Ok(0), |age| execute(connection, &take().aged(age)))?;
     let taken = if aged > 0 { aged } else { execute(connection, &take())? };
     let mut rows = if taken == 0 { Vec::new() } else { queue.taken(connection, began, token)? };
-    let are_these_all = rows.len() == taken;
-    rows.retain(|_| are_these_all);
+    rows.truncate(if rows.len() == taken { taken } else { 0 });
     Ok((began, queue.with_details(connection, rows)?))
 }

@@ -254,6 +254,8 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         // MySQL would often rather read the whole table.
         let is_pending = self.states.ends_with(&PENDING);
         let hint = DB::INDEX_HINT.filter(|_| is_pending || self.finds_reported_columns());
+        // MariaDB computes the generated columns of each row if it runs such a prepared statement once more.
+        hint.inspect(|_| sql.out.unsafe_to_cache_prepared());
         sql.push_hint(hint, if is_pending { Named::Index } else { Named::Reports })?;
         self.push(sql)
     }
