@@ -138,6 +138,35 @@ fn a_row_that_refuses_to_be_written_holds_up_no_neighbour_and_is_left_as_it_was(
     }
 }
 
+/// Nobody may write that the row has failed, whose last attempt never ended. It is first in line.
+#[test]
+fn a_row_that_its_claim_cannot_fail_leaves_the_others_their_turn() {
+    for style in STYLES {
+        for batch in [1, 4] {
+            let bank = Bank::new();
+            let ids = bank.enqueue([1, 2, 3, 4]);
+            set(&bank, ids[0], Status::InProgress, 3);
+            let refuse = match NAME {
+                "sqlite" => {
+                    "CREATE TRIGGER refuse BEFORE UPDATE ON payments WHEN NEW.status = 'FAILED' \
+                     BEGIN SELECT RAISE(ABORT, 'no failures'); END"
+                }
+                _ => "ALTER TABLE payments ADD CONSTRAINT refuse CHECK (status <> 'FAILED')",
+            };
+            bank.connect().batch_execute(refuse).unwrap();
+            let call = |charge: &Charge, _: &Lease| Ok::<_, Failure>(charge.amount_cents);
+            let handle = poller(&bank, (call, apply)).claim_style(style).claim_batch(batch).start().unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while handle.tally().succeeded < 3 || handle.tally().refused < 1 {
+                assert!(Instant::now() < deadline, "{style:?}, {batch}: {:?}", handle.tally());
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            handle.shutdown(PATIENCE);
+            assert_eq!(bank.booked(), ids[1..]);
+        }
+    }
+}
+
 #[test]
 fn rows_that_are_claimed_together_are_called_in_the_order_of_their_due_times() {
     let bank = Bank::new();

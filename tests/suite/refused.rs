@@ -14,7 +14,7 @@ use queueable::{
     Status, Tally,
 };
 
-use crate::db::{Conn, DISK_IS_FULL, KEEP_SEVEN, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
+use crate::db::{Conn, DISK_IS_FULL, KEEP_SEVEN, NAME, PUT_SEVEN_BACK, REFUSE_SEVEN, REFUSE_STATE_OF_SEVEN};
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
 use crate::suite::group::{Grouped, Optimistic};
 use crate::suite::lease::Charge;
@@ -329,7 +329,25 @@ fn more_refused_rows_than_a_survey_reads_leave_the_others_their_turn() {
     assert_eq!(statuses(&bank, &bad[..50]), HashMap::from([(Status::NotAttempted, 50)]));
 }
 
-/// The leases of one claim end at one time, or within a millisecond.
+/// Claims up to 40 rows at a time until none is due, and shows that it took at most so many claims for these 200: the leases of one
+/// claim end at one time, or within a millisecond.
+fn claim_many(bank: &Bank, style: ClaimStyle, trigger: &str, sound: &[i64], most: usize) {
+    let (ends, reader) = (Arc::new(Mutex::new(HashSet::new())), Mutex::new(bank.connect()));
+    let noted = ends.clone();
+    let call = move |charge: &Charge, _: &Lease| {
+        let end = payments::table.find(charge.id).select(payment_queue::next_attempt_time);
+        let end: Due = end.get_result(&mut *reader.lock().unwrap()).unwrap();
+        noted.lock().unwrap().insert(end.unwrap().timestamp_millis());
+        Ok(())
+    };
+    let apply = |_: &Charge, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let poller = Charge::poller(bank.pool(1), (call, apply)).workers(1).claim_style(style).claim_batch(40);
+    let tally = poller.run_until_idle().unwrap();
+    assert_eq!(statuses(bank, sound), HashMap::from([(Status::Success, 200)]), "{style:?}, {trigger}: {tally:?}");
+    let ends = ends.lock().unwrap().len();
+    assert!(ends <= most, "{style:?}, {trigger}: at least {ends} claims of up to 40 rows for 200 rows");
+}
+
 #[test]
 fn claims_behind_refused_rows_take_as_many_rows_as_they_may() {
     for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
@@ -337,20 +355,37 @@ fn claims_behind_refused_rows_take_as_many_rows_as_they_may() {
             let bank = Bank::new();
             let (_, sound) = enqueue_bad_and_sound(&bank, 60, 200);
             bank.connect().batch_execute(trigger).unwrap();
-            let (ends, reader) = (Arc::new(Mutex::new(HashSet::new())), Mutex::new(bank.connect()));
-            let noted = ends.clone();
-            let call = move |charge: &Charge, _: &Lease| {
-                let end = payments::table.find(charge.id).select(payment_queue::next_attempt_time);
-                let end: Due = end.get_result(&mut *reader.lock().unwrap()).unwrap();
-                noted.lock().unwrap().insert(end.unwrap().timestamp_millis());
-                Ok(())
-            };
-            let apply = |_: &Charge, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
-            let poller = Charge::poller(bank.pool(1), (call, apply)).workers(1).claim_style(style).claim_batch(40);
-            let tally = poller.run_until_idle().unwrap();
-            assert_eq!(statuses(&bank, &sound), HashMap::from([(Status::Success, 200)]), "{tally:?}");
-            let ends = ends.lock().unwrap().len();
-            assert!(ends <= 50, "{style:?}, {trigger}: at least {ends} claims of up to 40 rows for 200 rows");
+            claim_many(&bank, style, trigger, &sound, 50);
         }
     }
+}
+
+/// The update that takes rows first writes a text too, and passes over the bad row; a claim in steps meets an error.
+#[test]
+fn a_row_that_one_statement_passes_over_and_another_fails_on_costs_one_claim() {
+    let trigger = match NAME {
+        "sqlite" => {
+            "CREATE TRIGGER b_refuse BEFORE UPDATE OF status ON payments WHEN OLD.amount_cents = 7 \
+             BEGIN SELECT RAISE(ABORT, 'no state of sevens'); END;
+             CREATE TRIGGER a_keep BEFORE UPDATE OF last_attempt_error_message ON payments WHEN OLD.amount_cents = 7 \
+             BEGIN SELECT RAISE(IGNORE); END"
+        }
+        "postgres" => {
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+             CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'no state of sevens'; END $$;
+             CREATE TRIGGER a_keep BEFORE UPDATE OF last_attempt_error_message ON payments FOR EACH ROW \
+             WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION keep();
+             CREATE TRIGGER b_refuse BEFORE UPDATE OF status ON payments FOR EACH ROW \
+             WHEN (OLD.amount_cents = 7) EXECUTE FUNCTION refuse()"
+        }
+        // There no trigger leaves a row out.
+        _ => return,
+    };
+    let bank = Bank::new();
+    let mut sound = bank.enqueue(vec![8; 119]);
+    bank.enqueue([7]);
+    sound.extend(bank.enqueue(vec![8; 81]));
+    bank.connect().batch_execute(trigger).unwrap();
+    claim_many(&bank, ClaimStyle::UpdateThenSelect, trigger, &sound, 15);
 }

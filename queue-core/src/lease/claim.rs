@@ -115,8 +115,7 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
         }
         for ((key, fence, message, details), began) in panic_safe(rows).into_iter().zip(began) {
             if began.is_none() {
-                let due = due(&message);
-                batch.unwritable.push((UnsettledRow::new(key, fence, due, details), None));
+                batch.unwritable.push((UnsettledRow::new(key, fence, due(&message), details), None));
                 continue;
             }
             if fence.status == Status::InProgress {
@@ -127,16 +126,9 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
                 Err(new) => {
                     let tries = tries_before(fence) + 1;
                     // Given back, the row is in the state in which it was, so that the next claim decides the same.
-                    let held = LeasedRow {
-                        key,
-                        before: fence,
-                        due: None,
-                        claimed_as: None,
-                        fence: held_as(fence, tries, began),
-                        tries,
-                        details,
-                        clock: Arc::new(LeaseClock::new(sent, self.length())),
-                    };
+                    let (before, fence) = (fence, held_as(fence, tries, began));
+                    let clock = Arc::new(LeaseClock::new(sent, self.length()));
+                    let held = LeasedRow { key, before, due: None, claimed_as: None, fence, tries, details, clock };
                     batch.decided.push(DecidedLease { held: Arc::new(held), new });
                 }
             }
@@ -285,10 +277,11 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
                 )),
             };
             match decided {
-                Err(new) => {
-                    self.write_claimed(connection, &row, &new.change)?;
-                    batch.settled.push((key, new));
-                }
+                Err(new) => match self.write_claimed(connection, &row, &new.change) {
+                    // A claim in steps finds the row as it was before the update.
+                    Err(GivenUp::Unwritable(..)) => return Ok(None),
+                    written => written.map(|()| batch.settled.push((key, new)))?,
+                },
                 Ok(mut message) => {
                     message.1.next_attempt_time = None;
                     let fence = held_as(fence, tries, Some(began));
@@ -298,10 +291,17 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
                 }
             }
         }
-        if batch.rows() < claim.limit as usize {
-            // A row that a trigger keeps as it is looks to the update like one that is not due.
+        // A row that a trigger keeps as it is looks to the update like one that is not due. Without SKIP LOCKED, so does one that
+        // another claim is writing.
+        if batch.rows() < claim.limit as usize && self.statements.can_lock() {
             match self.lock_and_lease(connection, &LeaseClaim { limit: 1, ..*claim }, sent) {
                 Err(GivenUp::Unwritable(row, None)) => batch.unwritable.push((*row, None)),
+                // The rows above wait for the next claim, which passes over this one.
+                Err(GivenUp::Unwritable(row, error)) => {
+                    return Ok(Some(ClaimedBatch { unwritable: vec![(*row, error)], ..nothing() }));
+                }
+                // The client cannot read it.
+                Err(GivenUp::Failed(DieselError::DeserializationError(_))) => {}
                 next => {
                     let next = next?.unwrap_or_else(nothing);
                     batch.leased.extend(next.leased);

@@ -3,9 +3,9 @@
 //! so the rows come from the select, and the update adds to each when its attempt began.
 //!
 //! Where a claim cannot pass over rows that others hold, an update takes the rows first, and a select finds those that it
-//! has changed. The update writes the same end of the lease on all its rows. A random part makes that time a token, by
-//! which the select finds the rows. If two claims draw the same token, the select finds more rows than the update has
-//! changed, and the claim starts again.
+//! has changed. The update writes the same beginning of the attempt and the same end of the lease on all its rows. A random
+//! part makes that end a token, so that the select finds the rows by both times. If the select finds other rows than the update
+//! has changed, the claim is given up, and the next one takes one row in steps.
 
 use std::time::Duration;
 
