@@ -94,7 +94,10 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
         if let Some(remark) = &grouped.remark {
             self.runner.served.warn(remark);
         }
-        if matches!(grouped.end, GroupEnd::Worked(BatchEnd::Undone(Undone::RowsChanged(_)))) {
+        let are_changed = matches!(grouped.end, GroupEnd::Worked(BatchEnd::Undone(Undone::RowsChanged(_))));
+        // A row that a trigger keeps as it is looks like one that a neighbour's handler has changed. Where some are refused,
+        // it mostly is one of those.
+        if are_changed && self.runner.served.due_rows.refused() == 0 {
             self.rereading.begin();
         }
         if !matches!(grouped.end, GroupEnd::Worked(BatchEnd::Settled(_)) | GroupEnd::Idle) {
