@@ -138,7 +138,7 @@ fn a_row_that_refuses_to_be_written_holds_up_no_neighbour_and_is_left_as_it_was(
     }
 }
 
-/// Nobody may write that the row has failed, whose last attempt never ended. It is first in line.
+/// The last attempt on the first row in line never ended, and the database lets nobody write that the row has failed.
 #[test]
 fn a_row_that_its_claim_cannot_fail_leaves_the_others_their_turn() {
     for style in STYLES {

@@ -241,7 +241,7 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
     }
 
     /// Writes the lease on rows first, and then reads which rows those were. `None`: none is due, or one of them cannot be
-    /// written, or another claim has drawn the same end of its lease.
+    /// written, or another claim has drawn the same times.
     fn take(
         &self,
         connection: &mut C,
