@@ -331,7 +331,7 @@ fn more_refused_rows_than_a_survey_reads_leave_the_others_their_turn() {
 
 /// Claims up to 40 rows at a time until none is due, and shows that it took at most so many claims for these 200: the leases of one
 /// claim end at one time, or within a millisecond.
-fn claim_many(bank: &Bank, style: ClaimStyle, trigger: &str, sound: &[i64], most: usize) {
+fn claim_many(bank: &Bank, style: ClaimStyle, low_water: bool, trigger: &str, sound: &[i64], most: usize) {
     let (ends, reader) = (Arc::new(Mutex::new(HashSet::new())), Mutex::new(bank.connect()));
     let noted = ends.clone();
     let call = move |charge: &Charge, _: &Lease| {
@@ -341,7 +341,10 @@ fn claim_many(bank: &Bank, style: ClaimStyle, trigger: &str, sound: &[i64], most
         Ok(())
     };
     let apply = |_: &Charge, _: &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done);
-    let poller = Charge::poller(bank.pool(1), (call, apply)).workers(1).claim_style(style).claim_batch(40);
+    let mut poller = Charge::poller(bank.pool(1), (call, apply)).workers(1).claim_style(style).claim_batch(40);
+    if low_water {
+        poller = poller.low_water_at_once();
+    }
     let tally = poller.run_until_idle().unwrap();
     assert_eq!(statuses(bank, sound), HashMap::from([(Status::Success, 200)]), "{style:?}, {trigger}: {tally:?}");
     let ends = ends.lock().unwrap().len();
@@ -351,11 +354,13 @@ fn claim_many(bank: &Bank, style: ClaimStyle, trigger: &str, sound: &[i64], most
 #[test]
 fn claims_behind_refused_rows_take_as_many_rows_as_they_may() {
     for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
-        for trigger in [REFUSE_SEVEN, KEEP_SEVEN] {
+        for (low_water, trigger) in
+            [(false, REFUSE_SEVEN), (true, REFUSE_SEVEN), (false, KEEP_SEVEN), (true, KEEP_SEVEN)]
+        {
             let bank = Bank::new();
             let (_, sound) = enqueue_bad_and_sound(&bank, 60, 200);
             bank.connect().batch_execute(trigger).unwrap();
-            claim_many(&bank, style, trigger, &sound, 50);
+            claim_many(&bank, style, low_water, trigger, &sound, 50);
         }
     }
 }
@@ -387,5 +392,5 @@ fn a_row_that_one_statement_passes_over_and_another_fails_on_costs_one_claim() {
     bank.enqueue([7]);
     sound.extend(bank.enqueue(vec![8; 81]));
     bank.connect().batch_execute(trigger).unwrap();
-    claim_many(&bank, ClaimStyle::UpdateThenSelect, trigger, &sound, 15);
+    claim_many(&bank, ClaimStyle::UpdateThenSelect, false, trigger, &sound, 15);
 }

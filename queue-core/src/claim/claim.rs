@@ -156,9 +156,8 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let excepted = queue.rows(scope.except);
     let take = || {
         let take = Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.sorts);
-        // The low-water mark does not follow these claims, because they overwrite the rows' due times. While it is in use, they
-        // begin with the row that has been due longest, even if that one is refused.
-        take.not_below(scope.floor().filter(|_| !scope.keeps_to_mark()))
+        // The low-water mark does not follow these claims, because they overwrite the rows' due times.
+        take.not_below(scope.claim_floor.and_then(|claim_floor| claim_floor.behind_refused()))
     };
     let aged = aged_first(queue.sql.options).map_or(Ok(0), |age| execute(connection, &take().aged(age)))?;
     let taken = if aged > 0 { aged } else { execute(connection, &take())? };

@@ -93,6 +93,7 @@ impl LowWater {
         LowWaterFloor {
             low_water: self,
             floor: floor.filter(|_| !below),
+            behind_refused: None,
             below: Cell::new(below),
             keeps_to_mark: floor.is_some(),
             first: Cell::new(None),
@@ -203,6 +204,8 @@ impl Level {
 pub struct LowWaterFloor<'a> {
     low_water: &'a LowWater,
     floor: Option<Instant>,
+    /// The floor behind refused rows, if there is one.
+    behind_refused: Option<Instant>,
     /// Whether this is the one claim that follows a full probe, and it has no result yet.
     below: Cell<bool>,
     keeps_to_mark: bool,
@@ -213,7 +216,7 @@ pub struct LowWaterFloor<'a> {
 impl LowWaterFloor<'_> {
     /// Moves the beginning of the claim to this time, which lies behind refused rows.
     pub(crate) fn from(mut self, floor: Option<Instant>) -> Self {
-        self.floor = floor.or(self.floor);
+        (self.floor, self.behind_refused) = (floor.or(self.floor), floor);
         self
     }
 
@@ -243,6 +246,10 @@ impl LowWaterFloor<'_> {
 impl ClaimFloor for LowWaterFloor<'_> {
     fn floor(&self) -> Option<Instant> {
         self.floor
+    }
+
+    fn behind_refused(&self) -> Option<Instant> {
+        self.behind_refused
     }
 
     fn keeps_to_mark(&self) -> bool {

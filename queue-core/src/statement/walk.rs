@@ -18,6 +18,9 @@ pub trait ClaimFloor: std::fmt::Debug {
     /// Returns the earliest due time that the claim takes.
     fn floor(&self) -> Option<Instant>;
 
+    /// Returns that time if it lies behind refused rows.
+    fn behind_refused(&self) -> Option<Instant>;
+
     /// Tells whether claims begin at a mark, even if this one begins below it.
     fn keeps_to_mark(&self) -> bool;
 
