@@ -163,7 +163,7 @@ impl<K: Key, C: QueueConnection> Plan<'_, K, C> {
             Some(floor) if floor.probes_below() => floor.pass_on(),
             _ => rows.replenish(queue, session, self.claim.scope)?,
         }
-        Ok((row.into_claimed(), true))
+        Ok((row.row.into_inner(), true))
     }
 
     /// Returns the next prefetched row, and the text that locks it.

@@ -117,7 +117,10 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
     };
     let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
     let mark = CrashMark { text: text.clone(), fence: marked, before: (fence, row.due, before) };
-    keep_turn(connection, plan).map_err(|error| Attempted::lost(End::NotClaimed(error)))?;
+    // The locks by which one row is processed at a time stay, so that no other one begins between the two transactions.
+    let kept = plan.served.queue.keep_exclusion(connection);
+    let kept = kept.and_then(|()| plan.claim.places.map_or(Ok(()), |places| places.keep(connection)));
+    kept.map_err(|error| Attempted::lost(End::NotClaimed(error)))?;
     match plan.served.write_and_commit(connection, row, &change) {
         Ok(()) => row.fence = marked,
         // The mark may be there. It would count as a crash, so it is removed before the row is given up.
@@ -193,12 +196,6 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         fail_point("marking");
         C::TransactionManager::commit_transaction(connection)
     }
-}
-
-/// Keeps the locks by which one row is processed at a time, so that no other one begins between the two transactions.
-fn keep_turn<K: Key, C: QueueConnection>(connection: &mut C, plan: &Plan<'_, K, C>) -> QueryResult<()> {
-    plan.served.queue.keep_exclusion(connection)?;
-    plan.claim.places.map_or(Ok(()), |places| places.keep(connection))
 }
 
 /// Tells whether the row is still the one to process, in a queue that processes one row at a time, or whether it still has

@@ -95,6 +95,9 @@ impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> 
     pub(crate) fn undo(&mut self, row: &BatchRow<K>, failure: Failure) -> Handled<K> {
         let judged = self.judge(row.tries, failure, &row.details);
         let has_ended = self.session.is_in_no_transaction();
+        // A handler has answered with the database's own refusal of its COMMIT. Not every client sees in an answer that the
+        // transaction is over.
+        let says_refused = |error: &ErrorText| error.text().is_some_and(|text| text.contains(COMMIT_REFUSED));
         match (judged, self.session.control(ROLLBACK_TO)) {
             (Ok(new), Ok(())) if self.settles_in_turn => self.settle_failure(row, new),
             (Ok(new), Ok(())) => {
@@ -149,10 +152,4 @@ impl<K: Key, C: QueueConnection, B: BatchBody<K, C>> OpenBatch<'_, '_, K, C, B> 
 /// database then ends the session.
 pub(crate) fn is_commit_refusal<C: QueueConnection>(error: &DieselError) -> bool {
     C::Backend::REFUSES_COMMITS && C::classify(error) == ErrorClass::ConnectionLost
-}
-
-/// Tells whether a handler has answered with the database's own refusal of its COMMIT. Not every client sees in an answer
-/// that the transaction is over.
-fn says_refused(error: &ErrorText) -> bool {
-    error.text().is_some_and(|text| text.contains(COMMIT_REFUSED))
 }

@@ -102,7 +102,7 @@ struct Appetite {
 
 /// A prefetched row.
 pub(crate) struct ReadRow<K> {
-    row: PanicSafeDrop<Claimed<K>>,
+    pub(crate) row: PanicSafeDrop<Claimed<K>>,
     key: Arc<str>,
     /// The text that locks it: its key and the version that was read, as literals.
     lock: String,
@@ -319,11 +319,6 @@ impl<K> ReadRow<K> {
     /// Returns when it is due, if that can be read.
     pub(crate) fn due(&self) -> Option<Due> {
         self.row.message.as_ref().ok().and_then(|(_, state)| state.next_attempt_time).map(Due::from)
-    }
-
-    /// Returns the row itself, once it is locked.
-    pub(crate) fn into_claimed(self) -> Claimed<K> {
-        self.row.into_inner()
     }
 }
 

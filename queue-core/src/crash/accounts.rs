@@ -108,7 +108,7 @@ impl Crashes {
     fn decide(&self, queue: &str, state: &QueueState, concurrency: Concurrency) -> CrashAction {
         let text = state.last_attempt_error_message.as_deref();
         match Suspicion::of(text) {
-            Some(known) if known.is_proven() => CrashAction::SetAside(Suspicion::final_text(text)),
+            Some(known) if known.crashes >= CRASHES => CrashAction::SetAside(Suspicion::final_text(text)),
             Some(_) if concurrency == Concurrency::Others => CrashAction::ComeBackAlone,
             known if self.marks(queue, state, known) => {
                 // Beside other rows, the crash may be a neighbour's. A crash alone counts.
@@ -287,11 +287,6 @@ impl Suspicion {
         let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')')?;
         (rest.is_empty() || rest.starts_with(BEFORE)).then_some(())?;
         Some(Suspicion { crashes: number.parse().ok()? })
-    }
-
-    /// Tells whether the row is to be set aside.
-    pub(crate) fn is_proven(self) -> bool {
-        self.crashes >= CRASHES
     }
 
     /// Returns the text for a row whose error text was `text`.

@@ -260,7 +260,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let (slot, session) = (worker.slot, worker.holder.session()?);
         // If a row is claimed already, the next turn calls its handler, in no transaction. Beside calls in flight, it may
         // settle another row.
-        session.begin_next(!self.calls.run_beside() && self.claimed_ahead() == 0 && !self.claims_at_once());
+        let claims_at_once = self.served.queue.leases_at_once() && self.statements.are_one();
+        session.begin_next(!self.calls.run_beside() && self.claimed_ahead() == 0 && !claims_at_once);
         let is_under_savepoint = match self.hold(session, held, places)? {
             Ok(is_under_savepoint) => is_under_savepoint,
             Err(written) => return Ok(written),

@@ -10,7 +10,7 @@ use diesel::result::QueryResult;
 use super::leased_rows::LeasedRow;
 use super::runner::{LeaseRunner, leave};
 use crate::attempt::in_transaction;
-use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
+use crate::backend::{Dialect, ErrorClass, QueueConnection, SessionHolder};
 use crate::claim::{Places, Standing};
 use crate::entity::Key;
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let sent = Instant::now();
         let mut held: Vec<_> = held.iter().collect();
         let together = in_transaction(&mut **session, |connection| {
-            if held.len() > 1 && self.passes_over_locked_rows() {
+            if held.len() > 1 && !C::Backend::ONE_WRITER && self.statements.can_lock() {
                 // A heartbeat that waits for the lock of one row cannot extend the leases of the others.
                 held = self.free(connection, &held)?;
             }

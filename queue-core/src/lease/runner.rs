@@ -70,16 +70,6 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
         C::Backend::ONE_WRITER.then(|| self.writer.lock())
     }
 
-    /// Tells whether others may hold rows, and the heartbeat can pass over them.
-    pub(crate) fn passes_over_locked_rows(&self) -> bool {
-        !C::Backend::ONE_WRITER && self.statements.can_lock()
-    }
-
-    /// Tells whether the next claim begins no transaction.
-    pub(crate) fn claims_at_once(&self) -> bool {
-        self.served.queue.leases_at_once() && self.statements.are_one()
-    }
-
     /// Tells whether the queue limits how many rows are processed at a time.
     pub(crate) fn keeps_turns(&self) -> bool {
         self.served.queue.sql.options.exclusive || self.limits().is_some()

@@ -286,7 +286,8 @@ impl<C: QueueConnection> Controls for PollerShared<C> {
             self.board.wait_until_done(Instant::now().checked_add(Duration::from_secs(1)));
         }
         let all_left = self.board.is_empty();
-        for thread in self.take_threads() {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             // A handler that never returns keeps its thread, but no lock and no transaction. So does a thread that waits
             // for a database that does not answer.
             if all_left || thread.is_finished() {

@@ -88,11 +88,6 @@ impl<C: QueueConnection> PollerShared<C> {
         threads.push(thread);
     }
 
-    /// Takes all threads that may not have ended.
-    pub(super) fn take_threads(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.threads.lock())
-    }
-
     /// Waits for the process's turn to write, if the database has one writer.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
         C::Backend::ONE_WRITER.then(|| self.writer.lock())
