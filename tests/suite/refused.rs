@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::result::DatabaseErrorKind;
 use diesel::result::Error::DatabaseError;
+use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use queueable::{
     ClaimStyle, Explanation, HandlerResult, Lease, Message, Migrations, Outcome, Poller, PollerHandle, Queueable,
@@ -222,6 +224,33 @@ fn a_refused_row_is_worked_when_the_database_lets_it() {
         bank.connect().batch_execute(drop_trigger).unwrap();
         let tally = poller(&bank, 1, Runs::default()).run_until_idle().unwrap();
         assert_eq!((tally.succeeded, tally.refused), (3, 0), "{mode}");
+    }
+}
+
+/// A new session costs more than all statements of an attempt.
+#[test]
+fn the_session_of_a_refused_row_stays() {
+    let session = match NAME {
+        "postgres" => "CAST(pg_backend_pid() AS bigint)",
+        "mysql" => "CAST(CONNECTION_ID() AS SIGNED)",
+        // There a session has no number.
+        _ => return,
+    };
+    for trigger in [REFUSE_SEVEN, KEEP_SEVEN] {
+        let bank = Bank::new();
+        bank.enqueue([7; 3]);
+        bank.connect().batch_execute(trigger).unwrap();
+        let sessions = Arc::new(Mutex::new(Vec::new()));
+        let noted = sessions.clone();
+        let handler = move |_: &Payment, message: &mut Message<'_, Conn>| -> HandlerResult {
+            let number: i64 = diesel::select(sql::<BigInt>(session)).get_result(message.connection())?;
+            noted.lock().unwrap().push(number);
+            Ok(Outcome::Done)
+        };
+        let tally = Payment::poller(bank.pool(1), handler).workers(1).run_until_idle().unwrap();
+        let sessions = sessions.lock().unwrap();
+        assert_eq!((tally.refused, sessions.len()), (3, 3), "{tally:?}");
+        assert!(sessions.iter().all(|session| *session == sessions[0]), "{sessions:?}");
     }
 }
 

@@ -150,15 +150,19 @@ pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
     message: Result<ToHandle<'_>, BoxedError>,
     in_hand: Option<RowInHand<'_>>,
 ) -> (Result<Settlement, Rest>, bool) {
-    let mut attempt = Attempt { session, plan, row, session_is_sound: true, in_hand };
+    let mut attempt = Attempt { session, plan, row, session_is_sound: true, is_refused: false, in_hand };
     let result = attempt.run(message);
-    let Attempt { session, session_is_sound, .. } = attempt;
+    let Attempt { session, session_is_sound, is_refused, .. } = attempt;
     let session_is_sound = session_is_sound
         && match &result {
             Ok(_) => true,
-            // After a conflict the session is as good as before; after a lost connection the rollback fails.
-            Err(Rest::Postpone(_)) => C::TransactionManager::rollback_transaction(&mut **session).is_ok(),
-            Err(_) => false,
+            // After a conflict or a refusal the session is as good as before; after a lost connection the rollback fails.
+            Err(rest) => {
+                (matches!(rest, Rest::Postpone(_)) || is_refused && plan.slot.check_revoked().is_none())
+                    && C::TransactionManager::rollback_transaction(&mut **session).is_ok()
+                    // A transaction that the handler has left open inside ours was rolled back, perhaps, and no more.
+                    && session.is_in_no_transaction()
+            }
         };
     (result, session_is_sound)
 }
@@ -187,7 +191,7 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
 }
 
 impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
-    /// Handles, settles and commits. An error means that the transaction is gone.
+    /// Handles, settles and commits. An error means that nothing more can be written in the transaction.
     fn run(&mut self, message: Result<ToHandle<'_>, BoxedError>) -> Result<Settlement, Rest> {
         let decision = self.handle_and_decide(message)?;
         // Once the row is settled, it may be due, and any worker may claim it.

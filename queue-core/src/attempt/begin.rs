@@ -84,6 +84,8 @@ pub(crate) struct Attempt<'a, 'c, K: Key, C: QueueConnection> {
     pub(crate) plan: &'a Plan<'a, K, C>,
     pub(crate) row: LockedRow<'a, K>,
     pub(crate) session_is_sound: bool,
+    /// Whether the statement that settles the row was the last to fail. If the connection lives, the transaction is still open.
+    pub(crate) is_refused: bool,
     /// Kept until the handler has returned.
     pub(crate) in_hand: Option<RowInHand<'a>>,
 }

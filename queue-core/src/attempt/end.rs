@@ -95,6 +95,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
             }
             Err(error) => error,
         };
+        self.is_refused = matches!(error, Unfinished::RowChanged(_) | Unfinished::NotWritten(_));
         match error {
             Unfinished::Savepoint(error) => {
                 let decision = self.not_released(error)?;
@@ -199,6 +200,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
     /// Writes the row's new state, under the fence and on exactly one row.
     fn settle(&mut self, new: &NewState) -> Result<(), Rest> {
         let written = self.plan.served.queue.settle(self.session, self.row.key, self.row.fence, &new.change);
+        self.is_refused = !matches!(written, Ok(1));
         match written {
             Ok(1) => Ok(()),
             // A failure stays what it was, even if its text could not be written at first.
@@ -245,7 +247,7 @@ impl<K: Key, C: QueueConnection> Attempt<'_, '_, K, C> {
         self.rest_of_error(error, AttemptError::CommitRefused)
     }
 
-    /// Returns what is left after an error that has cost the worker its transaction.
+    /// Returns what is left after an error with which the transaction ends.
     pub(crate) fn rest_of_error(
         &self,
         error: DieselError,

@@ -329,6 +329,7 @@ pub(crate) fn record<C: QueueConnection>(
         texts.push(ErrorText::Set(ascii_only(text)));
         texts.push(ErrorText::Set(UNWRITABLE.to_owned()));
         texts.push(ErrorText::Clear);
+        texts.dedup();
     }
     let mut result = Ok(0);
     for error in texts {
