@@ -87,6 +87,30 @@ impl<'h, K: Key, C: QueueConnection> TransactionRunner<'h, K, C> {
         picked.ok_or(Turn::Idle)
     }
 
+    /// Attempts one of these rows, and goes on with others while the next one is locked already.
+    pub(crate) fn turn_of<'a>(&'a self, worker: &mut WorkerTurn<'_, '_, C>, mut rows: PickedRows<'a, K>) -> Turn {
+        let mut locked = None;
+        loop {
+            let attempted = match self.attempt_one(worker, &rows, &mut locked) {
+                Ok(attempted) => attempted,
+                Err(error) => {
+                    self.served.warn(&failure_text(&error, 500));
+                    return Turn::Trouble;
+                }
+            };
+            if let Some(turn) = self.after_attempt(worker, &rows, attempted)
+                && (locked.is_none() || !worker.calls.try_take_next(turn))
+            {
+                return turn;
+            }
+            drop(rows);
+            rows = match self.pick_rows(worker.holder, 1) {
+                Ok(rows) => rows,
+                Err(turn) => return turn,
+            };
+        }
+    }
+
     /// Attempts the row that is `locked` already, or else one of these, on the worker's session. Closes the session if
     /// it is in doubt afterwards. If the end of the message has locked the next row, that one is `locked` now. An error means
     /// that there is no session.
@@ -173,25 +197,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<'_, K, C> {
     }
 
     fn turn(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
-        let mut locked = None;
-        loop {
-            let rows = match self.pick_rows(worker.holder, 1) {
-                Ok(rows) => rows,
-                Err(turn) => return turn,
-            };
-            let attempted = match self.attempt_one(worker, &rows, &mut locked) {
-                Ok(attempted) => attempted,
-                Err(error) => {
-                    self.served.warn(&failure_text(&error, 500));
-                    return Turn::Trouble;
-                }
-            };
-            if let Some(turn) = self.after_attempt(worker, &rows, attempted)
-                && (locked.is_none() || !worker.calls.try_take_next(turn))
-            {
-                return turn;
-            }
-        }
+        self.pick_rows(worker.holder, 1).map_or_else(|turn| turn, |rows| self.turn_of(worker, rows))
     }
 
     fn unmark(&self, connection: &mut C, slot: &Slot, row: ErasedRow) {

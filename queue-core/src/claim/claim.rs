@@ -156,7 +156,8 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let excepted = queue.rows(scope.except);
     let take = || {
         let take = Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.sorts);
-        // The low-water mark does not follow these claims, because they overwrite the rows' due times.
+        // The low-water mark does not follow these claims, because they overwrite the rows' due times. So they begin behind
+        // refused rows, and never at the mark.
         take.not_below(scope.claim_floor.and_then(|claim_floor| claim_floor.behind_refused()))
     };
     let aged = aged_first(queue.sql.options).map_or(Ok(0), |age| execute(connection, &take().aged(age)))?;

@@ -45,6 +45,8 @@ pub(crate) struct PickedRows<'a, K> {
     pub(crate) only: Option<Vec<RowKey<K>>>,
     /// Whether these are the keys that the workers share.
     are_sorted: bool,
+    /// Whether this is one row that is refused, or probably is. How it ends says nothing about the others.
+    pub(crate) is_trial: bool,
     seen: Seen,
     /// Only rows from this due time on.
     pub(crate) claim_floor: LowWaterFloor<'a>,
@@ -97,7 +99,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         let shares = seen.shares && self.places.is_none();
         let picked = |only, except, floor, is_new| {
             let claim_floor = self.low_water.claim_floor().from(floor);
-            PickedRows { except, only, are_sorted: false, seen, claim_floor, is_new }
+            PickedRows { except, only, are_sorted: false, is_trial: false, seen, claim_floor, is_new }
         };
         if let Some(keys) = take_wanted::<RowKey<K>>(self.queue.id()) {
             return Ok((!keys.is_empty()).then(|| picked(Some(keys), self.passed_rows.passed_over(), None, false)));
@@ -111,7 +113,10 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
                 }
                 Step::Only(keys) if keys.is_empty() => {}
                 // A lane's claim takes another row of the lane if that comes first.
-                Step::Only(keys) => return Ok(Some(picked(Some(keys), passed_over, None, false))),
+                Step::Only(keys) => {
+                    let is_trial = keys.len() == 1;
+                    return Ok(Some(PickedRows { is_trial, ..picked(Some(keys), passed_over, None, false) }));
+                }
                 Step::From { floor, mut except, is_new } => {
                     except.extend(passed_over);
                     let mut rows = picked(None, except, floor, is_new);

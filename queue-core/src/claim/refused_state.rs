@@ -37,9 +37,6 @@ const FEW_ROWS_LEFT: usize = 100;
 /// How much earlier than a survey its floor is: a row is committed a little later than its due time.
 const COMMIT_DELAY: TimeDelta = TimeDelta::seconds(1);
 
-/// For how long an idle worker tries the rows of a survey without a pause.
-const FREE_TRIES: Duration = Duration::from_millis(100);
-
 /// How far a claim leaps ahead if it meets a refused row behind the floor. Each further refused row doubles it.
 const FIRST_LEAP: TimeDelta = TimeDelta::seconds(1);
 
@@ -91,10 +88,10 @@ pub(super) struct FoundRows<K> {
     pub(super) waiting: VecDeque<RowKey<K>>,
     /// Rows that workers are trying, and since when.
     tried: HashMap<KeyText, Instant>,
+    /// Whether the last one was refused, so that the next are probably refused too, and are tried alone.
+    are_refused: bool,
     /// The earliest time of the next try, unless there is nothing else to do.
     next: Instant,
-    /// Until about when there was nothing else to do.
-    free_until: Instant,
 }
 
 /// Where claims begin.
@@ -177,7 +174,7 @@ impl<K: Clone> RefusedState<K> {
             by_due_time: BTreeSet::new(),
             by_lane: BTreeSet::new(),
             retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
-            found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), next: now, free_until: now },
+            found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), are_refused: false, next: now },
             start: ClaimStart {
                 floor: None,
                 leap: FIRST_LEAP,
@@ -265,7 +262,7 @@ impl<K: Clone> RefusedState<K> {
     }
 
     pub(super) fn end(&mut self, text: &KeyText) {
-        self.found.tried.remove(text);
+        self.found.are_refused &= self.found.tried.remove(text).is_none();
         let Some(row) = self.rows.remove(text) else {
             return self.start.leap = (self.start.leap / 2).max(FIRST_LEAP);
         };
@@ -309,9 +306,9 @@ impl<K: Clone> RefusedState<K> {
     /// Makes the rows that a survey has found wait no longer, because there is nothing else to do. Returns whether
     /// there are any.
     pub(super) fn release_found(&mut self, now: Instant) -> bool {
-        let is_waiting = now < self.found.next && !self.found.waiting.is_empty();
-        (self.found.next, self.found.free_until) = (self.found.next.min(now), now + FREE_TRIES);
-        is_waiting
+        self.found.next = self.found.next.min(now);
+        // A survey may arrive when no row is refused any more. Then claims take them along the index.
+        !self.rows.is_empty() && !self.found.waiting.is_empty()
     }
 
     /// Takes the row whose pause is over, if one may be tried again now.
@@ -396,16 +393,14 @@ impl<K> FoundRows<K> {
     /// Notes that the row is refused. If it was one of these, the next one waits, in proportion to the time of this
     /// try.
     fn note_refused(&mut self, text: &KeyText, now: Instant) {
-        if let Some(since) = self.tried.remove(text)
-            && now >= self.free_until
-        {
-            self.next = now + now.saturating_duration_since(since) * PAUSE_PER_TRY;
+        if let Some(since) = self.tried.remove(text) {
+            (self.are_refused, self.next) = (true, now + now.saturating_duration_since(since) * PAUSE_PER_TRY);
         }
     }
 
     /// Takes the next of them, if they may be tried now, except those that are refused by now.
     fn take(&mut self, limit: usize, now: Instant, is_refused: impl Fn(&KeyText) -> bool) -> Vec<RowKey<K>> {
-        let mut taken = Vec::new();
+        let (mut taken, limit) = (Vec::new(), if self.are_refused { 1 } else { limit });
         while now >= self.next
             && taken.len() < limit
             && let Some(key) = self.waiting.pop_front()

@@ -49,10 +49,10 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
     }
 
     /// Attempts one message as in transaction mode.
-    fn turn_alone(&self, worker: &mut WorkerTurn<'_, '_, C>) -> Turn {
+    fn turn_alone(&self, worker: &mut WorkerTurn<'_, '_, C>, picked: Result<PickedRows<'_, K>, Turn>) -> Turn {
         // Otherwise the runner would go on with one message after the other as long as some are due.
         worker.stays = false;
-        let turn = self.runner.turn(worker);
+        let turn = picked.map_or_else(|turn| turn, |rows| self.runner.turn_of(worker, rows));
         match turn {
             Turn::Idle => self.size.lock().note_idle(),
             Turn::Settled(settled) if settled.is_failure() => self.size.lock().note_failure(1),
@@ -152,13 +152,12 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<'_, K, C> {
         let size = self.size.lock().next(Instant::now());
         // A worker that is alone in the process is so for a suspect, and nobody else runs meanwhile.
         let slot = worker.slot;
-        if size <= 1 || slot.recorder().is_strict() || slot.recorder().is_alone() || slot.recorder().marks() {
-            return self.turn_alone(worker);
-        }
+        let is_alone = slot.recorder().is_strict() || slot.recorder().is_alone() || slot.recorder().marks();
+        let size = if is_alone { 1 } else { size };
         loop {
             let rows = match self.runner.pick_rows(worker.holder, size) {
-                Ok(rows) => rows,
-                Err(turn) => return turn,
+                Ok(rows) if size > 1 && !rows.is_trial => rows,
+                picked => return self.turn_alone(worker, picked),
             };
             if let Some(turn) = self.attempt_several(worker, size, &rows) {
                 return turn;

@@ -69,8 +69,25 @@ fn a_claim_leaps_over_rows_that_are_probably_refused_too_and_they_take_a_small_p
     state.refuse(&row(55), due(at(55)), 0, later + took);
     assert!(state.release_found(later + took), "nothing else is due");
     assert_eq!(step(&mut state, later + took), Step::Only(rows([56])));
+    assert!(state.release_found(later + took), "another worker is idle too");
     state.refuse(&row(56), due(at(56)), 0, later + took * 2);
+    assert!(matches!(step(&mut state, later + took * 2), Step::From { .. }), "other rows come first");
+    assert!(state.release_found(later + took * 2));
     assert_eq!(step(&mut state, later + took * 2), Step::Only(rows([57])));
+    assert!(!state.release_found(later + took * 2), "none is left");
+}
+
+#[test]
+fn what_a_survey_has_found_is_tried_alone_after_a_refusal_and_together_after_a_success() {
+    let now = Instant::now();
+    let mut state = state(0..60, now);
+    state.arrive(rows(0..66), 2048, at(100), now);
+    assert_eq!(state.next_step(2, now), Step::Only(rows([60, 61])));
+    state.refuse(&row(60), due(at(60)), 0, now);
+    assert_eq!(state.next_step(2, now), Step::Only(rows([62])));
+    assert_eq!(state.next_step(2, now), Step::Only(rows([63])));
+    state.end(&KeyText::from("63"));
+    assert_eq!(state.next_step(2, now), Step::Only(rows([64, 65])));
 }
 
 #[test]
