@@ -382,9 +382,10 @@ fn claim_many(bank: &Bank, style: ClaimStyle, low_water: bool, trigger: &str, so
 
 #[test]
 fn claims_behind_refused_rows_take_as_many_rows_as_they_may() {
-    for style in [ClaimStyle::Auto, ClaimStyle::UpdateThenSelect] {
-        for (low_water, trigger) in
-            [(false, REFUSE_SEVEN), (true, REFUSE_SEVEN), (false, KEEP_SEVEN), (true, KEEP_SEVEN)]
+    // On MySQL both triggers are one.
+    for trigger in HashSet::from([REFUSE_SEVEN, KEEP_SEVEN]) {
+        for (style, low_water) in
+            [(ClaimStyle::Auto, false), (ClaimStyle::UpdateThenSelect, false), (ClaimStyle::UpdateThenSelect, true)]
         {
             let bank = Bank::new();
             let (_, sound) = enqueue_bad_and_sound(&bank, 60, 200);
