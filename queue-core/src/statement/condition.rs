@@ -269,6 +269,11 @@ impl<'a, DB: QueueBackend> Condition<'a, DB> {
         }
         for state in self.states {
             sql.push(std::mem::replace(&mut separator, " AND "))?;
+            // An archive has no index for reports, nor the columns of one.
+            let state = match state {
+                StateCondition::Reported(statuses) if self.archive.is_some() => &StateCondition::In(statuses),
+                state => state,
+            };
             let is_counted = *state == StateCondition::NotPending && self.queue.options.report_by.is_some();
             match self.reported(self.queue.names.next_attempt_time)?.filter(|_| is_counted) {
                 Some(next) => sql.push_with("{.} IS NULL", &[&next])?,
@@ -299,7 +304,7 @@ impl<DB: QueueBackend> Condition<'_, DB> {
     /// Tells whether the rows are found along that index, and it has columns of its own.
     fn finds_reported_columns(&self) -> bool {
         let is_reported = self.states.iter().any(|state| matches!(state, StateCondition::Reported(_)));
-        is_reported && self.queue.options.report_index && !DB::PARTIAL_INDEXES
+        is_reported && self.queue.options.report_index && !DB::PARTIAL_INDEXES && self.archive.is_none()
     }
 
     /// Writes the times of the rows for that index. It always follows another condition.

@@ -56,13 +56,18 @@ macro_rules! moved {
 moved!(Moved, moved_queue);
 moved!(MovedInGroups, moved_in_groups_queue, group = 10);
 moved!(MovedUnderLease, moved_under_lease_queue, lease = "60s");
+moved!(MovedAndReported, moved_and_reported_queue, report_index = company_id);
 
-/// A bank with the queue, and with a column that only the database knows. The three entities have the same columns.
+/// A bank with the queue, and with a column that only the database knows. `Moved` and the entities of the other modes have the same columns.
 pub(super) fn bank() -> Bank {
+    bank_with(Migrations::new().entity::<Moved>())
+}
+
+fn bank_with(migrations: Migrations<<Conn as Connection>::Backend>) -> Bank {
     let bank = Bank::before_the_queue();
     let mut connection = bank.connect();
     connection.batch_execute(&format!("ALTER TABLE payments ADD COLUMN note {TEXT}")).unwrap();
-    connection.run_pending_migrations(Migrations::new().entity::<Moved>()).unwrap();
+    connection.run_pending_migrations(migrations).unwrap();
     bank
 }
 

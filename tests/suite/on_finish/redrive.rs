@@ -1,10 +1,12 @@
 //! Archived rows come back by filter, and finished ones go by filter.
 
+use std::time::Duration;
+
 use diesel::prelude::*;
 use queueable::report::{Preview, Redriven};
-use queueable::{Error, Queueable, Status};
+use queueable::{Error, Migrations, Queueable, Status};
 
-use super::{Mode, Moved, bank, done, execute, failed, ids, live, moved_queue};
+use super::{Mode, Moved, MovedAndReported, bank, bank_with, done, execute, failed, ids, live, moved_queue};
 use crate::db::conflict_at_first_delete_of_two;
 use crate::suite::bank::{Bank, payments};
 
@@ -51,6 +53,26 @@ fn queue_columns_and_texts_pick_archived_rows_too() {
     assert_eq!(live(&bank), [rows[1], rows[3]]);
     let none = Moved::queue().filter(payments::amount_cents.lt(0)).pending();
     assert_eq!(none.redrive(&mut connection).unwrap(), Redriven::default());
+}
+
+/// The columns of the index for reports are none of an archive's.
+#[test]
+fn failed_rows_are_picked_from_the_archive_of_an_entity_with_an_index_for_reports() {
+    let bank = bank_with(Migrations::new().entity::<MovedAndReported>());
+    let mut connection = bank.connect();
+    let now = chrono::Utc::now().format("'%Y-%m-%d %H:%M:%S%.3f'");
+    execute(
+        &bank,
+        &format!(
+            "INSERT INTO payments_failed (id, company_id, amount_cents, status, try_count, last_attempt_time)
+             VALUES (1, 1, 5, 'FAILED', 3, {now}), (2, 1, 6, 'FAILED', 3, NULL), (3, 1, 7, 'FAILED', 3, {now})"
+        ),
+    );
+    let lately = MovedAndReported::queue().filter(payments::amount_cents.lt(7)).failed();
+    let lately = lately.attempted_within(Duration::from_secs(3600));
+    assert_eq!(lately.dry_run().redrive(&mut connection).unwrap().rows, 1);
+    assert_eq!(lately.redrive(&mut connection).unwrap().rows, 1);
+    assert_eq!((live(&bank), ids(&failed(&bank))), (vec![1], vec![2, 3]));
 }
 
 #[test]
