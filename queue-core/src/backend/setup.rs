@@ -90,9 +90,6 @@ pub trait SessionSettings<DB = <Self as Connection>::Backend>: Connection {
     /// The settings as they were when the session was prepared. The default knows none, and restores none.
     type Settings: Default + Send + 'static;
 
-    /// Whether a rollback to a savepoint undoes settings that were made after it.
-    const SETTINGS_ROLL_BACK: bool;
-
     /// Reads the settings, outside any transaction.
     fn read_settings(&mut self) -> QueryResult<Self::Settings>;
 

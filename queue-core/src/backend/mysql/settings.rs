@@ -98,8 +98,6 @@ impl MysqlSettings {
 impl<C: MysqlSession> SessionSettings<Mysql> for C {
     type Settings = MysqlSettings;
 
-    const SETTINGS_ROLL_BACK: bool = false;
-
     fn read_settings(&mut self) -> QueryResult<MysqlSettings> {
         // MySQL 5.7 has no roles, and no fingerprint for that.
         let has_roles = self.batch_execute("SET @queueable_role = CURRENT_ROLE()").is_ok();
@@ -155,8 +153,7 @@ impl<C: MysqlSession> SessionSettings<Mysql> for C {
             self.batch_execute(&format!("USE `{}`", database.replace('`', "``")))?;
         }
         if found.role != known.role {
-            let role = known.role.as_deref().map_or("NONE".to_owned(), |role| format!("`{}`", role.replace('`', "``")));
-            self.batch_execute(&format!("SET ROLE {role}"))?;
+            self.batch_execute(&format!("SET ROLE {}", known.role.as_deref().unwrap_or("NONE")))?;
         }
         for (name, value) in &known.variables {
             if !found.variables.contains(&(name.clone(), value.clone())) {
@@ -232,8 +229,11 @@ fn read(connection: &mut impl MysqlSession, has_roles: bool) -> QueryResult<Valu
         true => {
             let role: Option<String> =
                 diesel::select(diesel::dsl::sql::<Nullable<Text>>("CURRENT_ROLE()")).limit(1).get_result(connection)?;
-            // MySQL 8 returns this word.
-            role.filter(|role| role != "NONE")
+            // MySQL returns this word, or names in quotes with their hosts, and MariaDB a bare name.
+            role.filter(|role| role != "NONE").map(|role| match role.starts_with('`') {
+                true => role,
+                false => format!("`{}`", role.replace('`', "``")),
+            })
         }
         false => None,
     };

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use diesel::deserialize::QueryableByName;
 use diesel::pg::Pg;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Bool, Text};
 
 use super::clients::PgSession;
 use super::errors::{OTHER_SETTINGS, marked};
 use crate::backend::setup::SessionSettings;
+use crate::backend::statement::load_first;
 use crate::sync::Mutex;
 
 use diesel::prelude::*;
@@ -83,7 +83,7 @@ pub struct PgSettings {
     pub(super) are_known: bool,
     /// The SQL that tells whether the decisive ones are unchanged.
     are_same: String,
-    /// The SQL that tells whether all are unchanged but the one for which a group has its own value.
+    /// The statement that asks whether all are unchanged but the one for which a group has its own value.
     are_same_within: String,
     /// Whether they are restored before each settlement.
     pub(super) put_back_first: AtomicBool,
@@ -113,8 +113,6 @@ pub(super) struct Setting {
 
 impl<C: PgSession> SessionSettings<Pg> for C {
     type Settings = PgSettings;
-
-    const SETTINGS_ROLL_BACK: bool = true;
 
     fn read_settings(&mut self) -> QueryResult<PgSettings> {
         let names: Vec<String> = ["role"].into_iter().chain(DECISIVE).chain(OTHERS).map(literal).collect();
@@ -157,7 +155,7 @@ impl<C: PgSession> SessionSettings<Pg> for C {
         Ok(PgSettings {
             are_known: true,
             are_same: are_same(&decisive),
-            are_same_within: are_same(&within),
+            are_same_within: format!("SELECT {}", are_same(&within)),
             ..PgSettings::default()
         })
     }
@@ -173,7 +171,8 @@ impl<C: PgSession> SessionSettings<Pg> for C {
         if !settings.are_known {
             return Ok(false);
         }
-        Ok(!AreSame(&settings.are_same_within).get_result::<bool>(self)?)
+        // Prepared once: its text is long.
+        Ok(load_first::<Bool, bool, _>(self, &settings.are_same_within.as_str())? != Some(true))
     }
 
     fn end_handler(
@@ -206,29 +205,6 @@ struct Comparison {
     /// Restores it.
     put_back: String,
 }
-
-/// Asks whether all settings are unchanged, by a statement that is prepared once: its text is long.
-struct AreSame<'a>(&'a str);
-
-impl QueryFragment<Pg> for AreSame<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        out.push_sql(self.0);
-        Ok(())
-    }
-}
-
-impl QueryId for AreSame<'_> {
-    type QueryId = ();
-
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl Query for AreSame<'_> {
-    type SqlType = Bool;
-}
-
-impl<C> RunQueryDsl<C> for AreSame<'_> {}
 
 /// Writes the SQL that tells whether all settings are unchanged. It compares two arrays, because the server looks up each
 /// function of a statement, and the right to call it, each time that it runs the statement: one `=` costs less than one for

@@ -76,8 +76,6 @@ impl Known {
 impl SessionSettings for SqliteConnection {
     type Settings = SqliteSettings;
 
-    const SETTINGS_ROLL_BACK: bool = false;
-
     fn read_settings(&mut self) -> QueryResult<SqliteSettings> {
         let own = read_all(self)?;
         Ok(SqliteSettings(Some(Known { own, watch: watch(self) })))
