@@ -104,8 +104,8 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
         let before: i64 = diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(self)?;
         self.batch_execute("SET SESSION lock_wait_timeout = 1")?;
         let result = patiently(self, |connection| connection.batch_execute(ddl));
-        self.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"))?;
-        result
+        let put_back = self.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"));
+        result.and(put_back)
     }
 }
 

@@ -84,12 +84,6 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Returns the first column's name: an index that begins with another column is not the queue's.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn first(&self) -> &str {
-        &self.keys[0].name
-    }
-
     /// An index of the pending rows, without a column that is computed.
     fn of<DB: QueueBackend>(target: &Target, step: &'static str, named: Named<'_>, keys: Vec<IndexKey>) -> Self {
         let column = |key: &IndexKey| {

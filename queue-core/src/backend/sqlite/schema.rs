@@ -198,7 +198,8 @@ fn drop_index(target: &Target, index: &Index) -> String {
 fn index_is_usable(connection: &mut SqliteConnection, target: &Target, index: &Index) -> QueryResult<Option<bool>> {
     let found: One<Nullable<BigInt>, Option<i64>> =
         diesel::sql_query("SELECT MAX(seqno = 0 AND name = ? COLLATE NOCASE) AS usable FROM pragma_index_info(?, ?)")
-            .bind::<Text, _>(index.first())
+            // An index that begins with another column is not the queue's.
+            .bind::<Text, _>(&index.keys[0].name)
             .bind::<Text, _>(&index.name)
             .bind::<Text, _>(database_of(&target.table))
             .get_result(connection)?;
@@ -225,7 +226,7 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
     )
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(database_of(&target.table))
-    .bind::<Text, _>(format!("{} 0 BINARY", index.first()))
+    .bind::<Text, _>(format!("{} 0 BINARY", index.keys[0].name))
     .bind::<Text, _>(format!(" WHERE {} IS NOT NULL", target.columns.next_attempt_time))
     .get_result(connection)?;
     Ok(found.0 != 0)

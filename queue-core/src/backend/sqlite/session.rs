@@ -96,7 +96,8 @@ impl Transactions for SqliteConnection {
         let begin =
             |connection: &mut Self| AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN IMMEDIATE");
         let changed = in_own_transaction(self, begin, change);
-        self.batch_execute(&format!("PRAGMA busy_timeout = {before}"))?;
+        // The change is committed, whatever happens to the session.
+        let _ = self.batch_execute(&format!("PRAGMA busy_timeout = {before}"));
         changed
     }
 }
