@@ -84,10 +84,25 @@ struct Round {
     held_back: HashMap<Arc<str>, Instant>,
 }
 
+/// What a search for a lane does next.
+enum LaneStep {
+    /// It tries this lane.
+    Take(Lane),
+    /// It walks along the index.
+    Walk,
+    /// It reads the lanes of the rows that have been due longest.
+    Sample {
+        /// Whether walks are slow.
+        is_slow: bool,
+    },
+    /// No lane is left for it.
+    End,
+}
+
 /// How far one claim has looked for a lane.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// Whether it has read the lanes of all due rows.
+    /// Whether it tries only the lanes that are left of this round.
     is_complete: bool,
     /// How often its walk has reached the end of the index.
     ends: u32,
@@ -139,61 +154,55 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
         search: &mut Search,
     ) -> QueryResult<Option<Lane>> {
         loop {
-            let (now, samples, is_slow) = {
-                let (now, mut round) = (Instant::now(), self.round.lock());
-                if let Some(lane) = round.take() {
-                    drop(round);
-                    if self.is_paused(&lane) {
-                        continue;
-                    }
-                    return Ok(Some(lane));
-                }
-                if search.is_complete {
-                    return Ok(None);
-                }
-                if now < round.sampled_until {
-                    // For the rest of this time every claim tries these.
-                    search.is_complete = true;
-                    let lanes = round.sampled.clone();
-                    round.fill(lanes);
-                    continue;
-                }
-                let is_slow = now < round.slow_until;
-                (now, now >= round.next_sample || (is_slow && now < round.next_walk), is_slow)
-            };
-            if !samples {
-                self.walk(connection, scope, search)?;
-                let took = now.elapsed();
-                if took > SLOW_WALK && self.do_many_wait(connection, now)? {
-                    let mut round = self.round.lock();
-                    round.slow_until = now + SLOW_FOR;
-                    round.next_walk = now + took * WALKS_ONE_IN;
-                    let found: Vec<_> = round.next.iter().map(|lane| (lane.identity(), lane.clone())).collect();
-                    round.walked_to.extend(found);
-                }
-                continue;
-            }
-            let most = if is_slow { WIDE_SAMPLE } else { LANE_SAMPLE };
-            let lanes = self.queue.due_lanes(connection, scope, most)?;
-            let are_all = lanes.len() < most as usize;
-            search.is_complete = are_all;
-            let mut round = self.round.lock();
-            let are_many = lanes.len() >= LANE_SAMPLE as usize;
-            if !are_all {
-                round.next_sample = Instant::now() + LANE_SAMPLE_PAUSE;
-            }
-            if are_all {
-                round.walked_to.clear();
-            }
-            if are_all || is_slow {
-                let others: Vec<_> = round.walked_to.values().cloned().collect();
-                round.fill(lanes.into_iter().chain(others).collect());
-            }
-            if is_slow && are_many {
-                round.sampled = round.next.iter().cloned().collect();
-                round.sampled_until = Instant::now() + WIDE_SAMPLE_PAUSE;
+            let step = self.round.lock().step(search);
+            match step {
+                LaneStep::Take(lane) if self.is_paused(&lane) => {}
+                LaneStep::Take(lane) => return Ok(Some(lane)),
+                LaneStep::Walk => self.walk_on(connection, scope, search)?,
+                LaneStep::Sample { is_slow } => self.sample(connection, scope, search, is_slow)?,
+                LaneStep::End => return Ok(None),
             }
         }
+    }
+
+    /// Walks on along the index, and notes if that is slow because very many rows wait.
+    fn walk_on(&self, connection: &mut C, scope: Scope<'_, K>, search: &mut Search) -> QueryResult<()> {
+        let begun = Instant::now();
+        self.walk(connection, scope, search)?;
+        let took = begun.elapsed();
+        if took > SLOW_WALK && self.do_many_wait(connection, begun)? {
+            let mut round = self.round.lock();
+            round.slow_until = begun + SLOW_FOR;
+            round.next_walk = begun + took * WALKS_ONE_IN;
+            let found: Vec<_> = round.next.iter().map(|lane| (lane.identity(), lane.clone())).collect();
+            round.walked_to.extend(found);
+        }
+        Ok(())
+    }
+
+    /// Reads the lanes of the rows that have been due longest. `is_slow`: of many, because walks are slow.
+    fn sample(&self, connection: &mut C, scope: Scope<'_, K>, search: &mut Search, is_slow: bool) -> QueryResult<()> {
+        let most = if is_slow { WIDE_SAMPLE } else { LANE_SAMPLE };
+        let lanes = self.queue.due_lanes(connection, scope, most)?;
+        let are_all = lanes.len() < most as usize;
+        let is_wide = is_slow && lanes.len() >= LANE_SAMPLE as usize;
+        // The lanes of a wide sample are tried once, however long that takes.
+        search.is_complete = are_all || is_wide;
+        let mut round = self.round.lock();
+        if are_all {
+            round.walked_to.clear();
+        } else {
+            round.next_sample = Instant::now() + LANE_SAMPLE_PAUSE;
+        }
+        if are_all || is_slow {
+            let others: Vec<_> = round.walked_to.values().cloned().collect();
+            round.fill(lanes.into_iter().chain(others).collect());
+        }
+        if is_wide {
+            round.sampled = round.next.iter().cloned().collect();
+            round.sampled_until = Instant::now() + WIDE_SAMPLE_PAUSE;
+        }
+        Ok(())
     }
 
     /// Tells whether so many rows wait for their time that a walk may pass over very many.
@@ -266,6 +275,28 @@ impl<K: Key, C: QueueConnection> LaneTurns<K, C> {
 }
 
 impl Round {
+    /// Decides what a search for a lane does next.
+    fn step(&mut self, search: &mut Search) -> LaneStep {
+        loop {
+            if let Some(lane) = self.take() {
+                return LaneStep::Take(lane);
+            }
+            let now = Instant::now();
+            if search.is_complete {
+                return LaneStep::End;
+            }
+            if now >= self.sampled_until {
+                let is_slow = now < self.slow_until;
+                let samples = now >= self.next_sample || (is_slow && now < self.next_walk);
+                return if samples { LaneStep::Sample { is_slow } } else { LaneStep::Walk };
+            }
+            // For the rest of this time every claim tries these.
+            search.is_complete = true;
+            let lanes = self.sampled.clone();
+            self.fill(lanes);
+        }
+    }
+
     /// Takes the lane that is next.
     fn take(&mut self) -> Option<Lane> {
         let lane = loop {
@@ -309,8 +340,13 @@ const LANES_REMEMBERED: usize = 100_000;
 /// No worker may pass such a row, so the process leaves its whole lane alone while the row waits for its next try. Other
 /// processes find out for themselves.
 #[derive(Default)]
-pub(super) struct LaneRefusals {
-    lanes: Mutex<HashMap<Arc<str>, RefusedFirst>>,
+pub(super) struct LaneRefusals(Mutex<RefusedLanes>);
+
+#[derive(Default)]
+struct RefusedLanes {
+    first: HashMap<Arc<str>, RefusedFirst>,
+    /// The lane of each such row, by the text of its key.
+    lane_of: HashMap<Arc<str>, Arc<str>>,
 }
 
 /// The first row of a lane.
@@ -332,31 +368,35 @@ impl LaneRefusals {
     /// Notes that the database has refused to write on the first row of a lane, and has done so at least `times` times
     /// before.
     pub(super) fn refuse<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>, times: u32) -> Refusal {
-        let (lane, mut lanes) = (lane.identity(), self.lanes.lock());
-        let before = lanes.get(&lane).filter(|before| before.is(key, due)).map(|before| before.times);
+        let (lane, mut lanes) = (lane.identity(), self.0.lock());
+        let before = lanes.first.get(&lane).filter(|before| before.is(key, due)).map(|before| before.times);
         let is_first = before.is_none();
-        if is_first && lanes.len() >= LANES_REMEMBERED {
+        if is_first && lanes.first.len() >= LANES_REMEMBERED {
             return Refusal { is_first, is_left_alone: false };
         }
         let times = before.unwrap_or(0).max(times);
         let until = Instant::now() + pause_after(times);
-        lanes.insert(lane, RefusedFirst { key: key.text().clone(), due, times: times.saturating_add(1), until });
+        lanes.end(&lane);
+        // It may have come from another lane.
+        lanes.end_row(key.text());
+        lanes.lane_of.insert(key.text().clone(), lane.clone());
+        lanes.first.insert(lane, RefusedFirst { key: key.text().clone(), due, times: times.saturating_add(1), until });
         Refusal { is_first, is_left_alone: true }
     }
 
     /// Returns how many lanes have such a row.
     pub(super) fn number(&self) -> usize {
-        self.lanes.lock().len()
+        self.0.lock().first.len()
     }
 
     /// Tells whether the first row of this lane may be one that waits for its next try.
     pub(super) fn may_hold(&self, lane: &Lane) -> bool {
-        self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
+        self.0.lock().first.get(&lane.identity()).is_some_and(|first| first.until > Instant::now())
     }
 
     /// Returns how long to leave the lane alone whose first row this is, if the row waits for its next try.
     pub(super) fn holds<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> Option<Duration> {
-        let lanes = self.lanes.lock();
+        let lanes = &self.0.lock().first;
         let first = lanes.get(&lane.identity()).filter(|first| first.is(key, due))?;
         let waits = first.until.checked_duration_since(Instant::now())?;
         let look = LOOK_PER_LANE.saturating_mul(u32::try_from(lanes.len()).unwrap_or(u32::MAX)).max(SHORTEST_LOOK);
@@ -365,12 +405,31 @@ impl LaneRefusals {
 
     /// Tells whether this row is the refused first one of the lane, whether or not it waits.
     pub(super) fn contain<K>(&self, lane: &Lane, key: &RowKey<K>, due: Option<Due>) -> bool {
-        self.lanes.lock().get(&lane.identity()).is_some_and(|first| first.is(key, due))
+        self.0.lock().first.get(&lane.identity()).is_some_and(|first| first.is(key, due))
     }
 
     /// Forgets what was refused in a lane whose first row is another one by now.
     pub(super) fn end(&self, lane: &Lane) {
-        self.lanes.lock().remove(&lane.identity());
+        self.0.lock().end(&lane.identity());
+    }
+
+    /// Forgets a row whose new state is committed.
+    pub(super) fn end_row<K>(&self, key: &RowKey<K>) {
+        self.0.lock().end_row(key.text());
+    }
+}
+
+impl RefusedLanes {
+    fn end(&mut self, lane: &Arc<str>) {
+        if let Some(first) = self.first.remove(lane) {
+            self.lane_of.remove(&first.key);
+        }
+    }
+
+    fn end_row(&mut self, key: &Arc<str>) {
+        if let Some(lane) = self.lane_of.remove(key) {
+            self.first.remove(&lane);
+        }
     }
 }
 
@@ -395,6 +454,26 @@ mod tests {
         assert!(!refusals.refuse(&lane("7"), &one, None, 0).is_first);
         refusals.end(&lane("7"));
         assert!(!refusals.may_hold(&lane("7")) && !refusals.contain(&lane("7"), &one, None));
+    }
+
+    #[test]
+    fn a_refused_row_that_is_settled_after_all_is_forgotten() {
+        let refusals = LaneRefusals::default();
+        let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
+        refusals.refuse(&lane("7"), &one, None, 0);
+        refusals.refuse(&lane("8"), &two, None, 0);
+        refusals.end_row(&RowKey::new(3, "3"));
+        assert_eq!(refusals.number(), 2);
+        refusals.end_row(&one);
+        assert_eq!(refusals.number(), 1);
+        assert!(refusals.contain(&lane("8"), &two, None));
+        refusals.refuse(&lane("8"), &one, None, 0);
+        refusals.end_row(&two);
+        assert!(refusals.contain(&lane("8"), &one, None), "another row is the first of the lane by now");
+        refusals.refuse(&lane("9"), &one, None, 0);
+        assert_eq!(refusals.number(), 1, "the row has gone to another lane");
+        refusals.end_row(&one);
+        assert_eq!(refusals.number(), 0);
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl<K: Key, C: QueueConnection> GroupRunner<'_, K, C> {
         settled: impl IntoIterator<Item = Option<Settlement>>,
     ) {
         for (row, settled) in rows.iter().zip(settled) {
-            self.runner.served.due_rows.passed_rows.end(&row.key);
+            self.runner.served.due_rows.end(&row.key);
             if settled.is_some() {
                 self.runner.served.rules.teller.tell_settled(&row.key, &row.new, &row.watch);
             } else {

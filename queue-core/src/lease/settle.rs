@@ -94,7 +94,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         match ended {
             Ok(turn) => {
                 if matches!(turn, Turn::Settled(_)) {
-                    self.served.due_rows.passed_rows.end(&held.key);
+                    self.served.due_rows.end(&held.key);
                 }
                 turn
             }

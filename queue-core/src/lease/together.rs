@@ -175,7 +175,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     fn note_committed(&self, row: &WatchedRow<K>, new: &NewState, tally: &mut Tally) {
         let _span = row.watch.enter_span();
         self.served.rules.teller.tell_settled(&row.key, new, &row.watch);
-        self.served.due_rows.passed_rows.end(&row.key);
+        self.served.due_rows.end(&row.key);
         self.leased_rows.remove(&row.held);
         tracing::debug!(outcome = ?new.settled, "settled");
         tally.count(Turn::Settled(new.settled));
