@@ -1,4 +1,4 @@
-//! Small tools that every room uses: a lock of panicked holders, marks of threads, a guard, entities in boxes, fail points,
+//! Small tools that every room uses: a lock of panicked holders, what threads hold, a guard, entities in boxes, fail points,
 //! and what a test has changed on its thread.
 
 use std::any::Any;
@@ -155,6 +155,59 @@ impl OneAtATime {
     }
 }
 
+/// What threads of this process hold, each of them until it lets go or is given up.
+#[derive(Debug)]
+pub(crate) struct HeldByThreads<T>(Arc<Mutex<Held<T>>>);
+
+type Held<T> = Vec<Arc<(T, ThreadMark)>>;
+
+impl<T> Default for HeldByThreads<T> {
+    fn default() -> Self {
+        HeldByThreads(Arc::default())
+    }
+}
+
+impl<T: Clone + PartialEq> HeldByThreads<T> {
+    /// Holds this for the calling thread until the returned value is dropped. `None`: `most` threads hold it.
+    pub(crate) fn hold(&self, held: T, most: usize) -> Option<HeldByThread<T>> {
+        let mut all = self.0.lock();
+        all.retain(|entry| !entry.1.is_given_up());
+        let is_free = all.iter().filter(|entry| entry.0 == held).count() < most;
+        is_free.then(|| self.push(&mut all, held))
+    }
+
+    /// Holds this for the calling thread, however many others hold it.
+    pub(crate) fn hold_with_others(&self, held: T) -> HeldByThread<T> {
+        self.push(&mut self.0.lock(), held)
+    }
+
+    fn push(&self, all: &mut Held<T>, held: T) -> HeldByThread<T> {
+        let entry = Arc::new((held, ThreadMark::current()));
+        all.push(entry.clone());
+        HeldByThread { all: self.0.clone(), entry }
+    }
+
+    /// Returns what is held.
+    pub(crate) fn all(&self) -> Vec<T> {
+        let mut all = self.0.lock();
+        all.retain(|entry| !entry.1.is_given_up());
+        all.iter().map(|entry| entry.0.clone()).collect()
+    }
+}
+
+/// What one thread holds.
+#[derive(Debug)]
+pub(crate) struct HeldByThread<T> {
+    all: Arc<Mutex<Held<T>>>,
+    entry: Arc<(T, ThreadMark)>,
+}
+
+impl<T> Drop for HeldByThread<T> {
+    fn drop(&mut self) {
+        self.all.lock().retain(|other| !Arc::ptr_eq(other, &self.entry));
+    }
+}
+
 /// Does this when the returned value is dropped.
 pub(crate) fn at_end(act: impl FnMut()) -> impl Drop {
     AtEnd(act)
@@ -198,5 +251,34 @@ mod fail_points {
     /// Without the feature, the crate `fail` is not needed.
     pub(crate) fn fail_point(name: &'static str) {
         crate::sync::in_test::pass(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_free_when_its_thread_lets_go_or_was_given_up() {
+        let (places, mut mark) = (HeldByThreads::default(), ThreadMark::default());
+        mark.enter();
+        let first = places.hold("7", 1);
+        assert!(first.is_some() && places.hold("7", 1).is_none() && places.hold("8", 1).is_some());
+        assert_eq!(places.all(), ["7"]);
+        drop(first);
+        let silent = places.hold("7", 1);
+        mark.give_up();
+        assert!(places.all().is_empty());
+        mark.enter();
+        let next = places.hold("7", 1);
+        assert!(next.is_some());
+        // The late end of the one that was given up takes nothing from the other.
+        drop(silent);
+        assert!(places.hold("7", 1).is_none());
+        let with_others = places.hold_with_others("7");
+        drop(next);
+        assert!(places.hold("7", 1).is_none());
+        drop(with_others);
+        assert!(places.hold("7", 1).is_some());
     }
 }

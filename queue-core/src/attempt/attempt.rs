@@ -103,13 +103,13 @@ fn attempt_claimed<K: Key, C: QueueConnection>(
 
 /// Takes the row in hand, unless another worker of this process is processing it although it could be claimed: then its
 /// handler has ended its transaction, and the row is passed over until that handler has returned.
-fn take_in_hand<'a, K: Key, C: QueueConnection>(
+fn take_in_hand<K: Key, C: QueueConnection>(
     session: &mut Session<C>,
-    plan: &Plan<'a, K, C>,
+    plan: &Plan<'_, K, C>,
     row: &UnsettledRow<K>,
-) -> Result<RowInHand<'a>, Attempted<K>> {
+) -> Result<RowInHand, Attempted<K>> {
     let due_rows = &plan.served.due_rows;
-    due_rows.rows_in_hand.take(&row.key).ok_or_else(|| {
+    due_rows.rows_in_hand.hold(row.key.text().clone(), 1).ok_or_else(|| {
         due_rows.passed_rows.skip_for_a_while(&row.key);
         roll_back(session, Turn::Interrupted)
     })
@@ -148,7 +148,7 @@ pub(crate) fn settle_claimed<K: Key, C: QueueConnection>(
     plan: &Plan<'_, K, C>,
     row: LockedRow<'_, K>,
     message: Result<ToHandle<'_>, BoxedError>,
-    in_hand: Option<RowInHand<'_>>,
+    in_hand: Option<RowInHand>,
 ) -> (Result<Settlement, Rest>, bool) {
     let mut attempt = Attempt { session, plan, row, session_is_sound: true, is_refused: false, in_hand };
     let result = attempt.run(message);
@@ -185,6 +185,8 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
         if times > 0 {
             // If the row does not come back this time, its next try finds that it is not due.
             self.refuse(row, times, false);
+        } else {
+            self.due_rows.end_in_lane(&row.key);
         }
         times == 0
     }

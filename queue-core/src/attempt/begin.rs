@@ -87,7 +87,7 @@ pub(crate) struct Attempt<'a, 'c, K: Key, C: QueueConnection> {
     /// Whether the statement that settles the row was the last to fail. If the connection lives, the transaction is still open.
     pub(crate) is_refused: bool,
     /// Kept until the handler has returned.
-    pub(crate) in_hand: Option<RowInHand<'a>>,
+    pub(crate) in_hand: Option<RowInHand>,
 }
 
 /// The new state of a row, and what becomes of its handler's writes.

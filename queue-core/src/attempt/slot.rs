@@ -152,16 +152,20 @@ impl Slot {
     }
 
     /// Gives up an attempt that is past its timeout. The caller gets the row, with the number of its runner,
-    /// which records the failure.
+    /// which [gives up the thread](Slot::give_up_thread) and records the failure.
     pub(crate) fn give_up(&self) -> Option<(usize, ErasedRow)> {
         let mut slot = self.run.lock();
         let run = slot.as_mut().filter(|run| run.phase == Phase::Revoked(Revocation::TimedOut))?;
         let held = run.held.take()?;
         run.given_up = true;
         self.gave_up.store(true, Ordering::Relaxed);
-        self.thread.lock().give_up();
         let runner = run.runner;
         Some((runner, held))
+    }
+
+    /// Gives up the thread of an attempt that was given up: what it holds is free.
+    pub(crate) fn give_up_thread(&self) {
+        self.thread.lock().give_up();
     }
 
     /// Leaves a worker behind that the database does not answer: another thread takes its place. Returns the row that it
@@ -173,7 +177,7 @@ impl Slot {
             return None;
         }
         self.replace();
-        self.thread.lock().give_up();
+        self.give_up_thread();
         // What a COMMIT on its way becomes, only the database knows.
         let run = slot.as_mut().filter(|run| run.phase != Phase::Committing);
         Some(run.and_then(|run| {

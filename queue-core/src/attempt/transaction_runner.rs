@@ -207,21 +207,21 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<'_, K, C> {
     }
 
     fn put_back(&self, row: ErasedRow) {
-        if let Ok(row) = row.downcast::<UnsettledRow<K>>() {
-            self.prefetched_rows.give_up(&row.key);
-            self.served.due_rows.rows_in_hand.give_up(&row.key);
-            if let Some(due) = row.due {
-                self.served.due_rows.low_water.fall(due);
-            }
+        if let Ok(row) = row.downcast::<UnsettledRow<K>>()
+            && let Some(due) = row.due
+        {
+            self.served.due_rows.low_water.fall(due);
         }
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
         let mut row = *row.downcast::<UnsettledRow<K>>().expect("what this runner has put there");
+        // Its lock is free already. No other worker may take it before its end is recorded.
+        let in_hand = self.served.due_rows.rows_in_hand.hold_with_others(row.key.text().clone());
+        slot.give_up_thread();
         row.fence = self.served.unmarked(holder, slot, &row.key, row.fence);
-        self.prefetched_rows.give_up(&row.key);
-        self.served.due_rows.rows_in_hand.give_up(&row.key);
         let rest = timed_out(&self.served.rules, tries_before(row.fence) + 1, self.served.info.timeout, &row.details);
+        drop(in_hand);
         self.served.conclude(holder, row, rest)
     }
 }

@@ -11,20 +11,24 @@ use crate::entity::Key;
 use crate::error::Error;
 use crate::row::{Instant, Lane, RowKey};
 use crate::statement::{ErasedQueue, Scope};
-use crate::sync::Mutex;
 use crate::sync::in_test::take_wanted;
+use crate::sync::{HeldByThread, HeldByThreads, Mutex};
 use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as LocalTime};
 
 /// What one process knows about the due rows of one entity.
 pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     pub(super) queue: &'static ErasedQueue<K, C>,
     pub(crate) passed_rows: Arc<PassedRows<K>>,
-    pub(crate) rows_in_hand: RowsInHand,
+    /// The rows that this process's workers are processing outside lease mode, by the texts of their keys. Their locks keep others
+    /// from claiming them.
+    ///
+    /// There is one exception: a handler that ends the transaction that holds its row. Then every process can claim the row
+    /// until the handler has returned and the worker has detected it. Other processes cannot know; the other workers of
+    /// this process look here.
+    pub(crate) rows_in_hand: HeldByThreads<Arc<str>>,
     pub(crate) low_water: LowWater,
     /// The lanes, if the rows are scheduled by a column of the domain, or limited in number.
     pub(crate) places: Option<Places<K, C>>,
@@ -33,6 +37,9 @@ pub(crate) struct DueRows<K: Key, C: QueueConnection> {
     sorted_keys: SortedKeys<K>,
     pub(crate) stages: ServedStages,
 }
+
+/// A row that a worker has in hand.
+pub(crate) type RowInHand = HeldByThread<Arc<str>>;
 
 /// When a refused row was due, its lane, and whether the row itself says how long it waits.
 pub(crate) type RefusedAt<'a> = (Option<Instant>, Option<&'a Lane>, bool);
@@ -68,7 +75,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         Ok(DueRows {
             queue,
             passed_rows: shared.unwrap_or_else(|| Arc::new(PassedRows::of(queue.sql.options))),
-            rows_in_hand: RowsInHand::default(),
+            rows_in_hand: HeldByThreads::default(),
             low_water: LowWater::of::<C>(queue.sql.options, low_water_at_once),
             places,
             turn_holder: TurnHolder::new(queue),
@@ -138,10 +145,11 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             None => return self.passed_rows.with_refused(|refused| refused.release_found(LocalTime::now())),
             Some(keys) if rows.are_sorted => self.sorted_keys.note_found_none(keys),
             // Others hold these rows, or they are no longer due. This process knows better of those that it has in hand.
-            Some(keys) => self.passed_rows.with_refused(|refused| {
-                let others = keys.iter().filter(|key| !self.rows_in_hand.contain(key));
-                others.for_each(|key| refused.end(key.text()));
-            }),
+            Some(keys) => {
+                let in_hand = self.rows_in_hand.all();
+                let others = keys.iter().filter(|key| !in_hand.contains(key.text()));
+                self.passed_rows.with_refused(|refused| others.for_each(|key| refused.end(key.text())));
+            }
         }
         true
     }
@@ -156,6 +164,17 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
         }
         let lane = in_lane.filter(|(places, lane)| places.is_serial(lane)).map(|(_, lane)| lane.identity());
         self.passed_rows.with_refused(|refused| refused.refuse(key, (due, lane, is_noted), times, LocalTime::now()))
+    }
+
+    /// Notes that the new state of a row is committed: it is no longer passed over.
+    pub(crate) fn end(&self, key: &RowKey<K>) {
+        self.passed_rows.end(key);
+        self.end_in_lane(key);
+    }
+
+    /// Notes the same of a row that may be the refused first one of a strict lane.
+    pub(crate) fn end_in_lane(&self, key: &RowKey<K>) {
+        self.places.iter().for_each(|places| places.turns.refusals.end_row(key));
     }
 
     /// Returns how many rows are left alone because the database refuses to write on them.
@@ -246,56 +265,6 @@ fn shared_list(stages: Vec<&'static str>) -> &'static [&'static str] {
     })
 }
 
-/// The rows of one entity that this process's workers are processing outside lease mode, by the texts of their keys, each
-/// with the number of its attempt. Their locks keep others from claiming them.
-///
-/// There is one exception: a handler that ends the transaction that holds its row. Then every process can claim the row
-/// until the handler has returned and the worker has detected it. Other processes cannot know; the other workers of
-/// this process look here.
-#[derive(Default)]
-pub(crate) struct RowsInHand {
-    rows: Mutex<HashMap<Arc<str>, u64>>,
-    attempts: AtomicU64,
-}
-
-impl RowsInHand {
-    /// Takes a row, until the returned value is dropped. `None`: another worker has it.
-    pub(crate) fn take<K>(&self, key: &RowKey<K>) -> Option<RowInHand<'_>> {
-        let mut rows = self.rows.lock();
-        if rows.contains_key(key.text()) {
-            return None;
-        }
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        rows.insert(key.text().clone(), attempt);
-        Some(RowInHand { rows: self, key: key.text().clone(), attempt })
-    }
-
-    fn contain<K>(&self, key: &RowKey<K>) -> bool {
-        self.rows.lock().contains_key(key.text())
-    }
-
-    /// Takes a row away from a worker whose handler does not return.
-    pub(crate) fn give_up<K>(&self, key: &RowKey<K>) {
-        self.rows.lock().remove(key.text());
-    }
-}
-
-/// A row that a worker has taken.
-pub(crate) struct RowInHand<'a> {
-    rows: &'a RowsInHand,
-    key: Arc<str>,
-    attempt: u64,
-}
-
-impl Drop for RowInHand<'_> {
-    fn drop(&mut self) {
-        let mut rows = self.rows.rows.lock();
-        if rows.get(&self.key) == Some(&self.attempt) {
-            rows.remove(&self.key);
-        }
-    }
-}
-
 /// The time between two looks: a worker holds the lock for a moment without a row of its own.
 const TURN_HOLDER_LOOK: Duration = Duration::from_secs(5);
 
@@ -365,26 +334,6 @@ impl<K: Key, C: QueueConnection> TurnHolder<K, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_row_is_in_one_hand() {
-        let (rows, one, two) = (RowsInHand::default(), RowKey::new(1, "1"), RowKey::new(2, "2"));
-        let held = rows.take(&one);
-        assert!(held.is_some() && rows.take(&one).is_none() && rows.take(&two).is_some());
-        drop(held);
-        assert!(rows.take(&one).is_some());
-    }
-
-    #[test]
-    fn a_row_that_was_given_up_is_free_and_stays_in_its_next_hand() {
-        let (rows, one) = (RowsInHand::default(), RowKey::new(1, "1"));
-        let stuck = rows.take(&one);
-        rows.give_up(&one);
-        let next = rows.take(&one);
-        assert!(next.is_some());
-        drop(stuck);
-        assert!(rows.take(&one).is_none());
-    }
 
     const ALL: &[&str] = &["RENDER", "SEND", "BOOK"];
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::refused_state::{RefusedState, Step, Turns, pause_after};
 use crate::entity::jittered;
 use crate::row::{Lane, Options, QueueState, RowKey};
-use crate::sync::{Mutex, ThreadMark, at_end};
+use crate::sync::{HeldByThread, HeldByThreads, Mutex};
 
 /// How long a row waits after its first interruption. Every further one doubles it, up to [`LONGEST_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -51,14 +51,14 @@ const WRITTEN_ROWS_REMEMBERED: usize = 16_384;
 /// alone.
 pub(crate) struct PassedRows<K> {
     hasher: RandomState,
+    /// The rows whose attempts are being concluded: unlocked, and still due.
+    concluded: HeldByThreads<RowKey<K>>,
     known: Mutex<Known<K>>,
 }
 
 struct Known<K> {
     /// The interrupted rows, by the text of their keys.
     backoffs: HashMap<Arc<str>, Backoff<K>>,
-    /// The rows whose attempts are being concluded: unlocked, and still due.
-    concluded: Vec<(RowKey<K>, ThreadMark)>,
     refused: RefusedState<K>,
     written: HashMap<ClaimedAs, WrittenRow>,
     /// The written rows, the oldest first.
@@ -91,17 +91,16 @@ impl<K: Clone> PassedRows<K> {
     pub(super) fn of(options: &Options) -> Self {
         let known = Known {
             backoffs: HashMap::new(),
-            concluded: Vec::new(),
             refused: RefusedState::new(Turns::of(options), Instant::now()),
             written: HashMap::new(),
             order: VecDeque::new(),
         };
-        PassedRows { hasher: RandomState::new(), known: Mutex::new(known) }
+        PassedRows { hasher: RandomState::new(), concluded: HeldByThreads::default(), known: Mutex::new(known) }
     }
 
     /// Decides which rows the next claim is for, of up to `limit` rows. Also returns rows that it passes over in any case.
     pub(super) fn next_step(&self, limit: u32) -> (Step<K>, Vec<RowKey<K>>) {
-        let known = &mut *self.known.lock();
+        let (concluded, known) = (self.concluded.all(), &mut *self.known.lock());
         // Every message comes here, and mostly no row is refused.
         let mut step = match known.refused.rows.is_empty() {
             true => Step::From { floor: None, except: Vec::new(), is_new: false },
@@ -109,15 +108,15 @@ impl<K: Clone> PassedRows<K> {
         };
         if let Step::Only(keys) = &mut step {
             // A survey also reads the keys of rows that another worker is about to find refused.
-            let concluded = known.being_concluded();
             keys.retain(|key| !concluded.contains(key));
         }
-        (step, known.passed_over())
+        (step, known.passed_over(concluded))
     }
 
     /// Returns the rows that a claim passes over in any case.
     pub(super) fn passed_over(&self) -> Vec<RowKey<K>> {
-        self.known.lock().passed_over()
+        let concluded = self.concluded.all();
+        self.known.lock().passed_over(concluded)
     }
 
     /// Notes that the new state of a row is committed: it is no longer passed over.
@@ -148,15 +147,8 @@ impl<K: Clone> PassedRows<K> {
 
     /// Passes over a row until the value is dropped. The worker writes the rest of its attempt in transactions of their
     /// own, and between them another worker would run the row's handler again.
-    pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> impl Drop {
-        let entry = (key.clone(), ThreadMark::current());
-        self.known.lock().concluded.push(entry.clone());
-        at_end(move || {
-            let concluded = &mut self.known.lock().concluded;
-            if let Some(place) = concluded.iter().position(|other| *other == entry) {
-                concluded.swap_remove(place);
-            }
-        })
+    pub(crate) fn while_concluded(&self, key: &RowKey<K>) -> HeldByThread<RowKey<K>> {
+        self.concluded.hold_with_others(key.clone())
     }
 
     /// Tells whether any interrupted row waits for its next attempt.
@@ -249,15 +241,8 @@ impl<K: Clone> Known<K> {
         0
     }
 
-    /// Returns the rows whose attempts are being concluded, by threads that are still at work.
-    fn being_concluded(&mut self) -> Vec<RowKey<K>> {
-        self.concluded.retain(|(_, thread)| !thread.is_given_up());
-        self.concluded.iter().map(|(key, _)| key.clone()).collect()
-    }
-
-    /// Returns these rows, and those that are set aside for a while.
-    fn passed_over(&mut self) -> Vec<RowKey<K>> {
-        let mut passed_over = self.being_concluded();
+    /// Returns these rows whose attempts are being concluded, and those that are set aside for a while.
+    fn passed_over(&self, mut passed_over: Vec<RowKey<K>>) -> Vec<RowKey<K>> {
         if !self.backoffs.is_empty() {
             let now = Instant::now();
             let set_aside = self.backoffs.values().filter(|pause| pause.skip_for_a_while && pause.until > now);

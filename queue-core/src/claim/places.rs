@@ -4,7 +4,6 @@
 //! row under a lease that has not ended takes a place, and the lock only keeps two claims from counting at the same
 //! time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::backend::{Dialect, Place, QueueConnection, Target};
 use crate::entity::Key;
 use crate::row::{Lane, LaneValue, Lanes, RowKey};
 use crate::statement::ErasedQueue;
-use crate::sync::{Mutex, ThreadMark};
+use crate::sync::{HeldByThread, HeldByThreads, Mutex};
 
 /// The shortest time in which the ends of leases are searched for.
 const SHORTEST_LEASE_SEARCH: Duration = Duration::from_secs(3_600);
@@ -33,8 +32,9 @@ pub(crate) struct Places<K: Key, C: QueueConnection> {
     longest_lease: Option<Duration>,
     /// The limit at run time; 0 is none.
     limit: AtomicU32,
-    /// Which threads of this process hold places in each lane, in the modes in which a place is a lock.
-    held: CountedPlaces,
+    /// The lanes in which threads of this process hold places, in the modes in which a place is a lock. The sessions of threads
+    /// that were given up have been ended, or will be, and the database knows best which places are free.
+    held: HeldByThreads<Arc<str>>,
 }
 
 /// The places that a worker holds, and gives back after its transaction.
@@ -49,48 +49,7 @@ struct HeldPlace {
     place: u32,
     /// The limit of the lane.
     of: u32,
-    _counted: CountedPlace,
-}
-
-/// The places that threads of this process hold.
-#[derive(Clone, Default)]
-struct CountedPlaces(Arc<Mutex<HashMap<Arc<str>, Vec<ThreadMark>>>>);
-
-impl CountedPlaces {
-    /// Counts a place for this thread, if fewer than this number are taken in the lane.
-    fn count(&self, lane: &Arc<str>, places: u32) -> Option<CountedPlace> {
-        let mut held = self.0.lock();
-        let threads = held.entry(lane.clone()).or_default();
-        // Their sessions have been ended, or will be, and the database knows best which places are free.
-        threads.retain(|thread| !thread.is_given_up());
-        if threads.len() >= places as usize {
-            return None;
-        }
-        let thread = ThreadMark::current();
-        threads.push(thread.clone());
-        Some(CountedPlace { of: self.clone(), lane: lane.clone(), thread })
-    }
-}
-
-/// A place that is counted for this process as long as this value lives, and its thread is at work.
-struct CountedPlace {
-    of: CountedPlaces,
-    lane: Arc<str>,
-    thread: ThreadMark,
-}
-
-impl Drop for CountedPlace {
-    fn drop(&mut self) {
-        let mut held = self.of.0.lock();
-        if let Some(threads) = held.get_mut(&self.lane) {
-            if let Some(place) = threads.iter().position(|thread| *thread == self.thread) {
-                threads.swap_remove(place);
-            }
-            if threads.is_empty() {
-                held.remove(&self.lane);
-            }
-        }
-    }
+    _held: HeldByThread<Arc<str>>,
 }
 
 /// What a claim may do in a lane.
@@ -128,7 +87,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
             // Another release of the application may have longer leases.
             longest_lease: lease.map(|lease| lease.saturating_mul(4).max(SHORTEST_LEASE_SEARCH)),
             limit: AtomicU32::new(0),
-            held: CountedPlaces::default(),
+            held: HeldByThreads::default(),
         }))
     }
 
@@ -198,7 +157,7 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
         except: Option<&RowKey<K>>,
         limit: u32,
     ) -> QueryResult<u32> {
-        self.queue.leased_in(connection, lane, except, limit, self.longest_lease.unwrap_or_default())
+        self.queue.leased_in(connection, lane, except, limit, Some(self.longest_lease.unwrap_or_default()))
     }
 }
 
@@ -232,10 +191,10 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
 
     /// Takes one of these many places in a lane, or leaves that to the claim. `false`: there is none.
     fn take(&self, connection: &mut C, lane: &Arc<str>, of: u32, in_claim: bool) -> QueryResult<bool> {
-        let Some(_counted) = self.places.held.count(lane, of) else { return Ok(false) };
+        let Some(_held) = self.places.held.hold(lane.clone(), of as usize) else { return Ok(false) };
         let place = if in_claim { Some(0) } else { connection.take_place(&self.places.target, lane, of)? };
         let Some(place) = place else { return Ok(false) };
-        self.held.lock().push(HeldPlace { lane: lane.clone(), place, of, _counted });
+        self.held.lock().push(HeldPlace { lane: lane.clone(), place, of, _held });
         Ok(true)
     }
 
@@ -314,27 +273,5 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
             }
         }
         Ok(Standing::Holds)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_free_when_its_thread_has_left_it_or_was_given_up() {
-        let (places, lane, mut mark) = (CountedPlaces::default(), Arc::from("7"), ThreadMark::default());
-        mark.enter();
-        let first = places.count(&lane, 1);
-        assert!(first.is_some() && places.count(&lane, 1).is_none());
-        drop(first);
-        let silent = places.count(&lane, 1);
-        mark.give_up();
-        mark.enter();
-        let next = places.count(&lane, 1);
-        assert!(next.is_some());
-        // The late end of the one that was given up takes nothing from the other.
-        drop(silent);
-        assert!(places.count(&lane, 1).is_none());
     }
 }

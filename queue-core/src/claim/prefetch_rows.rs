@@ -141,12 +141,6 @@ impl<K: Key> PrefetchedRows<K> {
         self.state.lock().end_work();
     }
 
-    /// Notes that a row is no longer being processed, although its handler has not returned.
-    pub(crate) fn give_up(&self, key: &RowKey<K>) {
-        let text = key.text().clone();
-        self.state.lock().at_work.retain(|_, (row, _)| *row != text);
-    }
-
     /// Reads more rows, if few are left and the workers are quick enough. Workers that need a row meanwhile claim it.
     pub(crate) fn replenish<C: QueueConnection>(
         &self,

@@ -181,6 +181,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for GroupRunner<'_, K, C> {
             Ok(group) => group,
             Err(row) => return self.runner.give_up(holder, slot, row),
         };
+        slot.give_up_thread();
         // The messages run alone next, which shows whose handler was late.
         self.size.lock().note_undone(u32::try_from(group.claimed).unwrap_or(u32::MAX));
         self.runner.prefetched_keys.forget();

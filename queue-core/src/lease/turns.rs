@@ -261,6 +261,7 @@ impl<K: Key, C: QueueConnection> Runner<C> for LeaseRunner<'_, K, C> {
     }
 
     fn give_up(&self, holder: &mut SessionHolder<C>, slot: &Slot, row: ErasedRow) -> Turn {
+        slot.give_up_thread();
         // Its worker does not come back for those that it has kept.
         self.calls.leave_answers(slot);
         match row.downcast::<LateBatch<K>>() {

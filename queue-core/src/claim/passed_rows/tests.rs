@@ -23,20 +23,6 @@ fn a_row_is_passed_over_while_its_attempt_is_concluded() {
 }
 
 #[test]
-fn a_row_whose_thread_was_given_up_is_not_passed_over() {
-    let (mut mark, passed, one) = (ThreadMark::default(), passed_rows(), RowKey::new(1, "1"));
-    mark.enter();
-    let concluded = passed.while_concluded(&one);
-    mark.give_up();
-    assert_eq!(passed.passed_over(), []);
-    mark.enter();
-    let again = passed.while_concluded(&one);
-    drop(concluded);
-    assert_eq!(passed.passed_over(), std::slice::from_ref(&one));
-    drop(again);
-}
-
-#[test]
 fn only_a_row_that_was_set_aside_is_passed_over_until_its_state_is_written() {
     let passed = passed_rows();
     let (one, two) = (RowKey::new(1, "1"), RowKey::new(2, "2"));
