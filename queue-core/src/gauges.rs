@@ -4,7 +4,6 @@ use std::any::TypeId;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use crate::backend::{QueueBackend, QueueConnection, load};
@@ -13,7 +12,7 @@ use crate::entity::QueueSql;
 use crate::error::Error;
 use crate::event::Gauge;
 use crate::row::{CountRowType, Pending, PendingRow, PendingRowType, SumRow, SumRowType};
-use crate::statement::{Claimable, Condition, FAILED, PENDING, count_by_value, count_pending, sum_by_value};
+use crate::statement::{Claimable, Condition, FAILED, PENDING, SplitBy, count_by_value, count_pending, sum_by_value};
 
 /// The gauges by name, with what they mean.
 pub(crate) const DESCRIPTIONS: &[(&str, &str)] = &[
@@ -42,26 +41,18 @@ const MOST_VALUES: u32 = 1_000;
 /// How many characters of a value become a label.
 const LONGEST_LABEL: usize = 128;
 
-/// A column, with its name.
-type AnyColumn<DB> = (&'static str, Box<dyn QueryFragment<DB> + Send + Sync>);
-
 /// Which gauges a poller reports, and how often.
-pub(crate) struct Gauges<DB> {
+#[derive(Default)]
+pub(crate) struct Gauges {
     /// `None`: it reports none.
     pub(crate) every: Option<Duration>,
     /// The entity's queue and its name, the column, and for how many of its values.
-    pub(crate) by: Vec<(TypeId, &'static str, AnyColumn<DB>, u32)>,
+    pub(crate) by: Vec<(TypeId, &'static str, &'static str, u32)>,
     /// The entity's queue and its name, and the column that is summed.
-    pub(crate) sums: Vec<(TypeId, &'static str, AnyColumn<DB>)>,
+    pub(crate) sums: Vec<(TypeId, &'static str, &'static str)>,
 }
 
-impl<DB> Default for Gauges<DB> {
-    fn default() -> Self {
-        Gauges { every: None, by: Vec::new(), sums: Vec::new() }
-    }
-}
-
-impl<DB> Gauges<DB> {
+impl Gauges {
     /// Checks what was asked for. `queues`: those that are served.
     pub(crate) fn check(&self, queues: &[TypeId]) -> Result<(), Error> {
         let wrong = |setting, found: String, expected| Err(Error::Setting { setting, found, expected });
@@ -113,21 +104,21 @@ pub(crate) struct Reading {
 
 impl<DB: QueueBackend> Measured<DB> {
     /// Reads the gauges. Failed rows are left out if they would have to be searched for in the whole table.
-    pub(crate) fn read<C>(&self, connection: &mut C, gauges: &Gauges<DB>) -> QueryResult<Reading>
+    pub(crate) fn read<C>(&self, connection: &mut C, gauges: &Gauges) -> QueryResult<Reading>
     where
         C: QueueConnection<Backend = DB>,
     {
         let mut read = Reading::default();
         let by = gauges.by.iter().find(|(queue, ..)| *queue == self.queue);
-        let split = by.map(|(.., (name, column), most)| (*name, &**column as &dyn QueryFragment<DB>, *most));
+        let split = by.map(|(.., column, most)| (*column, *most));
         self.read_rows(connection, None, &mut read)?;
         if split.is_some() {
             self.read_rows(connection, split, &mut read)?;
         }
-        for (.., (name, summed)) in gauges.sums.iter().filter(|(queue, ..)| *queue == self.queue) {
-            self.read_sums(connection, (name, &**summed), None, &mut read)?;
+        for (.., summed) in gauges.sums.iter().filter(|(queue, ..)| *queue == self.queue) {
+            self.read_sums(connection, summed, None, &mut read)?;
             if split.is_some() {
-                self.read_sums(connection, (name, &**summed), split, &mut read)?;
+                self.read_sums(connection, summed, split, &mut read)?;
             }
         }
         let (pauses, _) = asked_of(connection, &self.name)?;
@@ -139,16 +130,16 @@ impl<DB: QueueBackend> Measured<DB> {
     pub(crate) fn unknown(&self) -> Reading {
         let states = ["due", "scheduled", "held_back"].into_iter().chain(self.is_leased.then_some("running"));
         let states = states.chain(self.sql.options.report_index.then_some("failed"));
-        let rows = states.map(|state| self.gauge(ROWS, labels::<DB>(None, None, state), f64::NAN));
+        let rows = states.map(|state| self.gauge(ROWS, labels(None, None, state), f64::NAN));
         let others = [OLDEST, PAUSES].map(|name| self.gauge(name, Vec::new(), f64::NAN));
         Reading { gauges: rows.chain(others).collect(), is_cut: true }
     }
 
-    fn read_rows<C>(&self, connection: &mut C, by: By<'_, DB>, read: &mut Reading) -> QueryResult<()>
+    fn read_rows<C>(&self, connection: &mut C, by: By, read: &mut Reading) -> QueryResult<()>
     where
         C: QueueConnection<Backend = DB>,
     {
-        let (name, split, limit) = (if by.is_some() { ROWS_BY_VALUE } else { ROWS }, by.map(|by| by.1), limit_of(by));
+        let (name, split, limit) = (if by.is_some() { ROWS_BY_VALUE } else { ROWS }, split_of(by), limit_of(by));
         let pending = count_pending(Condition::new(self.sql, None, &PENDING), split, limit);
         for row in load::<PendingRowType, PendingRow, _>(connection, &pending)? {
             read.is_cut |= by.is_some() && row.6 > i64::from(limit);
@@ -171,27 +162,21 @@ impl<DB: QueueBackend> Measured<DB> {
         Ok(())
     }
 
-    fn read_sums<C>(
-        &self,
-        connection: &mut C,
-        (of, summed): (&str, &dyn QueryFragment<DB>),
-        by: By<'_, DB>,
-        read: &mut Reading,
-    ) -> QueryResult<()>
+    fn read_sums<C>(&self, connection: &mut C, summed: &str, by: By, read: &mut Reading) -> QueryResult<()>
     where
         C: QueueConnection<Backend = DB>,
     {
         let name = if by.is_some() { SUM_BY_VALUE } else { SUM };
         let failed = self.sql.options.report_index.then_some(("failed", FAILED));
         for (state, states) in [("due", PENDING)].into_iter().chain(failed) {
-            let (condition, split) = (Condition::new(self.sql, None, &states), by.map(|by| by.1));
+            let (condition, split) = (Condition::new(self.sql, None, &states), split_of(by));
             let due = (state == "due").then(|| Claimable::new(self.sql, None));
             let sums = sum_by_value(condition, split, (summed, due), limit_of(by));
             for (value, sum) in load::<SumRowType, SumRow, _>(connection, &sums)? {
                 // A sum of no rows is null.
                 let sum = sum.map_or(Some(0.0), |sum| sum.parse().ok()).unwrap_or(f64::NAN);
                 let mut labels = labels(by, value.as_deref(), state);
-                labels.push(("of", of.to_owned()));
+                labels.push(("of", summed.to_owned()));
                 read.gauges.push(self.gauge(name, labels, sum));
             }
         }
@@ -205,16 +190,20 @@ impl<DB: QueueBackend> Measured<DB> {
     }
 }
 
-/// The column by whose values a gauge is split, its name, and for how many values.
-type By<'a, DB> = Option<(&'static str, &'a dyn QueryFragment<DB>, u32)>;
+/// The column by whose values a gauge is split, and for how many values.
+type By = Option<(&'static str, u32)>;
 
-fn limit_of<DB>(by: By<'_, DB>) -> u32 {
-    by.map_or(1, |by| by.2)
+fn limit_of(by: By) -> u32 {
+    by.map_or(1, |(_, most)| most)
 }
 
-fn labels<DB>(by: By<'_, DB>, value: Option<&str>, state: &str) -> Vec<(&'static str, String)> {
+fn split_of(by: By) -> Option<SplitBy<'static>> {
+    by.map(|(column, _)| SplitBy::Column(column))
+}
+
+fn labels(by: By, value: Option<&str>, state: &str) -> Vec<(&'static str, String)> {
     let mut labels = vec![("state", state.to_owned())];
-    if let Some((column, ..)) = by {
+    if let Some((column, _)) = by {
         let value = value.unwrap_or("null").chars().take(LONGEST_LABEL).collect();
         labels.extend([("by", column.to_owned()), ("value", value)]);
     }

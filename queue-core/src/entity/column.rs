@@ -14,6 +14,11 @@ use diesel::{AppearsOnTable, Column, Expression, ExpressionMethods, SelectableEx
 use super::entity::QueueTable;
 use crate::row::{LaneValues, TimestampUtc, ValueKind};
 
+/// Returns the name of a column.
+pub(crate) fn name_of_column<S: Column>(_: S) -> &'static str {
+    S::NAME
+}
+
 /// A queue column of the table of `T`. `K` says which one.
 ///
 /// It is an ordinary Diesel column: it works in `filter`, `order`, `select`, `set`, `values`, `returning`, `group_by`,

@@ -37,7 +37,7 @@ pub use self::selection::{
 pub use self::time_operand::TimeOperand;
 pub use self::window::{InvalidWindow, Window};
 
-pub(crate) use self::column::queue_state;
+pub(crate) use self::column::{name_of_column, queue_state};
 pub(crate) use self::queue_sql::integer_bits;
 pub(crate) use self::retry::jittered;
 pub(crate) use self::schedule::{NoSchedule, Recurrence};

@@ -4,12 +4,11 @@ use std::any::TypeId;
 use std::time::Duration;
 
 use diesel::Column;
-use diesel::query_builder::QueryFragment;
 use diesel::r2d2::R2D2Connection;
 use diesel::sql_types::Foldable;
 
 use super::poller::Poller;
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueTable, name_of_column};
 use crate::event::record_for_metrics;
 
 impl<C: R2D2Connection + 'static> Poller<C> {
@@ -119,9 +118,9 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     pub fn gauges_by<Q, S>(mut self, column: S, most: u32) -> Self
     where
         Q: Entity,
-        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<C::Backend> + Send + Sync + 'static,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
     {
-        self.gauges.by.push((TypeId::of::<Q::Queue>(), Q::ENTITY, (S::NAME, Box::new(column)), most));
+        self.gauges.by.push((TypeId::of::<Q::Queue>(), Q::ENTITY, name_of_column(column), most));
         self
     }
 
@@ -137,9 +136,8 @@ impl<C: R2D2Connection + 'static> Poller<C> {
     where
         Q: Entity,
         S: Column<Table = <Q::Queue as QueueTable>::Table, SqlType: Foldable>,
-        S: QueryFragment<C::Backend> + Send + Sync + 'static,
     {
-        self.gauges.sums.push((TypeId::of::<Q::Queue>(), Q::ENTITY, (S::NAME, Box::new(column))));
+        self.gauges.sums.push((TypeId::of::<Q::Queue>(), Q::ENTITY, name_of_column(column)));
         self
     }
 }

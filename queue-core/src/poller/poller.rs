@@ -49,7 +49,7 @@ pub struct Poller<C: R2D2Connection + 'static> {
     /// Where the tasks run that handlers spawn. `None`: where the poller is started.
     pub(super) tasks: Option<TasksOf>,
     pub(super) stop: EarlyStop,
-    pub(super) gauges: Gauges<C::Backend>,
+    pub(super) gauges: Gauges,
 }
 
 impl<C: R2D2Connection + 'static> Poller<C> {

@@ -9,7 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::operate::{Picked, archived, load_figures};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows, ReadsRows};
-use super::report::{Backlog, By, ErrorReport, Interval, Statistics, beginning, pattern, troubled};
+use super::report::{beginning, pattern, troubled};
 use crate::backend::{
     AsQueueConnection, DatabaseText, ErrorClass, ErrorClasses, Holds, QueueBackend, QueueConnection, SessionSetup,
     column_names,
@@ -18,8 +18,8 @@ use crate::control::name_of;
 use crate::entity::{Entity, IsKey, QueueTable, StoredIn};
 use crate::error::{Error, refused};
 use crate::statement::{
-    And, CHARACTERS_OF_TEXT, Condition, Figure, IfAny, OwnColumn, PageFrom, PageOrder, QueueOn, TextColumn,
-    WithBeginning, beyond, read_texts,
+    And, CHARACTERS_OF_TEXT, Condition, Figure, IfAny, PageFrom, PageOrder, QueueOn, TextColumn, WithBeginning, beyond,
+    read_texts,
 };
 
 /// How a page of texts is read.
@@ -241,33 +241,6 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let mut read = read.into_iter().filter(|_| !more);
         let figures = figures.iter().map(|_| read.next().flatten()).collect();
         Ok(Figures { rows: rows.min(most), more, figures })
-    }
-
-    /// Reports the backlog for each value of a column.
-    #[doc(hidden)]
-    pub fn backlog_by_name<C: ReadsRows<Q, F>>(&self, connection: &mut C, column: &str) -> Result<By<Backlog>, Error> {
-        self.backlog_split(connection, column, &OwnColumn(C::condition(self, &[]).queue, column))
-    }
-
-    /// Reports the errors for each value of a column.
-    #[doc(hidden)]
-    pub fn errors_by_name<C: LoadsRows<Q, F>>(
-        &self,
-        connection: &mut C,
-        column: &str,
-    ) -> Result<By<ErrorReport<Q::Key>>, Error> {
-        self.errors_split(connection, column, &OwnColumn(C::condition(self, &[]).queue, column))
-    }
-
-    /// Reports the finished work for each value of a column.
-    #[doc(hidden)]
-    pub fn statistics_by_name<C: ReadsRows<Q, F>>(
-        &self,
-        connection: &mut C,
-        interval: Interval,
-        column: &str,
-    ) -> Result<By<Statistics>, Error> {
-        self.statistics_split(connection, interval, column, &OwnColumn(C::condition(self, &[]).queue, column))
     }
 }
 

@@ -1,14 +1,13 @@
 //! Reports: counts the pending rows, by the queue's index, and the rows that have failed for good; reads the texts of
 //! failures, how many rows have each, and the rows that have some of them.
 
-use diesel::debug_query;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::condition::{Condition, IfAny, PENDING, StateCondition, push_claimable};
+use super::condition::{Condition, PENDING, StateCondition, push_claimable};
 use super::lane::push_lane_text;
 use super::walk::{Claimable, Walk};
-use super::writer::{Split, Writer, statement};
+use super::writer::{Writer, statement};
 use crate::backend::{QueueBackend, Statement, statement_time};
 use crate::entity::QueueSql;
 use crate::row::{Options, ValueKind};
@@ -17,13 +16,45 @@ use crate::row::{Options, ValueKind};
 /// [`LOWEST_OF_EQUAL_TEXTS`](crate::backend::TextSql::LOWEST_OF_EQUAL_TEXTS) has.
 pub(crate) const CHARACTERS_OF_TEXT: u32 = 1000;
 
+/// What distinguishes the parts of a report.
+#[derive(Debug, Clone, Copy)]
+pub enum SplitBy<'a> {
+    /// The column of this name.
+    Column(&'a str),
+    /// The value by which the queue's rows take turns, with the name that the column's collation gives it.
+    Lane,
+}
+
+/// What splits a report, or nothing.
+pub(crate) type Split<'a> = Option<SplitBy<'a>>;
+
+impl<DB: QueueBackend> Writer<'_, '_, DB> {
+    /// Writes the value of a split as text; null without a split.
+    pub(super) fn push_split(&mut self, split: Split<'_>) -> QueryResult<()> {
+        self.within(DB::AS_TEXT, |sql| match split {
+            None => sql.push("NULL"),
+            Some(SplitBy::Column(name)) => sql.push_around(DB::READABLE, "{.}", &[name]),
+            Some(SplitBy::Lane) => sql.around(DB::READABLE, push_lane_text),
+        })
+    }
+
+    /// Writes the expression that distinguishes two values, after `before`; nothing without a split.
+    fn push_group(&mut self, before: &'static str, split: Split<'_>) -> QueryResult<()> {
+        if split.is_none() {
+            return Ok(());
+        }
+        self.push(before)?;
+        self.within(DB::EXACTLY, |sql| sql.push_split(split))
+    }
+}
+
 /// Counts the rows that are pending, due, and under a lease, and reads how long the oldest has been due. If there are more
 /// than `limit` values of the split, it counts those with most rows.
 ///
 /// The condition must pick pending rows only, because the queue's index contains no others.
 pub fn count_pending<DB: QueueBackend>(
     condition: Condition<'_, DB>,
-    split: Split<'_, DB>,
+    split: Split<'_>,
     limit: u32,
 ) -> impl Statement<DB> {
     let claimable = Claimable::new(condition.queue, None);
@@ -33,8 +64,8 @@ pub fn count_pending<DB: QueueBackend>(
         if DB::COUNTS_BY_RANGES && !conditional && stages.is_none() {
             match *split {
                 None if is_whole => return push_counts(sql, claimable),
-                Some(split) if is_reported_by(sql.queue, split) => {
-                    return push_counts_by(sql, condition, split, *limit);
+                Some(SplitBy::Column(column)) if is_reported_by(sql.queue, column) => {
+                    return push_counts_by(sql, condition, column, *limit);
                 }
                 _ => {}
             }
@@ -98,10 +129,9 @@ const RANGES: [(&str, &str); 3] = [
 ];
 
 /// Tells whether it is the column by which reports are split most often, and equal values of it have equal texts.
-fn is_reported_by<DB: QueueBackend>(queue: &'static QueueSql<DB>, split: &dyn QueryFragment<DB>) -> bool {
-    let sql_of = |column: &dyn QueryFragment<DB>| debug_query::<DB, _>(&IfAny(Some(column))).to_string();
+fn is_reported_by<DB: QueueBackend>(queue: &'static QueueSql<DB>, column: &str) -> bool {
     let by = queue.options.report_by.filter(|(_, of)| of.kind != ValueKind::Text);
-    by.is_some_and(|(column, _)| sql_of(&OwnColumn(queue, column)) == sql_of(split))
+    by.is_some_and(|(reported, _)| reported == column)
 }
 
 /// Writes the same for each value of that column, which the index of due times has. It groups values as they are: to make a text of
@@ -109,7 +139,7 @@ fn is_reported_by<DB: QueueBackend>(queue: &'static QueueSql<DB>, split: &dyn Qu
 fn push_counts_by<'b, DB: QueueBackend>(
     sql: &mut Writer<'_, 'b, DB>,
     condition: &'b Condition<'_, DB>,
-    split: &'b dyn QueryFragment<DB>,
+    column: &str,
     limit: u32,
 ) -> QueryResult<()> {
     let within = |(before, after): (&str, &str), text: &str| [before, text, after].concat();
@@ -122,32 +152,14 @@ fn push_counts_by<'b, DB: QueueBackend>(
     sql.push_microseconds("MIN(queueable_oldest)")?;
     sql.push(", COUNT(*) OVER () FROM (")?;
     sql.each(RANGES, " UNION ALL ", |sql, (counts, range)| {
-        sql.within(("SELECT ", " AS queueable_value, "), |sql| sql.push_fragment(split))?;
+        sql.within(("SELECT ", " AS queueable_value, "), |sql| sql.push_with("{.}", &[column]))?;
         sql.push(counts)?;
         condition.push_rows(sql)?;
         sql.push(range)?;
-        sql.push_fragment(split)
+        sql.push_with("{.}", &[column])
     })?;
     let exact = within(DB::EXACTLY, &value);
     sql.push_with(&format!(") AS queueable_counts GROUP BY {exact} ORDER BY {rows} DESC, {exact} LIMIT {limit}"), &[])
-}
-
-/// A column of a queue's table by its name.
-pub(crate) struct OwnColumn<'a, DB: QueueBackend>(pub(crate) &'static QueueSql<DB>, pub(crate) &'a str);
-
-impl<DB: QueueBackend> QueryFragment<DB> for OwnColumn<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Writer::new(self.0, out).push_with("{.}", &[self.1])
-    }
-}
-
-/// The value by which a queue's rows take turns, with the name that the column's collation gives it.
-pub(crate) struct OwnLane<DB: QueueBackend>(pub(crate) &'static QueueSql<DB>);
-
-impl<DB: QueueBackend> QueryFragment<DB> for OwnLane<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_lane_text(&mut Writer::new(self.0, out))
-    }
 }
 
 /// Writes the condition that the row's time has come, its own condition holds, and its stage is one of the entity's.
@@ -161,7 +173,7 @@ fn push_is_due<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, claimable: &'
 /// with most rows.
 pub fn count_by_value<DB: QueueBackend>(
     condition: Condition<'_, DB>,
-    split: Split<'_, DB>,
+    split: Split<'_>,
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
@@ -176,18 +188,18 @@ pub fn count_by_value<DB: QueueBackend>(
 /// condition picks pending rows, and only those of them are summed that may be claimed.
 pub fn sum_by_value<'a, DB: QueueBackend>(
     condition: Condition<'a, DB>,
-    split: Split<'a, DB>,
-    (summed, due): (&'a dyn QueryFragment<DB>, Option<Claimable<DB>>),
+    split: Split<'a>,
+    (summed, due): (&'a str, Option<Claimable<DB>>),
     limit: u32,
 ) -> impl Statement<DB> {
     let parts = (condition, split, summed, due, limit);
     statement(condition.queue, parts, |(condition, split, summed, due, limit), sql| {
         sql.within(("SELECT MIN(", "), "), |sql| sql.push_split(*split))?;
         sql.within(DB::AS_TEXT, |sql| match due {
-            None => sql.within(("SUM(", ")"), |sql| sql.push_fragment(*summed)),
+            None => sql.within(("SUM(", ")"), |sql| sql.push_with("{.}", &[*summed])),
             Some(due) => {
                 sql.within(("SUM(CASE WHEN ", " THEN "), |sql| push_is_due(sql, due))?;
-                sql.within(("", " END)"), |sql| sql.push_fragment(*summed))
+                sql.within(("", " END)"), |sql| sql.push_with("{.}", &[*summed]))
             }
         })?;
         condition.push_rows(sql)?;
@@ -196,15 +208,11 @@ pub fn sum_by_value<'a, DB: QueueBackend>(
 }
 
 /// Writes the number of values. Only a split count needs a window function.
-fn push_count_of_values<DB: QueueBackend>(split: Split<'_, DB>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
+fn push_count_of_values<DB: QueueBackend>(split: Split<'_>, sql: &mut Writer<'_, '_, DB>) -> QueryResult<()> {
     sql.push(if split.is_some() { ", COUNT(*) OVER ()" } else { ", COUNT(*)" })
 }
 
-fn push_by_value<'b, DB: QueueBackend>(
-    split: Split<'b, DB>,
-    limit: u32,
-    sql: &mut Writer<'_, 'b, DB>,
-) -> QueryResult<()> {
+fn push_by_value<'b, DB: QueueBackend>(split: Split<'_>, limit: u32, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
     if split.is_none() {
         return Ok(());
     }
@@ -215,11 +223,7 @@ fn push_by_value<'b, DB: QueueBackend>(
 
 /// Reads the texts of failures, those on most rows first, each with numbers: at most `limit`, which are distinguished by their
 /// first 1,000 characters.
-pub fn error_texts<DB: QueueBackend>(
-    condition: Condition<'_, DB>,
-    split: Split<'_, DB>,
-    limit: u32,
-) -> impl Statement<DB> {
+pub fn error_texts<DB: QueueBackend>(condition: Condition<'_, DB>, split: Split<'_>, limit: u32) -> impl Statement<DB> {
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
         sql.within(("SELECT ", ", "), push_text_of_group)?;
         push_identity(sql)?;
@@ -262,7 +266,7 @@ pub fn error_sample<DB: QueueBackend>(condition: Condition<'_, DB>, limit: u32) 
 /// statement of their own: MariaDB reads a whole text once more for each row and each function.
 pub fn error_examples<DB: QueueBackend>(
     condition: Condition<'_, DB>,
-    split: Split<'_, DB>,
+    split: Split<'_>,
     limit: u32,
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, split, limit), |(condition, split, limit), sql| {
@@ -282,7 +286,7 @@ pub fn error_examples<DB: QueueBackend>(
     })
 }
 
-fn push_partition<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, split: Split<'b, DB>) -> QueryResult<()> {
+fn push_partition<'b, DB: QueueBackend>(sql: &mut Writer<'_, 'b, DB>, split: Split<'_>) -> QueryResult<()> {
     push_identity(sql)?;
     sql.push_group(", ", split)
 }

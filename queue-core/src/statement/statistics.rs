@@ -4,7 +4,8 @@ use diesel::result::QueryResult;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::condition::Condition;
-use super::writer::{Split, Writer, statement};
+use super::report::Split;
+use super::writer::{Writer, statement};
 use crate::backend::{DatabaseText, QueueBackend, Statement, column_names};
 
 /// A period as it is loaded: its start in microseconds since 1970 and the value of the split; the rows with `SUCCESS`
@@ -32,7 +33,7 @@ pub type FinishedRowType = (
 /// It needs window functions, which MySQL has from version 8.
 pub fn count_finished<'a, DB: QueueBackend>(
     condition: Condition<'a, DB>,
-    split: Split<'a, DB>,
+    split: Split<'a>,
     seconds: u32,
     (limit, most_rows): (u32, u32),
 ) -> impl Statement<DB> {
@@ -86,7 +87,7 @@ pub fn count_finished<'a, DB: QueueBackend>(
 
 struct Finished<'a, DB: QueueBackend> {
     condition: Condition<'a, DB>,
-    split: Split<'a, DB>,
+    split: Split<'a>,
     seconds: u32,
     limit: u32,
     most_rows: u32,

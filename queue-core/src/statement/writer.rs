@@ -45,9 +45,6 @@ impl<DB: QueueBackend, T> Statement<DB> for Written<DB, T> {
     }
 }
 
-/// A column by whose values a report is split, or none.
-pub(crate) type Split<'a, DB> = Option<&'a dyn QueryFragment<DB>>;
-
 /// The largest number of keys for which a statement is kept prepared. With more keys it is prepared each time: that
 /// costs one round trip, beside the work on so many rows.
 const MOST_KEYS_KEPT: usize = 128;
@@ -218,21 +215,6 @@ impl<'a, 'b, DB: QueueBackend> Writer<'a, 'b, DB> {
         if keys > MOST_KEYS_KEPT {
             self.out.unsafe_to_cache_prepared();
         }
-    }
-
-    /// Writes the value of a split as text; null without a split.
-    pub(crate) fn push_split(&mut self, split: Split<'b, DB>) -> QueryResult<()> {
-        let Some(column) = split else { return self.push_within(DB::AS_TEXT, "NULL") };
-        self.within(DB::AS_TEXT, |sql| sql.around(DB::READABLE, |sql| sql.push_fragment(column)))
-    }
-
-    /// Writes the expression that distinguishes two values, after `before`; nothing without a split.
-    pub(crate) fn push_group(&mut self, before: &'static str, split: Split<'b, DB>) -> QueryResult<()> {
-        if split.is_none() {
-            return Ok(());
-        }
-        self.push(before)?;
-        self.within(DB::EXACTLY, |sql| sql.push_split(split))
     }
 
     /// Writes a hint that names an index, if the database needs one.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::Utc;
 use diesel::prelude::*;
 use queue_core::internals::backend::{Sql, Statement};
-use queue_core::internals::statement::{Condition, StateCondition, count_pending};
+use queue_core::internals::statement::{Condition, SplitBy, StateCondition, count_pending};
 use queueable::report::Backlog;
 use queueable::{Queueable, Status};
 
@@ -152,8 +152,8 @@ fn the_backlog_is_counted_by_the_queues_index() {
     assert_eq!(counts(&Order::queue().backlog(&mut connection).unwrap()), (300, 300, None, 0, 0));
     let pending = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
     let all = count_pending(Condition::new(queue::<Order>(), None, &pending), None, 10);
-    let split = Some(&orders::company_id);
-    let by = count_pending(Condition::new(queue::<Order>(), None, &pending), split.map(|split| split as _), 10);
+    let split = Some(SplitBy::Column("company_id"));
+    let by = count_pending(Condition::new(queue::<Order>(), None, &pending), split, 10);
     for (name, plan) in [("all", plan_of(&mut connection, &all)), ("by company", plan_of(&mut connection, &by))] {
         assert!(plan.contains("queueable_orders_"), "{name}:\n{plan}");
         // PostgreSQL, MySQL and SQLite, in this order. MySQL reads the two rows of the inner queries in the same words.

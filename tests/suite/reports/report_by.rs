@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_migrations::MigrationHarness;
 use queue_core::internals::backend::{Schema, Sql, Statement};
-use queue_core::internals::statement::{Condition, StateCondition, count_by_value, count_pending};
+use queue_core::internals::statement::{Condition, SplitBy, StateCondition, count_by_value, count_pending};
 use queueable::report::{Backlog, By};
 use queueable::{Migrations, Queueable, Status};
 
@@ -224,7 +224,7 @@ fn many(connection: &mut Conn) {
 
 #[test]
 fn the_sql_of_reports_by_the_column() {
-    let (split, other) = (Some(&fees::company_id as _), Some(&fees::region as _));
+    let (split, other) = (Some(SplitBy::Column("company_id")), Some(SplitBy::Column("region")));
     let pending = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
     let failed = [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
     let condition = |states| Condition::new(queue::<Fee>(), None, states);
@@ -246,7 +246,7 @@ fn the_sql_of_reports_by_the_column() {
 fn reports_by_the_column_read_indexes_alone() {
     let (_database, mut connection) = fees_of();
     many(&mut connection);
-    let split = Some(&fees::company_id as _);
+    let split = Some(SplitBy::Column("company_id"));
     let pending = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
     let failed = [StateCondition::NotPending, StateCondition::Reported(&[Status::Failed])];
     let condition = |states| Condition::new(queue::<Fee>(), None, states);

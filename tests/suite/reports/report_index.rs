@@ -7,8 +7,8 @@ use diesel::prelude::*;
 use diesel::sql_types::{Bool, Nullable, Text};
 use queue_core::internals::backend::{Schema, Sql, Statement};
 use queue_core::internals::statement::{
-    Claim, Condition, PageFrom, PageOrder, StateCondition, count_by_value, count_pending, error_sample, error_texts,
-    read_page,
+    Claim, Condition, PageFrom, PageOrder, SplitBy, StateCondition, count_by_value, count_pending, error_sample,
+    error_texts, read_page,
 };
 use queueable::report::{ErrorGroup, ErrorReport};
 use queueable::{Failure, Message, Outcome, PollerSettings, Queueable, Status};
@@ -184,7 +184,7 @@ fn no_report_reads_finished_rows() {
         let from = PageFrom { order, backwards: false, timed: true, after: None };
         read_page(Claim::<Backend>::new::<Ticket>(), condition(states), from, 51)
     };
-    let split = Some(&tickets::company_id as _);
+    let split = Some(SplitBy::Column("company_id"));
     let plans = [
         ("pending", plan_of(&mut connection, &count_pending(condition(&pending), None, 10)), "tickets"),
         ("count", plan_of(&mut connection, &count_by_value(condition(&failed), None, 10)), "report"),

@@ -1,12 +1,11 @@
 //! The SQL of the reports on each backend.
 
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
 use queue_core::internals::QueueSql;
 use queue_core::internals::backend::{Sql, Statement};
 use queue_core::internals::statement::{
-    And, Claimable, Condition, IfAny, StateCondition, WithTexts, count_by_value, count_finished, count_pending,
-    error_texts, inspect, is_archived, is_same, sum_by_value, texts_after,
+    And, Claimable, Condition, IfAny, SplitBy, StateCondition, WithTexts, count_by_value, count_finished,
+    count_pending, error_texts, inspect, is_archived, is_same, sum_by_value, texts_after,
 };
 use queueable::Status;
 
@@ -23,7 +22,7 @@ fn the_sql_of_reports() {
         listing += &format!("{title}:\n{}\n\n", diesel::debug_query::<Backend, _>(&Sql::new(statement)));
     };
     let filter = orders::company_id.eq(3345);
-    let company: Option<&dyn QueryFragment<Backend>> = Some(&orders::company_id);
+    let company = Some(SplitBy::Column("company_id"));
     let pending = [StateCondition::Pending, StateCondition::In(&Status::ALL)];
     let failed = [StateCondition::In(&[Status::Failed])];
     let troubled = [StateCondition::WithFailure, StateCondition::NotIn(&[Status::Skipped])];
@@ -48,13 +47,10 @@ fn the_sql_of_reports() {
     add("pending, with a condition, by company", &count_pending(plain(queue::<Invoice>(), &pending), company, 10));
     add("failed", &count_by_value(condition, None, 10));
     add("failed by company", &count_by_value(condition, company, 10));
-    add("the sum of what has failed", &sum_by_value(condition, None, (&orders::id, None), 1));
-    add("the same by company", &sum_by_value(condition, company, (&orders::id, None), 10));
+    add("the sum of what has failed", &sum_by_value(condition, None, ("id", None), 1));
+    add("the same by company", &sum_by_value(condition, company, ("id", None), 10));
     let due = Claimable::new(queue::<Invoice>(), None);
-    add(
-        "the sum of what is due",
-        &sum_by_value(plain(queue::<Invoice>(), &pending), None, (&orders::id, Some(due)), 1),
-    );
+    add("the sum of what is due", &sum_by_value(plain(queue::<Invoice>(), &pending), None, ("id", Some(due)), 1));
     add("inspect", &inspect(row::<Order>(&7)));
     add("inspect with a condition", &inspect(row::<Invoice>(&7)));
     add("is the same", &is_same(row::<Order>(&7), row::<Order>(&8).is_key));

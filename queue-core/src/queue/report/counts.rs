@@ -6,19 +6,18 @@ use std::fmt;
 use std::time::Duration;
 
 use diesel::Column;
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, Tabular, number, write_table};
 use crate::backend::load;
 use crate::control::{Limited, Paused, asked_of, name_of};
-use crate::entity::{Entity, LeaseMode, QueueTable};
+use crate::entity::{Entity, LeaseMode, QueueTable, name_of_column};
 use crate::error::Error;
 use crate::queue::queue::{QueueRows, Selection};
-use crate::queue::read::{BackendOf, ReadsRows};
+use crate::queue::read::ReadsRows;
 use crate::row::{CountRow, CountRowType, Options, Pending, PendingRow, PendingRowType, Status};
-use crate::statement::{FAILED, OwnColumn, OwnLane, PENDING, StateCondition, count_by_value, count_pending, read_lane};
+use crate::statement::{FAILED, PENDING, Split, SplitBy, StateCondition, count_by_value, count_pending, read_lane};
 
 /// The largest number of values that a split report reads, those with most rows first.
 const MOST_VALUES: u32 = 10_000;
@@ -162,7 +161,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let Options { lanes, at_most, exclusive, stages, .. } = *sql.options;
         if let Some((lanes, places)) = lanes.and_then(|lanes| Some((lanes, lanes.at_most?))) {
             let places = if at_most.is_none() { places.min(limit) } else { places };
-            let of_lanes = self.read_pending(connection, Some(&OwnColumn(sql, lanes.column)))?;
+            let of_lanes = self.read_pending(connection, Some(SplitBy::Column(lanes.column)))?;
             // Rows without a value are in no lane.
             let lanes = backlogs::<Q>(of_lanes, Vec::new()).into_iter().filter(|(value, _)| value.is_some());
             backlog.behind_others = Some(lanes.map(|(_, lane)| lane.beyond(places)).sum());
@@ -171,7 +170,6 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let others = Backlog { due: backlog.due - backlog.behind_others.unwrap_or(0), ..backlog.clone() };
             backlog.over_limit = Some(others.beyond(places));
         }
-        let (of_stages, of_lanes) = (stages.map(|stages| OwnColumn(sql, stages.column)), OwnLane(sql));
         let mut due_where = |split, is_paused: &dyn Fn(&str) -> bool| -> QueryResult<i64> {
             let by_value = self.read_pending(connection, Some(split))?;
             let is_paused = |value: &Option<String>| value.as_deref().is_some_and(is_paused);
@@ -182,9 +180,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             backlog.paused_due = Some(backlog.due);
         } else if !paused.is_empty() {
             let mut due = 0;
-            if let Some(of_stages) = of_stages.as_ref().filter(|_| paused.iter().any(|paused| paused.stage.is_some())) {
+            if let Some(stages) = stages.filter(|_| paused.iter().any(|paused| paused.stage.is_some())) {
                 let is_paused = |stage: &str| paused.iter().any(|paused| paused.stage.as_deref() == Some(stage));
-                due += due_where(of_stages, &is_paused)?;
+                due += due_where(SplitBy::Column(stages.column), &is_paused)?;
             }
             if let Some(lanes) = lanes.filter(|_| paused.iter().any(|paused| paused.value.is_some())) {
                 let is_paused = |value: &str| {
@@ -192,7 +190,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                     let name = lane.pause_name().map(|name| format!("{} {name}", lanes.column));
                     paused.iter().any(|paused| paused.lane.is_some() && paused.lane == name)
                 };
-                due += due_where(&of_lanes, &is_paused)?;
+                due += due_where(SplitBy::Lane, &is_paused)?;
             }
             // A row of a paused stage may be of a paused value too.
             backlog.paused_due = Some(due.min(backlog.due));
@@ -211,34 +209,30 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     pub fn backlog_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<Backlog>, Error>
     where
         C: ReadsRows<Q, F>,
-        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
     {
-        self.backlog_split(connection, S::NAME, &column)
+        self.backlog_by_name(connection, name_of_column(column))
     }
 
     /// Reports the same for each value of a column with this name.
-    pub(crate) fn backlog_split<C: ReadsRows<Q, F>>(
-        &self,
-        connection: &mut C,
-        name: &str,
-        column: &dyn QueryFragment<BackendOf<C>>,
-    ) -> Result<By<Backlog>, Error> {
-        let (pending, failed) = self.read_backlog(connection, Some(column))?;
+    #[doc(hidden)]
+    pub fn backlog_by_name<C: ReadsRows<Q, F>>(&self, connection: &mut C, column: &str) -> Result<By<Backlog>, Error> {
+        let (pending, failed) = self.read_backlog(connection, Some(SplitBy::Column(column)))?;
         let (pending, failed, left_out) = of_known(pending, failed);
         let mut backlogs = backlogs::<Q>(pending, failed);
-        let lanes = C::condition(self, &[]).queue.options.lanes.filter(|lanes| lanes.column == name);
+        let lanes = C::condition(self, &[]).queue.options.lanes.filter(|lanes| lanes.column == column);
         if let Some(places) = lanes.and_then(|lanes| lanes.at_most) {
             for (value, backlog) in &mut backlogs {
                 backlog.behind_others = Some(if value.is_some() { backlog.beyond(places) } else { 0 });
             }
         }
-        Ok(By::new(name, backlogs, left_out))
+        Ok(By::new(column, backlogs, left_out))
     }
 
     fn read_backlog<C: ReadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+        split: Split<'_>,
     ) -> QueryResult<(Vec<PendingRow>, Vec<CountRow>)> {
         let pending = self.read_pending(connection, split)?;
         let failed = self.states_and(&FAILED);
@@ -246,11 +240,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         Ok((pending, load::<CountRowType, _, _>(connection.as_queue_connection(), &failed)?))
     }
 
-    fn read_pending<C: ReadsRows<Q, F>>(
-        &self,
-        connection: &mut C,
-        split: Option<&dyn QueryFragment<BackendOf<C>>>,
-    ) -> QueryResult<Vec<PendingRow>> {
+    fn read_pending<C: ReadsRows<Q, F>>(&self, connection: &mut C, split: Split<'_>) -> QueryResult<Vec<PendingRow>> {
         let pending = self.states_and(&PENDING);
         let pending = count_pending(C::condition(self, &pending), split, MOST_VALUES);
         load::<PendingRowType, _, _>(connection.as_queue_connection(), &pending)

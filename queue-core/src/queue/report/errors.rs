@@ -3,20 +3,19 @@
 use super::counts::troubled;
 use super::table::{self, By, Heading, OddTimes, Tabular, number, pattern, text, write_table};
 use crate::backend::{DatabaseText, execute, load};
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueTable, name_of_column};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation::{self, Operation};
 use crate::queue::queue::{QueueRows, Selection};
-use crate::queue::read::{BackendOf, ChangesRows, LoadsRows, ReadsRows};
+use crate::queue::read::{ChangesRows, LoadsRows, ReadsRows};
 use crate::statement::{
-    And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, WithTexts, change_all,
-    error_examples, error_sample, error_texts, texts_after,
+    And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, Split, SplitBy, WithTexts,
+    change_all, error_examples, error_sample, error_texts, texts_after,
 };
 use chrono::{DateTime, Utc};
 use diesel::Column;
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};
@@ -224,28 +223,28 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     pub fn errors_by<C, S>(&self, connection: &mut C, column: S) -> Result<By<ErrorReport<Q::Key>>, Error>
     where
         C: LoadsRows<Q, F>,
-        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
     {
-        self.errors_split(connection, S::NAME, &column)
+        self.errors_by_name(connection, name_of_column(column))
     }
 
     /// Reports the same for each value of a column with this name.
-    pub(crate) fn errors_split<C: LoadsRows<Q, F>>(
+    #[doc(hidden)]
+    pub fn errors_by_name<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        name: &str,
-        column: &dyn QueryFragment<BackendOf<C>>,
+        column: &str,
     ) -> Result<By<ErrorReport<Q::Key>>, Error> {
-        let (parts, left_out) = self.read_groups(connection, Some(column))?;
+        let (parts, left_out) = self.read_groups(connection, Some(SplitBy::Column(column)))?;
         let report = |groups| ErrorReport { groups, left_out: 0 };
-        Ok(By::new(name, parts.into_iter().map(|(value, groups)| (value, report(groups))), left_out))
+        Ok(By::new(column, parts.into_iter().map(|(value, groups)| (value, report(groups))), left_out))
     }
 
     /// Reads the groups of each value of a column, or of all rows together, and how many rows were left out.
     fn read_groups<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+        split: Split<'_>,
     ) -> QueryResult<(PartsOf<Q::Key>, i64)> {
         let states = self.states_and(&troubled(&Q::Queue::OPTIONS));
         let condition = C::condition(self, &states);

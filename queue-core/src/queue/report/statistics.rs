@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel::Column;
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use serde::{Deserialize, Serialize};
 
 use super::table::{self, By, Heading, OddTimes, Tabular, number, text, write_table};
 use crate::backend::{OwnTable, Schema, load};
 use crate::control::name_of;
-use crate::entity::{Entity, QueueTable};
+use crate::entity::{Entity, QueueTable, name_of_column};
 use crate::error::Error;
 use crate::event::Counts;
 use crate::minutes::{has_minutes, read_periods};
 use crate::queue::queue::{QueueRows, Selection};
-use crate::queue::read::{BackendOf, ReadsRows};
+use crate::queue::read::ReadsRows;
 use crate::row::{Status, microseconds};
-use crate::statement::{FinishedRow, FinishedRowType, StateCondition, count_finished};
+use crate::statement::{FinishedRow, FinishedRowType, Split, SplitBy, StateCondition, count_finished};
 
 const FINISHED: StateCondition = StateCondition::In(&[Status::Success, Status::Failed]);
 
@@ -309,22 +308,22 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     ) -> Result<By<Statistics>, Error>
     where
         C: ReadsRows<Q, F>,
-        S: Column<Table = <Q::Queue as QueueTable>::Table> + QueryFragment<BackendOf<C>>,
+        S: Column<Table = <Q::Queue as QueueTable>::Table>,
     {
-        self.statistics_split(connection, interval, S::NAME, &column)
+        self.statistics_by_name(connection, interval, name_of_column(column))
     }
 
     /// Reports the same for each value of a column with this name.
-    pub(crate) fn statistics_split<C: ReadsRows<Q, F>>(
+    #[doc(hidden)]
+    pub fn statistics_by_name<C: ReadsRows<Q, F>>(
         &self,
         connection: &mut C,
         interval: Interval,
-        name: &str,
-        column: &dyn QueryFragment<BackendOf<C>>,
+        column: &str,
     ) -> Result<By<Statistics>, Error> {
-        let (parts, left_out, counted) = self.read_periods(connection, interval, Some(column))?;
+        let (parts, left_out, counted) = self.read_periods(connection, interval, Some(SplitBy::Column(column)))?;
         let report = |(periods, odd_times)| Statistics { interval, counted, periods, left_out: 0, odd_times };
-        Ok(By::new(name, parts.into_iter().map(|(value, part)| (value, report(part))), left_out))
+        Ok(By::new(column, parts.into_iter().map(|(value, part)| (value, report(part))), left_out))
     }
 
     /// Reads the periods of each value of a column, or of all rows together, how many were left out, and what they count.
@@ -332,7 +331,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         &self,
         connection: &mut C,
         interval: Interval,
-        split: Option<&dyn QueryFragment<BackendOf<C>>>,
+        split: Split<'_>,
     ) -> QueryResult<(HashMap<Option<String>, PartOf>, i64, Counted)> {
         let states = self.states_and(&[FINISHED]);
         let finished =
