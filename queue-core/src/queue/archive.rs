@@ -51,7 +51,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     where
         Q::Queue: HasArchive,
     {
-        self.swept(connection, &Operate::Archive, None, |_| true)?.unless_refused()
+        self.swept(connection, &Operate::Archive, None, self.terms.batch, |_| true)?.unless_refused()
     }
 
     /// Moves rows back from the archive for failures, and enqueues them: they are due, and their tries start anew. This
@@ -137,11 +137,11 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// that cannot be deleted, because others refer to them, stay. When all others are deleted, [`Error::Refused`] says
     /// how many stay, inside [`Error::Interrupted`] if other rows were deleted.
     pub fn purge<C: MovesRows<Q, F>>(&self, connection: &mut C, older_than: Duration) -> Result<usize, Error> {
-        self.swept(connection, &Operate::Purge(older_than), None, |_| true)?.unless_refused()
+        self.swept(connection, &Operate::Purge(older_than), None, self.terms.batch, |_| true)?.unless_refused()
     }
 
     fn redrive_by<C: LoadsRows<Q, F>>(&self, connection: &mut C, operate: &Operate) -> Result<Redriven, Error> {
-        let swept = self.swept(connection, operate, None, |moment| {
+        let swept = self.swept(connection, operate, None, self.terms.batch, |moment| {
             if let Moment::Done(1..) = moment {
                 wake::announce::<Q::Queue>();
             }

@@ -1,24 +1,24 @@
 //! Enqueues rows that are older than the queue: at a limited pace, in small transactions, and resumable.
 
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fmt, thread};
 
 use diesel::Column;
 use diesel::expression::{AsExpression, Expression};
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 use diesel::sql_types::SqlType;
-use serde::{Deserialize, Serialize};
 
+use super::operate::{Operate, Progress};
 use super::operation;
 use super::queue::{Chosen, QueueRows, Selection};
 use super::read::LoadsRows;
-use super::sweep::{Moment, Sweep, execute_on_each, no_columns};
+use super::sweep::Moment;
 use crate::backend::{QueueConnection, execute};
 use crate::entity::{Entity, HasVersion, QueueTable, StoredIn};
 use crate::error::Error;
 use crate::poller::wake;
-use crate::statement::{Condition, change_all, enqueue_if_newer};
+use crate::statement::enqueue_if_newer;
 
 /// The default number of rows in one transaction.
 const DEFAULT_BATCH: u32 = 100;
@@ -30,23 +30,6 @@ pub struct EnqueueExisting<Q, F> {
     queue: QueueRows<Q, F>,
     batch: u32,
     per_second: Option<u32>,
-}
-
-/// The progress of a back-fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Progress {
-    /// How many rows this run has enqueued so far.
-    pub done: usize,
-    /// How many rows there were to enqueue when the run began.
-    pub total: usize,
-}
-
-impl fmt::Display for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = self.done.saturating_mul(100).checked_div(self.total).map_or(100, |percent| percent.min(100));
-        write!(f, "{} of {} rows enqueued ({percent} %)", self.done, self.total)
-    }
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
@@ -111,28 +94,23 @@ impl<Q: Entity, F: Selection> EnqueueExisting<Q, F> {
         connection: &mut C,
         mut progress: impl FnMut(Progress),
     ) -> Result<usize, Error> {
-        let operation = operation::enqueue_existing();
-        let kinds = operation.kinds();
+        let kinds = operation::enqueue_existing().kinds();
         let total = kinds.iter().map(|states| self.queue.read_count(connection, states)).sum::<Result<i64, _>>()?;
         let total = usize::try_from(total).unwrap_or(0);
         let batch = self.batch.min(self.per_second.unwrap_or(u32::MAX));
-        let action = "enqueue_existing";
-        let sweep = Sweep { action, archive: None, batch, once: false, is_refusal: None, columns: &no_columns };
         let mut pace = Pace { per_second: self.per_second, next: Instant::now() };
         let mut done = 0;
-        let queue = C::condition(&self.queue, &[]).queue;
-        let enqueue = |connection: &mut C::Connection, keys: &[_], _: &[String], change: &_| {
-            let condition = Condition::of_keys(queue, keys);
-            execute_on_each(connection, keys, &change_all(condition, change, false))
-        };
-        let swept = self.queue.sweep(connection, &operation, &sweep, enqueue, |moment| match moment {
-            Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
-            Moment::Done(rows) => {
-                done += rows;
-                wake::announce::<Q::Queue>();
-                progress(Progress { done, total });
-                pace.done(rows, Instant::now());
+        let swept = self.queue.swept(connection, &Operate::EnqueueExisting, None, batch, |moment| {
+            match moment {
+                Moment::Begins => thread::sleep(pace.next.saturating_duration_since(Instant::now())),
+                Moment::Done(rows) => {
+                    done += rows;
+                    wake::announce::<Q::Queue>();
+                    progress(Progress { done, total });
+                    pace.done(rows, Instant::now());
+                }
             }
+            true
         })?;
         Ok(swept.rows)
     }

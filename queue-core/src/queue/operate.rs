@@ -6,21 +6,21 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::sql_types::{BigInt, Text};
+use serde::{Deserialize, Serialize};
 
-use super::existing::Progress;
-use super::operation::{self, Operation};
+use super::change::held_on_conflict;
+use super::operation::{self, Effect, Operation};
 use super::queue::{QueueRows, Selection};
-use super::read::{LoadsRows, MovesRows};
-use super::sweep::{Moment, PickedPart, Sweep, Swept, decoded, execute_on_each, is_refusal, no_columns};
-use crate::backend::{AsQueueConnection, ErrorClass, QueueBackend, QueueConnection, Schema, TableName, load};
+use super::read::{BackendOf, LoadsRows, MovesRows};
+use super::sweep::{Moment, PickedPart, Sweep, Swept, decoded, is_refusal};
+use crate::backend::{
+    AsQueueConnection, Dialect, ErrorClass, QueueBackend, QueueConnection, SessionSetup, TableName, load,
+};
 use crate::entity::{Entity, QueueSql, QueueTable};
 use crate::error::Error;
 use crate::poller::wake;
 use crate::row::{OnFinish, failure_text};
-use crate::statement::{
-    And, Archive, Change, Condition, Figure, IfAny, WithTexts, change_all, copy_rows, read_figures, read_keys,
-    remove_all, set_priority,
-};
+use crate::statement::{And, Archive, Condition, Figure, IfAny, WithTexts, read_figures, read_keys};
 
 /// An operation on rows, as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +103,23 @@ impl<K> Picked<K> {
     }
 }
 
+/// The progress of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Progress {
+    /// How many rows it has come to so far; a back-fill, how many it has enqueued.
+    pub done: usize,
+    /// How many rows there were when it began.
+    pub total: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.done.saturating_mul(100).checked_div(self.total).map_or(100, |percent| percent.min(100));
+        write!(f, "{} of {} rows enqueued ({percent} %)", self.done, self.total)
+    }
+}
+
 /// What an operation has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -115,15 +132,6 @@ pub struct Operated {
     pub refusal: Option<String>,
     /// How many of the picked rows it has come to.
     pub seen: usize,
-}
-
-/// What happens to a row.
-pub(super) enum Effect {
-    Changes(Change),
-    Removes,
-    Sets(i32),
-    MovesTo(&'static str),
-    MovesBack(Change),
 }
 
 impl Operate {
@@ -240,7 +248,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         mut goes_on: impl FnMut(Progress) -> bool,
     ) -> Result<Operated, Error> {
         let (total, mut seen) = (picked.count(), 0);
-        let swept = self.swept(connection, operate, Some(picked), |moment| {
+        let swept = self.swept(connection, operate, Some(picked), self.terms.batch, |moment| {
             if let Moment::Done(rows) = moment {
                 seen += rows;
                 wake::announce::<Q::Queue>();
@@ -251,63 +259,44 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         Ok(Operated { rows: swept.rows, refused: swept.refused, refusal, seen })
     }
 
-    /// Does the work of an operation in batches: on the rows with these keys, or on all that are of it. `goes_on` is asked between two
-    /// batches.
+    /// Does the work of an operation in batches: on the rows with these keys, or on all that are of it. `at` is called at each moment;
+    /// where rows were picked, it tells whether the sweep goes on.
     pub(super) fn swept<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
         operate: &Operate,
         picked: Option<&Picked<Q::Key>>,
-        goes_on: impl FnMut(Moment) -> bool,
+        batch: u32,
+        at: impl FnMut(Moment) -> bool,
     ) -> Result<Swept, Error> {
         let operation = operate.operation::<Q>();
         operate.check::<Q>(&operation)?;
         let queue = C::condition(self, &[]).queue;
         let archive = operate.archive(queue)?;
-        let (archive, live) = (archive.as_ref(), TableName::of(queue.table, &Default::default())?);
-        let moves_away = *operate == Operate::Archive;
-        let columns = &|connection: &mut C::Connection| match archive {
-            Some(archive) => {
-                let archived = connection.copied_columns(archive.table())?;
-                let mut columns = connection.copied_columns(&live)?;
-                columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
-                Ok(columns)
-            }
-            None if moves_away => connection.copied_columns(&live),
-            None => no_columns(connection),
+        let live = TableName::of(queue.table, &Default::default())?;
+        let is_refusal: Option<fn(&DieselError) -> bool> = match operate {
+            // A back-fill stops at the first refusal, so that somebody looks into it.
+            Operate::EnqueueExisting if picked.is_none() => None,
+            _ if archive.is_some() => Some(is_conflict),
+            _ => Some(is_refusal),
         };
-        let is_refusal = Some(if archive.is_some() { is_conflict } else { is_refusal });
-        let (action, batch) = (&*operate.to_string(), self.terms.batch);
-        // A second pass would try rows in vain that conflict with others.
-        let sweep = Sweep { action, archive, batch, once: archive.is_some(), is_refusal, columns };
-        let work = |connection: &mut C::Connection, keys: &[_], columns: &[String], effect: &Effect| {
-            let condition = Condition::of_keys(queue, keys);
-            match effect {
-                Effect::Changes(change) => execute_on_each(connection, keys, &change_all(condition, change, false)),
-                Effect::Removes => execute_on_each(connection, keys, &remove_all(condition)),
-                Effect::Sets(priority) => execute_on_each(connection, keys, &set_priority(condition, *priority, false)),
-                Effect::MovesTo(name) => {
-                    execute_on_each(connection, keys, &copy_rows(condition, Some(&live.beside(name)), columns))?;
-                    execute_on_each(connection, keys, &remove_all(condition))
-                }
-                Effect::MovesBack(change) => {
-                    let archived = condition.within(archive);
-                    execute_on_each(connection, keys, &copy_rows(archived, None, columns))?;
-                    execute_on_each(connection, keys, &change_all(condition, change, false))?;
-                    execute_on_each(connection, keys, &remove_all(archived))
-                }
-            }
+        let passes_over = BackendOf::<C>::ONE_WRITER
+            || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
+        let sweep = Sweep {
+            action: operate.to_string(),
+            operation,
+            queue,
+            live,
+            // A second pass would try rows in vain that conflict with others.
+            once: archive.is_some(),
+            archive,
+            batch,
+            is_refusal,
+            passes_over,
         };
-        match picked {
-            Some(picked) => {
-                let picked_by = picked.group.as_ref().map_or_else(String::new, |pattern| format!("error `{pattern}`"));
-                self.sweep_keys(connection, &operation, (&sweep, &picked_by), &picked.parts, work, goes_on)
-            }
-            None => {
-                let mut at = goes_on;
-                self.sweep(connection, &operation, &sweep, work, |moment| _ = at(moment))
-            }
-        }
+        let picked_by = picked.and_then(|picked| picked.group.as_ref());
+        let picked_by = picked_by.map_or_else(String::new, |pattern| format!("error `{pattern}`"));
+        self.sweep(connection, &sweep, picked.map(|picked| (&*picked.parts, &*picked_by)), at)
     }
 }
 

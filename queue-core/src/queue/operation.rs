@@ -21,6 +21,15 @@ const DUE_NOW: Next = Next::In(Duration::ZERO);
 #[derive(Debug)]
 pub(crate) struct Operation<E>(pub(crate) Vec<(Vec<StateCondition>, E)>);
 
+/// What happens to a row.
+pub(crate) enum Effect {
+    Changes(Change),
+    Removes,
+    Sets(i32),
+    MovesTo(&'static str),
+    MovesBack(Change),
+}
+
 /// The effect that removes the rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Removal;

@@ -9,15 +9,16 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::sql_types::BigInt;
 
 use super::change::{held_on_conflict, in_transaction};
-use super::operation::Operation;
+use super::operation::{Effect, Operation};
 use super::queue::{QueueRows, Selection};
 use super::read::{BackendOf, LoadsRows};
 use crate::audit::Record;
-use crate::backend::{Dialect, QueueConnection, SessionSetup, Statement, execute, load};
-use crate::entity::{Entity, IsKey};
+use crate::backend::{QueueBackend, QueueConnection, Statement, TableName, execute, load};
+use crate::entity::{Entity, IsKey, QueueSql};
 use crate::error::{Error, refused};
 use crate::statement::{
-    And, Archive, Condition, IfAny, KeyRow, StateCondition, WithTexts, count, lock_keys, read_keys,
+    And, Archive, Condition, IfAny, KeyRow, StateCondition, WithTexts, change_all, copy_rows, count, lock_keys,
+    read_keys, remove_all, set_priority,
 };
 
 /// How many keys are read at a time: enough that a million rows take no more than a hundred reads, and few enough for
@@ -27,26 +28,24 @@ const CHUNK: usize = 10_000;
 /// The most rows of one transaction. SQLite binds 32,766 values in a statement, and a key may have several columns.
 const MOST_ROWS: usize = 5_000;
 
-/// How a sweep takes its rows.
-pub(crate) struct Sweep<'a, C> {
+/// How a sweep takes its rows, and what it does with them.
+pub(crate) struct Sweep<DB: QueueBackend> {
     /// The call and its argument, for the audit.
-    pub(crate) action: &'a str,
-    /// The archive that contains them, if they are not in the queue's table.
-    pub(crate) archive: Option<&'a Archive>,
+    pub(crate) action: String,
+    pub(crate) operation: Operation<Effect>,
+    pub(crate) queue: &'static QueueSql<DB>,
+    /// The queue's table.
+    pub(crate) live: TableName,
+    /// The archive that contains the rows, if they are not in that table.
+    pub(crate) archive: Option<Archive>,
     /// How many are processed in one transaction.
     pub(crate) batch: u32,
     /// Whether the sweep ends after one pass, without another try at rows that it passed over.
     pub(crate) once: bool,
     /// Which errors concern single rows, if any do: the sweep still processes the other rows of their batch.
     pub(crate) is_refusal: Option<fn(&DieselError) -> bool>,
-    /// Reads the columns to copy, if rows are copied: once for a batch and under its rows' locks, so that the application
-    /// cannot add a column in between.
-    pub(crate) columns: &'a dyn Fn(&mut C) -> QueryResult<Vec<String>>,
-}
-
-/// Reads no columns, because no row is copied.
-pub(super) fn no_columns<C>(_: &mut C) -> QueryResult<Vec<String>> {
-    Ok(Vec::new())
+    /// Whether it passes over rows that others have locked.
+    pub(crate) passes_over: bool,
 }
 
 /// A step of a sweep.
@@ -72,43 +71,41 @@ pub(crate) struct Swept {
 }
 
 impl<Q: Entity, F: Selection> QueueRows<Q, F> {
-    /// Processes the rows of each kind in batches. `work` gets the keys of locked rows and the columns to copy. It takes
-    /// the rows out of the condition, or leaves some, and returns how many it took. The sweep calls `at` for each batch,
-    /// outside the batch's transaction.
+    /// Processes rows in batches: those that were picked and are of the operation still, until `at` says no, or else all that are of it.
+    /// `at` is called for each batch, outside the batch's transaction.
     ///
-    /// It passes over rows that others have locked, and tries them once more at the end.
-    pub(crate) fn sweep<C: LoadsRows<Q, F>, E>(
+    /// It passes over rows that others have locked. A sweep of all rows tries them once more at the end.
+    pub(super) fn sweep<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        operation: &Operation<E>,
-        sweep: &Sweep<'_, C::Connection>,
-        mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
-        mut at: impl FnMut(Moment),
+        sweep: &Sweep<BackendOf<C>>,
+        picked: Option<(&[PickedPart<Q::Key>], &str)>,
+        mut at: impl FnMut(Moment) -> bool,
     ) -> Result<Swept, Error> {
-        let mut swept = Swept { record: self.record(connection, sweep.action, "", true)?, ..Swept::default() };
-        for kind in &operation.0 {
-            if let Err(error) = self.sweep_kind(connection, kind, sweep, &mut swept, &mut work, &mut at) {
-                return Err(swept.interrupted_by(error));
-            }
-        }
+        let record = self.record(connection, &sweep.action, picked.map_or("", |(_, by)| by), true)?;
+        let mut swept = Swept { record, ..Swept::default() };
+        let done = match picked {
+            Some((parts, _)) => self.sweep_picked(connection, sweep, parts, &mut swept, &mut at),
+            None => sweep.operation.0.iter().try_for_each(|kind| {
+                self.sweep_kind(connection, kind, sweep, &mut swept, &mut |moment| _ = at(moment))
+            }),
+        };
+        done.map_err(|error| swept.interrupted_by(error))?;
         self.close(connection, &swept.record)?;
         Ok(swept)
     }
 
     /// Processes the rows in these states, in passes until one takes nothing more.
-    fn sweep_kind<C: LoadsRows<Q, F>, E>(
+    fn sweep_kind<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        kind: &(Vec<StateCondition>, E),
-        sweep: &Sweep<'_, C::Connection>,
+        kind: &(Vec<StateCondition>, Effect),
+        sweep: &Sweep<BackendOf<C>>,
         swept: &mut Swept,
-        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
         at: &mut impl FnMut(Moment),
     ) -> Result<(), Error> {
-        let passes_over = BackendOf::<C>::ONE_WRITER
-            || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
         let (kinds, states) = (slice::from_ref(kind), self.states_and(&kind.0));
-        let condition = C::condition(self, &states).within(sweep.archive);
+        let condition = C::condition(self, &states).within(sweep.archive.as_ref());
         loop {
             // Each pass tries the refused rows once more.
             let (mut pass, mut left) = (Swept::default(), 0);
@@ -125,8 +122,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 }
                 for batch in keys.chunks(sweep.size()) {
                     at(Moment::Begins);
-                    let (record, of) = (&mut swept.record, (batch, None));
-                    let done = self.sweep_batch(connection, (kinds, passes_over), of, sweep, record, work)?;
+                    let done = self.sweep_batch(connection, kinds, (batch, None), sweep, &mut swept.record)?;
                     if done.rows < batch.len() {
                         let among = C::are_keys(batch);
                         let stay = count(condition.among(&among));
@@ -151,14 +147,13 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Processes those rows of a batch that are of the operation still, in one transaction.
-    fn sweep_batch<C: LoadsRows<Q, F>, E>(
+    fn sweep_batch<C: LoadsRows<Q, F>>(
         &self,
         connection: &mut C,
-        (kinds, passes_over): (&[(Vec<StateCondition>, E)], bool),
+        kinds: &[(Vec<StateCondition>, Effect)],
         (batch, texts): (&[Q::Key], Option<&[String]>),
-        sweep: &Sweep<'_, C::Connection>,
+        sweep: &Sweep<BackendOf<C>>,
         record: &mut Record,
-        work: &mut impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
     ) -> Result<Swept, Error> {
         let among = C::are_keys(batch);
         // The result of the last try alone: one that was rolled back before has done nothing.
@@ -166,12 +161,12 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             let mut done = Swept::default();
             for (states, effect) in kinds {
                 let states = self.states_and(states);
-                let condition = C::condition(self, &states).within(sweep.archive).among(&among);
+                let condition = C::condition(self, &states).within(sweep.archive.as_ref()).among(&among);
                 let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
                 let filter = filter.as_ref().map(|filter| filter as _).or(condition.filter);
                 let condition = Condition { filter, ..condition };
-                let locked = decoded(C::load_keys(connection, &lock_keys(condition, passes_over))?);
-                let part = sweep.work_on(connection, &C::are_keys(&locked), effect, work)?;
+                let locked = decoded(C::load_keys(connection, &lock_keys(condition, sweep.passes_over))?);
+                let part = sweep.work_on(connection, &C::are_keys(&locked), effect)?;
                 done.rows += part.rows;
                 done.add_refused(part.refused, part.refusal);
             }
@@ -180,6 +175,31 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         })?;
         record.committed(done.rows);
         Ok(done)
+    }
+
+    /// Processes picked rows. All kinds of an operation share a batch's transaction, so that no worker comes between them.
+    fn sweep_picked<C: LoadsRows<Q, F>>(
+        &self,
+        connection: &mut C,
+        sweep: &Sweep<BackendOf<C>>,
+        parts: &[PickedPart<Q::Key>],
+        swept: &mut Swept,
+        at: &mut impl FnMut(Moment) -> bool,
+    ) -> Result<(), Error> {
+        let batches =
+            parts.iter().flat_map(|part| part.keys.chunks(sweep.size()).map(|batch| (batch, part.texts.as_deref())));
+        for of in batches {
+            if !at(Moment::Begins) {
+                break;
+            }
+            let done = self.sweep_batch(connection, &sweep.operation.0, of, sweep, &mut swept.record)?;
+            swept.rows += done.rows;
+            swept.add_refused(done.refused, done.refusal);
+            if !at(Moment::Done(of.0.len())) {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -192,66 +212,73 @@ pub(crate) struct PickedPart<K> {
     pub(crate) texts: Option<Vec<String>>,
 }
 
-impl<Q: Entity, F: Selection> QueueRows<Q, F> {
-    /// Does the work on picked rows that are of the operation still, until `goes_on` says no. All kinds of an operation share a batch's
-    /// transaction, so that no worker comes between them.
-    pub(crate) fn sweep_keys<C: LoadsRows<Q, F>, E>(
-        &self,
-        connection: &mut C,
-        operation: &Operation<E>,
-        (sweep, picked_by): (&Sweep<'_, C::Connection>, &str),
-        parts: &[PickedPart<Q::Key>],
-        mut work: impl FnMut(&mut C::Connection, &[IsKey<BackendOf<C>>], &[String], &E) -> QueryResult<usize>,
-        mut goes_on: impl FnMut(Moment) -> bool,
-    ) -> Result<Swept, Error> {
-        let passes_over = BackendOf::<C>::ONE_WRITER
-            || held_on_conflict::<C::Connection, _>(connection.as_queue_connection().skips_locked_rows())?;
-        let record = self.record(connection, sweep.action, picked_by, true)?;
-        let mut swept = Swept { record, ..Swept::default() };
-        let batches =
-            parts.iter().flat_map(|part| part.keys.chunks(sweep.size()).map(|batch| (batch, part.texts.as_deref())));
-        for of in batches {
-            if !goes_on(Moment::Begins) {
-                break;
-            }
-            let done =
-                self.sweep_batch(connection, (&operation.0, passes_over), of, sweep, &mut swept.record, &mut work);
-            let done = done.map_err(|error| swept.interrupted_by(error))?;
-            swept.rows += done.rows;
-            swept.add_refused(done.refused, done.refusal);
-            if !goes_on(Moment::Done(of.0.len())) {
-                break;
-            }
-        }
-        self.close(connection, &swept.record)?;
-        Ok(swept)
-    }
-}
-
 /// Leaves out the keys that cannot be decoded.
 pub(super) fn decoded<K>(keys: Vec<KeyRow<K>>) -> Vec<K> {
     keys.into_iter().filter_map(|(key,)| Some(key.ok()?.0)).collect()
 }
 
-impl<C: QueueConnection> Sweep<'_, C> {
+impl<DB: QueueBackend> Sweep<DB> {
     /// Returns how many rows a transaction takes at the most.
     fn size(&self) -> usize {
         usize::try_from(self.batch).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS)
     }
 
-    /// Processes locked rows, together if possible, and else one by one.
-    fn work_on<E>(
+    /// Reads the columns to copy, if rows are copied: once for a batch and under its rows' locks, so that the application
+    /// cannot add a column in between.
+    fn columns<C: QueueConnection<Backend = DB>>(
         &self,
         connection: &mut C,
-        keys: &[IsKey<C::Backend>],
-        effect: &E,
-        work: &mut impl FnMut(&mut C, &[IsKey<C::Backend>], &[String], &E) -> QueryResult<usize>,
+        effect: &Effect,
+    ) -> QueryResult<Vec<String>> {
+        if !matches!(effect, Effect::MovesTo(_) | Effect::MovesBack(_)) {
+            return Ok(Vec::new());
+        }
+        let mut columns = connection.copied_columns(&self.live)?;
+        if let Some(archive) = &self.archive {
+            let archived = connection.copied_columns(archive.table())?;
+            columns.retain(|column| archived.iter().any(|archived| archived.eq_ignore_ascii_case(column)));
+        }
+        Ok(columns)
+    }
+
+    /// Has its effect on each of these locked rows.
+    fn work<C: QueueConnection<Backend = DB>>(
+        &self,
+        connection: &mut C,
+        keys: &[IsKey<DB>],
+        columns: &[String],
+        effect: &Effect,
+    ) -> QueryResult<usize> {
+        let condition = Condition::of_keys(self.queue, keys);
+        match effect {
+            Effect::Changes(change) => execute_on_each(connection, keys, &change_all(condition, change, false)),
+            Effect::Removes => execute_on_each(connection, keys, &remove_all(condition)),
+            Effect::Sets(priority) => execute_on_each(connection, keys, &set_priority(condition, *priority, false)),
+            Effect::MovesTo(name) => {
+                execute_on_each(connection, keys, &copy_rows(condition, Some(&self.live.beside(name)), columns))?;
+                execute_on_each(connection, keys, &remove_all(condition))
+            }
+            Effect::MovesBack(change) => {
+                let archived = condition.within(self.archive.as_ref());
+                execute_on_each(connection, keys, &copy_rows(archived, None, columns))?;
+                execute_on_each(connection, keys, &change_all(condition, change, false))?;
+                execute_on_each(connection, keys, &remove_all(archived))
+            }
+        }
+    }
+
+    /// Processes locked rows, together if possible, and else one by one.
+    fn work_on<C: QueueConnection<Backend = DB>>(
+        &self,
+        connection: &mut C,
+        keys: &[IsKey<DB>],
+        effect: &Effect,
     ) -> QueryResult<Swept> {
         if keys.is_empty() {
             return Ok(Swept::default());
         }
-        let columns = &(self.columns)(connection)?;
-        let mut work = |connection: &mut C, keys: &[_]| work(connection, keys, columns, effect);
+        let columns = &self.columns(connection, effect)?;
+        let work = |connection: &mut C, keys: &[_]| self.work(connection, keys, columns, effect);
         let Some(is_refusal) = self.is_refusal else {
             return Ok(Swept { rows: work(connection, keys)?, ..Swept::default() });
         };
@@ -330,7 +357,7 @@ fn undone_on_error<C: QueueConnection, T>(
 }
 
 /// Runs a statement that must change each of the locked rows.
-pub(super) fn execute_on_each<C: QueueConnection>(
+fn execute_on_each<C: QueueConnection>(
     connection: &mut C,
     locked: &[IsKey<C::Backend>],
     statement: &dyn Statement<C::Backend>,
