@@ -8,11 +8,11 @@ use diesel::query_builder::QueryFragment;
 use queue_core::internals::backend::{OwnTable, Schema, Sql, Statement};
 use queue_core::internals::statement::{
     And, Archive, AuditEntry, Change, Claim, Claimable, Condition, Next, PauseEnd, PollerEntry, Settle, StateCondition,
-    Take, UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_limits,
-    end_pause, finish_block, first_pending, insert_audit, insert_poller, key_texts, keys_found, lease_due, load_rows,
+    UnusableRow, change_all, claim_key, claim_keys, copy_rows, count, count_by_status, due_keys, end_limits, end_pause,
+    finish_block, first_pending, insert_audit, insert_poller, key_texts, keys_found, lease_due, load_rows,
     lock_expired, lock_keys, longest_text, next_rows, oldest_due, poison_among_last, present, probe_due, read_audit,
     read_control, read_details, read_keys, read_pollers, recall, recall_last_attempt, recall_reservation, remove_all,
-    remove_poller, retake, sample, set_aside, set_environment, set_limits, set_pause, taken, unknown_stages,
+    remove_poller, retake, sample, set_aside, set_environment, set_limits, set_pause, take, taken, unknown_stages,
     update_audit, update_poller,
 };
 use queue_core::internals::{ErrorText, Fence, RowKey};
@@ -158,10 +158,7 @@ fn the_sql_of_a_lease() {
     listing.add("extend", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
     listing.add("recall in a state", &recall(row::<Payment>(&7), Some(held[0].1)));
     listing.add("the present", &present());
-    listing.add(
-        "without SKIP LOCKED: take",
-        &Take::new(queue::<Payment>(), None, (began, token), 10, rows::<Payment>(&[7])).not_below(Some(began)),
-    );
+    listing.add("without SKIP LOCKED: take", &take(due(), began, token));
     listing.add("without SKIP LOCKED: taken", &taken(Claim::new::<Payment>(), began, token));
     listing.matches("lease");
 }
@@ -215,7 +212,10 @@ fn the_sql_of_stages() {
     listing.add("look", &probe_due(Claimable::new(queue::<Invoice>(), None)));
     listing.add("claim", &Claim::<Backend>::new::<Invoice>());
     listing.add("claim in some stages", &Claim::<Backend>::new::<Invoice>().in_stages(served));
-    listing.add("take in some stages", &Take::new(queue::<Invoice>(), served, (began, token), 10, Vec::new()));
+    listing.add(
+        "take in some stages",
+        &take(Claim::new::<Invoice>().in_stages(served).some(10, Vec::new()), began, token),
+    );
     listing.add("read the details", &read_details(row::<Invoice>(&7)));
     listing.add("settle for the next stage", &Settle::new(row::<Invoice>(&7), FENCE, &advanced));
     listing.add("find unknown stages", &unknown_stages(queue::<Invoice>()));
@@ -231,7 +231,7 @@ fn the_sql_of_schedules() {
     listing.add("read the details", &read_details(row::<Periodic>(&7)));
     listing.add("settle for the next run", &Settle::new(row::<Periodic>(&7), FENCE, &scheduled));
     listing.add("settle for another try", &Settle::new(row::<Periodic>(&7), FENCE, &failure()));
-    listing.add("take", &Take::new(queue::<Periodic>(), None, (began, token), 10, Vec::new()));
+    listing.add("take", &take(Claim::new::<Periodic>().some(10, Vec::new()), began, token));
     listing.matches("schedules");
 }
 

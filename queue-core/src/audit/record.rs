@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
-use diesel::sql_types::Nullable;
 
 use super::Author;
-use crate::backend::{Dialect, ErrorClass, OwnTable, QueueConnection, Statement, execute, load_first};
+use crate::backend::{Dialect, ErrorClass, OwnTable, QueueConnection, Statement, execute};
 use crate::control::check_own;
 use crate::error::Error;
-use crate::row::{Instant, TimestampUtc};
-use crate::statement::{AuditEntry, insert_audit, present, update_audit};
+use crate::statement::{AuditEntry, insert_audit, read_present, update_audit};
 
 /// How long a call about the control table that leaves a row waits for other sessions: on SQLite, for a handler's transaction.
 pub(super) const CONTROL_WAIT: Duration = Duration::from_secs(60);
@@ -42,8 +40,8 @@ impl Record {
         wait: Duration,
         in_batches: bool,
     ) -> Result<Self, Error> {
-        let at = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten();
-        let (at, Author { by, reason }) = (at.ok_or(DieselError::NotFound)?, author.clone());
+        let at = read_present(connection)?.ok_or(DieselError::NotFound)?;
+        let Author { by, reason } = author.clone();
         let entry = AuditEntry { at, id: next_id(), by, reason, queue, action, filter };
         let mut row = Row { entry, rows: 0, is_written: false, is_updated: in_batches };
         let depth = C::TransactionManager::transaction_manager_status_mut(connection).transaction_depth();

@@ -12,7 +12,7 @@ use super::way::ClaimWay;
 use crate::backend::{QueueConnection, execute};
 use crate::entity::Key;
 use crate::row::{Instant, Options};
-use crate::statement::{Claimed, ClaimedRow, ErasedQueue, Scope, Take};
+use crate::statement::{Claimed, ClaimedRow, ErasedQueue, Scope, take};
 
 /// One claim in this many looks for aged rows first, if the entity sets an age.
 const AGED_ONE_IN: u8 = 8;
@@ -154,14 +154,15 @@ pub(crate) fn update_then_select<K: Key, C: QueueConnection>(
     let lease = TimeDelta::from_std(lease).unwrap_or(TimeDelta::MAX);
     let token = began.checked_add_signed(lease + random).map(Instant::from).unwrap_or(began);
     let excepted = queue.rows(scope.except);
-    let take = || {
-        let take = Take::new(queue.sql, scope.stages, (began, token), limit, excepted.clone()).of_few(scope.sorts);
+    let due = || {
+        let due = queue.claim_all().in_stages(scope.stages).some(limit, excepted.clone()).of_few(scope.sorts);
         // The low-water mark does not follow these claims, because they overwrite the rows' due times. So they begin behind
         // refused rows, and never at the mark.
-        take.not_below(scope.claim_floor.and_then(|claim_floor| claim_floor.behind_refused()))
+        due.not_below(scope.claim_floor.and_then(|claim_floor| claim_floor.behind_refused()))
     };
-    let aged = aged_first(queue.sql.options).map_or(Ok(0), |age| execute(connection, &take().aged(age)))?;
-    let taken = if aged > 0 { aged } else { execute(connection, &take())? };
+    let mut update = |claim| execute(connection, &take(claim, began, token));
+    let aged = aged_first(queue.sql.options).map_or(Ok(0), |age| update(due().aged(age)))?;
+    let taken = if aged > 0 { aged } else { update(due())? };
     let mut rows = if taken == 0 { Vec::new() } else { queue.taken(connection, began, token)? };
     rows.truncate(if rows.len() == taken { taken } else { 0 });
     Ok((began, queue.with_details(connection, rows)?))

@@ -13,8 +13,8 @@ use super::table::{Nonsense, check_author, expect_control, given, rows, time_of,
 use crate::backend::{AsQueueConnection, QueueBackend, QueueConnection, load_first};
 use crate::entity::{QueueSql, StageOf};
 use crate::error::Error;
-use crate::row::{ControlRow, Instant, MAX_DELAY, Options, Stage, TimestampUtc, printable};
-use crate::statement::{PauseEnd, lane_value, present, read_lane};
+use crate::row::{ControlRow, Instant, MAX_DELAY, Options, Stage, printable};
+use crate::statement::{PauseEnd, lane_value, read_lane, read_present};
 
 /// What stands before a stage in the scope of a pause.
 const STAGE: &str = "stage ";
@@ -221,7 +221,7 @@ impl<Q> Pause<Q> {
     /// Refuses an end that has come, or that a database cannot store.
     pub(crate) fn check_end<C: QueueConnection>(&self, connection: &mut C) -> Result<(), Error> {
         let PauseEnd::At(Instant(until)) = self.end else { return Ok(()) };
-        let now = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten();
+        let now = read_present(connection)?;
         // Pollers read the table once a second, and SQLite stores milliseconds.
         let is_future = now.is_none_or(|Instant(now)| until >= now + SHORTEST);
         if is_future && until.year() < 10_000 {

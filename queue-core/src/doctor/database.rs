@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::result::{Error as DieselError, QueryResult};
-use diesel::sql_types::Nullable;
 
 use super::{add, pooler};
-use crate::backend::{AsQueueConnection, Check, OwnTable, QueueConnection, load_first};
+use crate::backend::{AsQueueConnection, Check, OwnTable, QueueConnection};
 use crate::control::{Asked, Nonsense, PollerProcess, PollerState, asked, pollers};
 use crate::error::Error;
 use crate::ill::{Ill, IllKind, Severity};
-use crate::row::{Instant, TimestampUtc, printable};
-use crate::statement::present;
+use crate::row::printable;
+use crate::statement::read_present;
 
 /// How much the clocks may differ. A guess: the times that an application computes, `due_at(..)`, are off by as much.
 const CLOCK: TimeDelta = TimeDelta::seconds(5);
@@ -89,8 +88,7 @@ pub(super) fn what(check: &Check) -> &'static str {
 }
 
 fn now<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<DateTime<Utc>>> {
-    let now = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?;
-    Ok(now.flatten().map(DateTime::from))
+    Ok(read_present(connection)?.map(DateTime::from))
 }
 
 fn clock<C: QueueConnection>(connection: &mut C) -> QueryResult<Vec<Ill>> {

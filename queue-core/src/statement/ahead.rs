@@ -5,16 +5,16 @@ use std::slice;
 use std::time::Duration;
 
 use diesel::result::QueryResult;
-use diesel::sql_types::{BigInt, Text};
+use diesel::sql_types::BigInt;
 
-use super::condition::{StateCondition, push_claimable, push_exceptions};
+use super::condition::{StateCondition, push_claimable};
 use super::key_text::push_select_key;
 use super::lane::push_lane;
 use super::queue::ErasedQueue;
 use super::walk::{Claimable, Walk};
 use super::writer::{Writer, statement};
 use crate::backend::{Named, QueueBackend, QueueConnection, Statement, column_names, load_first};
-use crate::entity::{IsKey, Key, QueueSql};
+use crate::entity::{Key, QueueSql};
 use crate::row::{Lane, RowKey, Status};
 
 /// Reads when the row of a lane that holds the others back is due, in microseconds from now: 0 or less if it is due
@@ -40,22 +40,6 @@ pub fn head<DB: QueueBackend>(due: Claimable<DB>) -> impl Statement<DB> {
     statement(due.queue, due, |due, sql| {
         push_select_key(sql)?;
         push_head(due, sql)
-    })
-}
-
-/// Reads the status of a row that a worker holds under a lease, but not of the one with this key.
-pub fn another_is_leased<DB: QueueBackend>(
-    queue: &'static QueueSql<DB>,
-    except: Option<IsKey<DB>>,
-) -> impl Statement<DB> {
-    statement(queue, except, |except, sql| {
-        sql.push("SELECT {.status} FROM {table}")?;
-        sql.push_hint(DB::INDEX_HINT, Named::Index)?;
-        // However far away the end of the lease is: another version of the application may have longer leases.
-        sql.push(" WHERE {.next_attempt_time} > {statement_time} AND ")?;
-        StateCondition::In(&[Status::InProgress]).push(sql)?;
-        push_exceptions(sql, except.as_slice())?;
-        sql.push(" LIMIT 1")
     })
 }
 
@@ -156,7 +140,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Tells whether a row other than the one with this key is under a lease.
     pub fn another_is_leased(&self, connection: &mut C, key: Option<&RowKey<K>>) -> QueryResult<bool> {
-        let leased = another_is_leased(self.sql, key.map(|key| self.row(key).is_key));
-        Ok(load_first::<Text, String, _>(connection, &leased)?.is_some())
+        // However far away the end of the lease is: another version of the application may have longer leases.
+        Ok(self.leased_in(connection, &Lane::Queue, key, 1, None)? > 0)
     }
 }

@@ -134,6 +134,11 @@ impl<DB: QueueBackend> ClaimSome<DB> {
     pub fn only(self, keys: Vec<IsKey<DB>>) -> Self {
         ClaimSome { walk: self.walk.by_key(), only: padded(keys), ..self }
     }
+
+    /// Returns how the rows are found.
+    pub(super) fn walk(&self) -> Walk {
+        self.claim.due.walk(self.walk)
+    }
 }
 
 impl<DB: QueueBackend> Statement<DB> for Claim<DB> {
@@ -172,7 +177,7 @@ impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
             Pick::FirstOfAll | Pick::Ahead => true,
         };
         let one_of = self.lane.as_ref().filter(picks_one);
-        let walk = if one_of.is_some() { self.walk.by_key() } else { self.claim.due.walk(self.walk) };
+        let walk = if one_of.is_some() { self.walk.by_key() } else { self.walk() };
         self.claim.push_columns(&mut sql)?;
         walk.push_from(&mut sql)?;
         self.push_due(&mut sql, walk)?;
@@ -207,6 +212,14 @@ impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
 }
 
 impl<DB: QueueBackend> ClaimSome<DB> {
+    /// Writes which rows are due, their order and their number.
+    pub(super) fn push_first_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {
+        sql.keep_if_few(self.excepted.len());
+        self.claim.due.push_due(sql, &until::<DB>(self.age))?;
+        push_exceptions(sql, &self.excepted)?;
+        walk.push_order(sql, &self.limit)
+    }
+
     /// Writes which rows are due. If few are, PostgreSQL is told so: before it has counted the rows of a table that has just
     /// grown, it takes every third one for due, and would read the whole table to sort them.
     fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>, walk: Walk) -> QueryResult<()> {

@@ -54,20 +54,23 @@ pub fn lane_value<'v, DB: QueueBackend>(
 }
 
 /// Reads the statuses of the rows in a lane that workers hold under leases that have not ended, up to a `limit`, without the
-/// row with the key `except`. Leases that end later than `longest` are not searched for.
+/// row with the key `except`. Leases that end later than `longest` are not searched for; without it, all are.
 pub fn leased_in<DB: QueueBackend>(
     queue: &'static QueueSql<DB>,
     lane: Lane,
     except: Option<IsKey<DB>>,
     limit: i64,
-    longest: Duration,
+    longest: Option<Duration>,
 ) -> impl Statement<DB> {
     statement(queue, (lane, except, limit, longest), |(lane, except, limit, longest), sql| {
         sql.push("SELECT {.status}")?;
         let walk = if matches!(lane, Lane::Queue) { Walk::OLDEST } else { Walk::IN_LANE };
         walk.push_from(sql)?;
-        sql.push("{.next_attempt_time} > {statement_time} AND {.next_attempt_time} <= ")?;
-        sql.out.push_sql(&statement_time_plus::<DB>(microseconds(*longest)));
+        sql.push("{.next_attempt_time} > {statement_time}")?;
+        if let Some(longest) = longest {
+            sql.push(" AND {.next_attempt_time} <= ")?;
+            sql.out.push_sql(&statement_time_plus::<DB>(microseconds(*longest)));
+        }
         push_lane(sql, lane)?;
         sql.push(" AND ")?;
         StateCondition::In(&[Status::InProgress]).push(sql)?;
@@ -316,7 +319,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
         lane: &Lane,
         except: Option<&RowKey<K>>,
         limit: u32,
-        longest: Duration,
+        longest: Option<Duration>,
     ) -> QueryResult<u32> {
         let except = except.map(|key| self.row(key).is_key);
         let leased = leased_in(self.sql, lane.clone(), except, limit.into(), longest);

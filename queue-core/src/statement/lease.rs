@@ -9,22 +9,20 @@
 
 use std::time::Duration;
 
-use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
-use diesel::sql_types::Nullable;
 
 use super::change::push_schedule;
 use super::claim::{Claim, ClaimSome};
 use super::claimed::Claimed;
 use super::condition::StateCondition;
-use super::own_tables::present;
+use super::own_tables::read_present;
 use super::queue::{ClaimedRow, ErasedQueue};
-use super::walk::{Claimable, Scope, Walk, until};
+use super::walk::Scope;
 use super::writer::{Writer, statement};
-use crate::backend::{Dialect, QueueBackend, QueueConnection, Statement, load_first, push_now_plus};
-use crate::entity::{IsKey, Key, QueueSql};
+use crate::backend::{Dialect, QueueBackend, QueueConnection, Statement, push_now_plus};
+use crate::entity::Key;
 use crate::error::refused;
-use crate::row::{Instant, LEASE_EXPIRED, Status, TimestampUtc};
+use crate::row::{Instant, LEASE_EXPIRED, Status};
 
 /// Leases the rows that a claim finds, for this long. A row has no beginning of its attempt if a trigger has kept it from
 /// changing.
@@ -80,91 +78,47 @@ pub fn taken<DB: QueueBackend>(claim: Claim<DB>, began: Instant, token: Instant)
     })
 }
 
-/// The update: up to `limit` due rows become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
-pub struct Take<DB: QueueBackend> {
-    due: Claimable<DB>,
-    began: Instant,
-    token: Instant,
-    limit: i64,
-    walk: Walk,
-    age: Option<Duration>,
-}
-
-impl<DB: QueueBackend> Take<DB> {
-    /// Takes rows in these stages, or in all of the entity's, except those with some keys.
-    pub fn new(
-        queue: &'static QueueSql<DB>,
-        stages: Option<&[&'static str]>,
-        (began, token): (Instant, Instant),
-        limit: u32,
-        excepted: Vec<IsKey<DB>>,
-    ) -> Self {
-        let (due, walk) = (Claimable::new(queue, stages).except(excepted), Walk::of(queue.options));
-        let walk = due.walk(walk);
-        Take { due, began, token, limit: limit.into(), walk, age: None }
-    }
-
-    /// Leaves out rows that are due earlier than `floor`, if the due time decides which row is next.
-    pub fn not_below(self, floor: Option<Instant>) -> Self {
-        Take { due: self.due.not_below(floor.filter(|_| self.walk.is_by_due_time())), ..self }
-    }
-
-    /// Sorts the rows that are due if there are few.
-    pub fn of_few(self, few: bool) -> Self {
-        Take { walk: self.due.walk(self.walk.of_few(few)), ..self }
-    }
-
-    /// Takes rows that have been due for longer than this, those first that have been due longest, whatever the
-    /// entity's order.
-    pub fn aged(self, age: Duration) -> Self {
-        Take { walk: self.due.walk(Walk::OLDEST), age: Some(age), ..self }
-    }
-}
-
-impl<DB: QueueBackend> Statement<DB> for Take<DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut sql = Writer::new(self.due.queue, out);
+/// Takes the rows that a claim finds: they become `IN_PROGRESS`, their attempt is counted, and their lease ends at the token.
+pub fn take<DB: QueueBackend>(claim: ClaimSome<DB>, began: Instant, token: Instant) -> impl Statement<DB> {
+    statement(claim.queue(), (claim, began, token), |(claim, began, token), sql| {
+        let walk = claim.walk();
         if DB::UPDATE_HAS_LIMIT {
             sql.push("UPDATE {table}")?;
-            self.walk.push_hint(&mut sql)?;
-            self.push_set(&mut sql)?;
+            walk.push_hint(sql)?;
+            push_taken(sql, began, token)?;
             sql.push(" WHERE ")?;
-            self.walk.push_flag(&mut sql)?;
-            return self.push_due(&mut sql);
+            walk.push_flag(sql)?;
+            return claim.push_first_due(sql, walk);
         }
         // In a WITH, which runs once. PostgreSQL may run a subquery once for each row of the table, and each run would
         // lock the next rows and have them updated.
         sql.push("WITH queueable_due AS (SELECT {key}")?;
-        self.walk.push_from(&mut sql)?;
-        self.push_due(&mut sql)?;
+        walk.push_from(sql)?;
+        claim.push_first_due(sql, walk)?;
         sql.push("{claim_lock}) UPDATE {table}")?;
-        self.push_set(&mut sql)?;
+        push_taken(sql, began, token)?;
         sql.push(" WHERE ({key}) IN (SELECT * FROM queueable_due)")
-    }
+    })
 }
 
-impl<DB: QueueBackend> Take<DB> {
-    /// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned. So the status comes last, and
-    /// the number of attempts comes after the text that contains it.
-    fn push_set<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        sql.push(" SET ")?;
-        push_schedule(sql)?;
-        push_expired_lease(sql, "{try_count}")?;
-        sql.push(" ELSE {last_attempt_error_message} END, ")?;
-        push_another_try(sql, "{try_count}")?;
-        sql.push(", {next_attempt_time} = ")?;
-        DB::bind_time(&mut sql.out, &self.token)?;
-        sql.push(", {last_attempt_time} = ")?;
-        DB::bind_time(&mut sql.out, &self.began)?;
-        sql.push_updated()?;
-        sql.push(", {status} = 'IN_PROGRESS'")
-    }
-
-    /// Writes the condition of the due rows, their order and their number.
-    fn push_due<'b>(&'b self, sql: &mut Writer<'_, 'b, DB>) -> QueryResult<()> {
-        self.due.push_due(sql, &until::<DB>(self.age))?;
-        self.walk.push_order(sql, &self.limit)
-    }
+/// Writes ` SET ..`. MySQL assigns from left to right and reads what it has assigned. So the status comes last, and the number
+/// of attempts comes after the text that contains it.
+fn push_taken<'b, DB: QueueBackend>(
+    sql: &mut Writer<'_, 'b, DB>,
+    began: &'b Instant,
+    token: &'b Instant,
+) -> QueryResult<()> {
+    sql.push(" SET ")?;
+    push_schedule(sql)?;
+    push_expired_lease(sql, "{try_count}")?;
+    sql.push(" ELSE {last_attempt_error_message} END, ")?;
+    push_another_try(sql, "{try_count}")?;
+    sql.push(", {next_attempt_time} = ")?;
+    DB::bind_time(&mut sql.out, token)?;
+    sql.push(", {last_attempt_time} = ")?;
+    DB::bind_time(&mut sql.out, began)?;
+    sql.push_updated()?;
+    sql.push(", {status} = 'IN_PROGRESS'")
 }
 
 /// Writes the number of attempts with one more. After a finished attempt it is the first of a new enqueueing.
@@ -223,7 +177,6 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
 
     /// Reads the database's current time.
     pub fn present(&self, connection: &mut C) -> QueryResult<Instant> {
-        let present = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten();
-        present.ok_or_else(|| refused("the database returned no time".to_owned()))
+        read_present(connection)?.ok_or_else(|| refused("the database returned no time".to_owned()))
     }
 }

@@ -30,7 +30,7 @@ mod upkeep;
 mod walk;
 mod writer;
 
-pub use self::ahead::{ahead_due, ahead_key, another_is_leased, head};
+pub use self::ahead::{ahead_due, ahead_key, head};
 pub use self::change::{Change, Next};
 pub use self::claim::{Claim, ClaimSome, FromLane, Pick, claim_key, claim_keys, due_keys};
 pub use self::claimed::{Claimed, read_details};
@@ -40,12 +40,13 @@ pub use self::finish::{finish, finish_block, lock_leased, pass_on};
 pub(crate) use self::inspect::ListedRowType;
 pub use self::inspect::{InspectedRow, InspectedRowType, ListedRow, inspect, inspect_pending, is_archived, is_same};
 pub use self::lane::{due_lanes, lane_of, lane_value, leased_in, next_lanes};
-pub use self::lease::{LeasedAtOnce, Take, lease_due, taken};
+pub use self::lease::{LeasedAtOnce, lease_due, take, taken};
 pub(crate) use self::operation::beyond;
 pub use self::operation::{
     PageFrom, PageOrder, change_all, copy_rows, count, count_by_status, enqueue_if_newer, load_rows, lock_keys,
     read_keys, read_page, remove_all, sample, set_priority,
 };
+pub(crate) use self::own_tables::read_present;
 pub use self::own_tables::{
     AuditEntry, PauseEnd, PollerEntry, end_limits, end_pause, insert_audit, insert_poller, present, read_audit,
     read_control, read_pollers, remove_poller, set_environment, set_limits, set_pause, update_audit, update_poller,
@@ -59,9 +60,10 @@ pub use self::queue::{
     LeaseDueRow, QueueOn, Row, SampleRow, TypedLeaseDueRow, TypedRow,
 };
 pub use self::recall::{recall, recall_last_attempt, recall_reservation, retake};
-pub(crate) use self::report::{CHARACTERS_OF_TEXT, OwnColumn, OwnLane, WithBeginning};
+pub(crate) use self::report::{CHARACTERS_OF_TEXT, Split, WithBeginning};
 pub use self::report::{
-    WithTexts, count_by_value, count_pending, error_examples, error_sample, error_texts, sum_by_value, texts_after,
+    SplitBy, WithTexts, count_by_value, count_pending, error_examples, error_sample, error_texts, sum_by_value,
+    texts_after,
 };
 pub use self::settle::Settle;
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
+use diesel::sql_types::Nullable;
 
 use self::Value::{Integer, Number, Once, Sql, Text, Time};
 use super::writer::{split_at_name, statement_on_no_queue};
-use crate::backend::{OwnTable, QueueBackend, Statement, now, now_plus, statement_time, statement_time_plus};
-use crate::row::Instant;
+use crate::backend::{
+    OwnTable, QueueBackend, QueueConnection, Statement, load_first, now, now_plus, statement_time, statement_time_plus,
+};
+use crate::row::{Instant, TimestampUtc};
 
 /// A value in a statement about a table of the library's own.
 pub(crate) enum Value<'a> {
@@ -92,6 +95,11 @@ pub(super) fn integer<DB: QueueBackend>(of: &str) -> String {
 /// Reads the database's current time: the beginning of the leases, from which their end is counted.
 pub fn present<DB: QueueBackend>() -> impl Statement<DB> {
     own_statement("SELECT {now}", Vec::new())
+}
+
+/// Reads that time.
+pub(crate) fn read_present<C: QueueConnection>(connection: &mut C) -> QueryResult<Option<Instant>> {
+    Ok(load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &present())?.flatten())
 }
 
 /// The name under which the control table has what is not about a queue. No queue has it: a queue's name has a full stop.

@@ -5,11 +5,9 @@ use std::sync::{Arc, PoisonError};
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::{Instrumentation, InstrumentationEvent, TransactionManager, get_default_instrumentation};
 use diesel::result::QueryResult;
-use diesel::sql_types::Nullable;
 
-use crate::backend::{QueueConnection, load_first};
+use crate::backend::QueueConnection;
 use crate::error::refused;
-use crate::row::{Instant, TimestampUtc};
 use crate::statement;
 use crate::sync::in_test::{MovedClock, SharedClock, TestClock, clock, follow};
 
@@ -97,8 +95,8 @@ fn set_on<C: QueueConnection>(connection: &mut C, moved: MovedClock) {
 
 /// Reads the time of the test's clock.
 pub fn present<C: QueueConnection>(connection: &mut C) -> QueryResult<DateTime<Utc>> {
-    let present = load_first::<Nullable<TimestampUtc>, Option<Instant>, _>(connection, &statement::present())?;
-    present.flatten().map(DateTime::from).ok_or_else(|| refused("the database has no time".to_owned()))
+    let present = statement::read_present(connection)?;
+    present.map(DateTime::from).ok_or_else(|| refused("the database has no time".to_owned()))
 }
 
 /// Moves the clock on, or back.

@@ -74,7 +74,7 @@ fn the_statements_about_lanes_walk_the_index_of_lanes() {
             "the leased rows of a lane",
             plan_of(
                 &mut connection,
-                &leased_in(queue::<Serial>(), Lane::Value(seven()), None, 1, super::Duration::from_secs(60)),
+                &leased_in(queue::<Serial>(), Lane::Value(seven()), None, 1, Some(super::Duration::from_secs(60))),
             ),
         ),
     ];

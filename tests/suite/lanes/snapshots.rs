@@ -62,7 +62,7 @@ fn the_sql_of_lanes() {
         &Claim::<Backend>::new::<Ranked>().some(2, Vec::new()).in_lane(from(lane(), Pick::Any)),
     );
     let longest = Duration::from_secs(60);
-    let leased = |lane, except, limit| leased_in(queue::<Serial>(), lane, except, limit, longest);
+    let leased = |lane, except, limit| leased_in(queue::<Serial>(), lane, except, limit, Some(longest));
     add(&mut sql, "leased rows of a lane", &leased(lane(), Some(row::<Serial>(&1).is_key), 1));
     add(&mut sql, "leased rows of the queue", &leased(Lane::Queue, None, 3));
     add(&mut sql, "when what holds a lane back is due", &ahead_due(queue::<Strict>(), lane()));

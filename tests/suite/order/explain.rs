@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use queue_core::internals::backend::Sql;
-use queue_core::internals::statement::{Claim, Claimable, Take, due_among_first, head, probe_due};
+use queue_core::internals::statement::{Claim, Claimable, due_among_first, head, probe_due, take};
 use queueable::bounds::StoredIn;
 
 use super::{Backend, Step, bank_of, entity, sql};
@@ -168,7 +168,7 @@ fn the_first_pending_row_of_some_stages_is_found_beside_many_of_another() {
 fn a_take_in_order_takes_the_first_rows() {
     let bank = a_history::<ByAmount>();
     let (began, token) = (chrono::Utc::now(), chrono::Utc::now() + chrono::TimeDelta::seconds(60));
-    let take = Take::new(queue::<ByAmount>(), None, (began.into(), token.into()), 3, Vec::new());
+    let take = take(Claim::new::<ByAmount>().some(3, Vec::new()), began.into(), token.into());
     assert_eq!(bank.connect().execute_returning_count(&Sql::new(&take)).unwrap(), 3);
     let taken = payments::table
         .filter(by_amount_queue::status.eq(queueable::Status::InProgress))

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta};
 use diesel::prelude::*;
+use queue_core::internals::Lane;
 use queue_core::internals::backend::{Schema, Sql, Statement};
-use queue_core::internals::statement::{
-    Claim, Claimable, Condition, Take, another_is_leased, head, probe_due, set_priority,
-};
+use queue_core::internals::statement::{Claim, Claimable, Condition, head, leased_in, probe_due, set_priority, take};
 use queueable::bounds::QueueOn;
 use queueable::columns::Instant;
 
@@ -53,14 +52,18 @@ fn the_sql_of_an_order() {
     add(&mut sql, "claim", &claim());
     add(&mut sql, "claim of aged rows", &claim().some(1, Vec::new()).aged(age));
     add(&mut sql, "claim by keys", &claim().some(2, Vec::new()).only(rows::<Urgent>(&[7, 8])));
-    add(&mut sql, "take", &Take::new(queue::<Urgent>(), None, (began, token), 10, Vec::new()));
-    add(&mut sql, "take aged rows", &Take::new(queue::<Urgent>(), None, (began, token), 10, Vec::new()).aged(age));
+    add(&mut sql, "take", &take(claim().some(10, Vec::new()), began, token));
+    add(&mut sql, "take aged rows", &take(claim().some(10, Vec::new()).aged(age), began, token));
     let filter = Some(&payments::company_id.eq(3345)).copied();
     let condition = Condition::new(queue::<Urgent>(), filter.as_ref().map(|filter| filter as _), &[]);
     add(&mut sql, "set the priority", &set_priority(condition, 5, true));
     add(&mut sql, "whose turn it is", &head(Claimable::new(queue::<Alone>(), None)));
     add(&mut sql, "look whose turn it is", &probe_due(Claimable::new(queue::<Alone>(), None)));
-    add(&mut sql, "whether another row is leased", &another_is_leased(queue::<Alone>(), Some(row::<Alone>(&7).is_key)));
+    add(
+        &mut sql,
+        "whether another row is leased",
+        &leased_in(queue::<Alone>(), Lane::Queue, Some(row::<Alone>(&7).is_key), 1, None),
+    );
     let in_steps = |stages| Claimable::new(queue::<InSteps>(), stages);
     add(&mut sql, "whose turn it is in all stages", &head(in_steps(None)));
     add(&mut sql, "whose turn it is in one stage", &head(in_steps(Some(&["SEND"]))));
