@@ -8,17 +8,16 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::claimed::{ClaimedBatch, GivenUp, LeaseClaim, due, expect, expired_in, held_as, nothing, panic_safe};
-use super::leased_rows::{DecidedLease, LeasedMessage, LeasedRow};
+use super::leased_rows::{DecidedLease, LeasedRow};
 use super::runner::LeaseRunner;
-use crate::attempt::{AttemptError, UnsettledRow, in_transaction, stored, tries_before};
+use crate::attempt::{UnsettledRow, in_transaction, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{ClaimTerms, LeaseWay, claim, update_then_select};
 use crate::entity::Key;
 use crate::error::refused;
-use crate::handler::{Failure, LeaseClock};
+use crate::handler::LeaseClock;
 use crate::row::{ErrorText, Fence, Instant, Status};
 use crate::statement::{Change, Claimed, LeasedAtOnce, Next};
-use crate::sync::fail_point;
 use crate::sync::in_test::is_in_turn;
 
 type ClaimIn<'h, K, C> =
@@ -118,9 +117,6 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
                 batch.unwritable.push((UnsettledRow::new(key, fence, due(&message), details), None));
                 continue;
             }
-            if fence.status == Status::InProgress {
-                fail_point("lease-expired");
-            }
             match self.decide(fence, message, &details) {
                 Ok(message) => batch.leased.push(self.leased_from(key, fence, message, details, began, sent)),
                 Err(new) => {
@@ -188,9 +184,6 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
             let row = UnsettledRow::new(key.clone(), fence, due(&message), details.clone());
             let before = tries_before(fence);
             let expired = fence.status == Status::InProgress;
-            if expired {
-                fail_point("lease-expired");
-            }
             match self.decide(fence, message, &details) {
                 Err(new) => {
                     self.write_claimed(connection, &row, &new.change)?;
@@ -254,61 +247,61 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
         }
         self.served.expect_decoded(connection, &rows)?;
         let mut batch = nothing();
-        for (key, fence, message, details) in panic_safe(rows) {
+        for (key, fence, mut message, details) in panic_safe(rows) {
             let row = UnsettledRow::new(key.clone(), fence, None, details.clone());
             let tries = u32::try_from(fence.try_count).unwrap_or(1).max(1);
             let text = message.as_ref().ok().and_then(|message| message.1.last_attempt_error_message.as_deref());
-            let expired = text == Some(&expired_in(tries - 1));
-            if expired {
-                fail_point("lease-expired");
-            }
             // The update has overwritten the row's earlier state. This one is as good for giving the row back.
-            let status = if tries > 1 { Status::Error } else { Status::NotAttempted };
-            let before = Fence::new(status, stored(tries - 1));
-            let decided = match message {
-                _ if expired && tries > self.served.rules.settings.max_tries => Err(self.given_up(tries - 1, &details)),
-                Ok(message) => {
-                    self.served.rules.instead_of_handling(before, tries, None, &details).map_or(Ok(message), Err)
-                }
-                Err(error) => Err(self.served.rules.after_failure(
-                    tries,
-                    &Failure::retry(AttemptError::Undecodable(error)),
-                    &details,
-                )),
+            let status = match tries {
+                1 => Status::NotAttempted,
+                _ if text == Some(&expired_in(tries - 1)) => Status::InProgress,
+                _ => Status::Error,
             };
-            match decided {
+            let before = Fence { status, try_count: stored(tries - 1), ..fence.at_any_time() };
+            if let Ok(message) = &mut message {
+                message.1.next_attempt_time = None;
+            }
+            match self.decide(before, message, &details) {
                 Err(new) => match self.write_claimed(connection, &row, &new.change) {
                     // A claim in steps finds the row as it was before the update.
                     Err(GivenUp::Unwritable(..)) => return Ok(None),
                     written => written.map(|()| batch.settled.push((key, new)))?,
                 },
-                Ok(mut message) => {
-                    message.1.next_attempt_time = None;
-                    let fence = held_as(fence, tries, Some(began));
-                    let clock = Arc::new(LeaseClock::new(sent, self.length()));
-                    let held = LeasedRow { key, before, due: None, claimed_as: None, fence, tries, details, clock };
-                    batch.leased.push(LeasedMessage { held: Arc::new(held), message });
+                Ok(message) => {
+                    batch.leased.push(self.leased_from(key, before, message, details, Some(began), sent));
                 }
             }
         }
         // A row that a trigger keeps as it is looks to the update like one that is not due. Without SKIP LOCKED, so does one that
         // another claim is writing.
         if batch.rows() < claim.limit as usize && self.statements.can_lock() {
-            match self.lock_and_lease(connection, &LeaseClaim { limit: 1, ..*claim }, sent) {
-                Err(GivenUp::Unwritable(row, None)) => batch.unwritable.push((*row, None)),
-                // The rows above wait for the next claim, which passes over this one.
-                Err(GivenUp::Unwritable(row, error)) => {
-                    return Ok(Some(ClaimedBatch { unwritable: vec![(*row, error)], ..nothing() }));
-                }
-                // The client cannot read it.
-                Err(GivenUp::Failed(DieselError::DeserializationError(_))) => {}
-                next => {
-                    let next = next?.unwrap_or_else(nothing);
-                    batch.leased.extend(next.leased);
-                    batch.settled.extend(next.settled);
-                }
-            }
+            return self.with_one_locked(connection, claim, sent, batch).map(Some);
         }
         Ok(Some(batch))
+    }
+
+    /// Leases one more row, in steps.
+    fn with_one_locked(
+        &self,
+        connection: &mut C,
+        claim: &LeaseClaim<'_, K, C>,
+        sent: LocalTime,
+        mut batch: ClaimedBatch<K>,
+    ) -> Result<ClaimedBatch<K>, GivenUp<K>> {
+        match self.lock_and_lease(connection, &LeaseClaim { limit: 1, ..*claim }, sent) {
+            Err(GivenUp::Unwritable(row, None)) => batch.unwritable.push((*row, None)),
+            // The rows above wait for the next claim, which passes over this one.
+            Err(GivenUp::Unwritable(row, error)) => {
+                return Ok(ClaimedBatch { unwritable: vec![(*row, error)], ..nothing() });
+            }
+            // The client cannot read it.
+            Err(GivenUp::Failed(DieselError::DeserializationError(_))) => {}
+            next => {
+                let next = next?.unwrap_or_else(nothing);
+                batch.leased.extend(next.leased);
+                batch.settled.extend(next.settled);
+            }
+        }
+        Ok(batch)
     }
 }

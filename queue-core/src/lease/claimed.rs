@@ -14,6 +14,7 @@ use crate::entity::Key;
 use crate::handler::{Failure, LeaseClock, OwnedMessage, PanicSafeDrop};
 use crate::row::{Details, ErrorText, Fence, Instant, LEASE_EXPIRED, RowKey, Settlement, Status};
 use crate::statement::{Change, Claimed, Next, Scope};
+use crate::sync::fail_point;
 
 /// Which rows are claimed under a lease, and how.
 pub(crate) struct LeaseClaim<'a, K: Key, C: QueueConnection> {
@@ -65,6 +66,9 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         details: &Details,
     ) -> Result<OwnedMessage, NewState> {
         let (rules, before) = (&self.served.rules, tries_before(fence));
+        if fence.status == Status::InProgress {
+            fail_point("lease-expired");
+        }
         match message {
             _ if fence.status == Status::InProgress && before >= rules.settings.max_tries => {
                 Err(self.given_up(before, details))
@@ -92,7 +96,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         let before = tries_before(fence);
         let expired = fence.status == Status::InProgress;
         let due = message.1.next_attempt_time.map(Into::into);
-        let claimed_as = Some(self.served.due_rows.passed_rows.claimed_as(&key, &message.1));
+        let claimed_as = due.map(|_| self.served.due_rows.passed_rows.claimed_as(&key, &message.1));
         let state = &mut message.1;
         state.status = Status::InProgress;
         state.next_attempt_time = None;
