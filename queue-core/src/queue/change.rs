@@ -272,6 +272,7 @@ fn words(state: StateCondition) -> String {
         StateCondition::Due => "due".to_owned(),
         StateCondition::Scheduled => "scheduled".to_owned(),
         StateCondition::AttemptedWithin(time) => format!("attempted within {time:?}"),
+        StateCondition::Expired => "expired".to_owned(),
         // No method of a queue's rows asks for the others.
         other => format!("{other:?}"),
     }

@@ -12,6 +12,14 @@ use super::{BY, REASON, bank, only_row, quoted};
 use crate::db::{Conn, NAME};
 use crate::suite::bank::{Payment, payment_queue, payments};
 
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = kept_and_audited_queue, keep(success = "30d"))]
+#[expect(dead_code, reason = "no row of it is loaded")]
+struct Kept {
+    id: i64,
+}
+
 /// Returns how the audit shows the rows of a call.
 macro_rules! shown {
     ($queue:expr) => {{
@@ -58,6 +66,7 @@ fn the_states_are_shown_in_words() {
         shown!(all().scheduled().attempted_within(Duration::from_secs(3600))),
         "all rows; scheduled; attempted within 3600s"
     );
+    assert_eq!(shown!(Kept::queue().all_rows().expired()), "all rows; expired");
 }
 
 #[test]
