@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
 use queueable::testing::{self, AttemptEnd, Drained, Kept, TestQueue, hours};
-use queueable::{Failure, Message, Migrations, Outcome, Pause, Queueable, Stage};
+use queueable::{Error, Failure, Message, Migrations, Outcome, Pause, Queueable, Stage};
 
 use crate::db::{BIGINT, Conn, Database};
 
@@ -43,6 +43,7 @@ macro_rules! jobs {
 jobs! {
     Plain();
     Nightly(window = "02:00-04:00 UTC");
+    Nowhere(window = "02:00-04:00 Europe/Berlni");
     Staged(stage = Step);
     InTurn(serial_by = company_id, retry = fixed("1h"));
     Strict(serial_by(company_id, strict), retry = fixed("1h"));
@@ -103,6 +104,15 @@ fn a_window_keeps_rows_back_until_the_clock_is_in_it() {
     let drained = Nightly::drain_until_idle(&mut connection, &done).unwrap();
     assert_eq!((drained.succeeded(), &drained.kept[..]), (1, &[][..]), "{drained}");
     assert_eq!(testing::now(&mut connection).unwrap().hour(), 2);
+}
+
+#[test]
+fn a_window_that_no_poller_would_start_with_is_an_error() {
+    let (mut connection, _database) = desk!(Nowhere, &[1]);
+    let done = |_: &Nowhere, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let error = Nowhere::drain(&mut connection, &done).unwrap_err();
+    assert!(matches!(&error, Error::Unsafe(findings) if findings[0].mend.contains("window = ")), "{error}");
+    assert_eq!(Nowhere::queue().due().counts_by_status(&mut connection).unwrap().total(), 1);
 }
 
 #[test]

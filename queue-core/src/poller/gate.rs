@@ -6,12 +6,21 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::entity::Window;
+use crate::entity::{InvalidWindow, Window};
 use crate::error::Finding;
 use crate::sync::Mutex;
 
 /// For how long it is open without a window.
 const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Reads the window of an entity's attributes, if there is one.
+pub(crate) fn window_of(entity: &str, own: Option<&str>) -> Result<Option<Window>, Finding> {
+    own.map(str::parse).transpose().map_err(|error: InvalidWindow| Finding {
+        entity: entity.to_owned(),
+        problem: error.to_string(),
+        mend: "correct #[queue(window = \"..\")], for example to \"Mon-Fri 22:00-06:00 Europe/Berlin\"".to_owned(),
+    })
+}
 
 /// The gate of one entity in a poller. The scout repeatedly tells it the database's time. Between two times, the workers
 /// count from the last one.
@@ -35,12 +44,7 @@ struct GateState {
 impl Gate {
     /// Makes the gate of an entity, with the windows of its attributes and of the poller's settings.
     pub(crate) fn new(entity: &str, own: Option<&str>, pollers: Option<&Window>) -> Result<Self, Finding> {
-        let own = own.map(str::parse::<Window>).transpose().map_err(|error| Finding {
-            entity: entity.to_owned(),
-            problem: error.to_string(),
-            mend: "correct #[queue(window = \"..\")], for example to \"Mon-Fri 22:00-06:00 Europe/Berlin\"".to_owned(),
-        })?;
-        Ok(Gate::of(own.into_iter().chain(pollers.cloned()).collect()))
+        Ok(Gate::of(window_of(entity, own)?.into_iter().chain(pollers.cloned()).collect()))
     }
 
     fn of(windows: Vec<Window>) -> Self {

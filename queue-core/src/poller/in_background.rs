@@ -58,7 +58,8 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// If the future is dropped, for example by a `select!`, the poller is shut down in the same way, on a thread of
     /// its own, and no thread waits for that. If `stop` is ready before the poller has started, its start ends: what has begun by then
-    /// is shut down, and nothing else begins. If the poller does not start, the error is also logged, because nobody may await a spawned task.
+    /// is shut down, and nothing else begins. If the poller does not start for another reason, the error is also logged, because nobody
+    /// may await a spawned task.
     ///
     /// # Errors
     ///
@@ -83,7 +84,16 @@ impl<C: QueueConnection> Poller<C> {
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Shutdown, Error> {
         let poller = self.of_this_runtime();
         let early = poller.stop.clone();
-        let (mut starting, mut stop) = (pin!(on_thread(move || poller.start().inspect_err(log_refusal))), pin!(stop));
+        let start = move || {
+            let stop = poller.stop.clone();
+            // An early stop is no refusal, and the caller knows of it.
+            poller.start().inspect_err(|error| {
+                if !stop.is_stopped() {
+                    log_refusal(error);
+                }
+            })
+        };
+        let (mut starting, mut stop) = (pin!(on_thread(start)), pin!(stop));
         let started = poll_fn(|context| match starting.as_mut().poll(context) {
             Poll::Ready(started) => Poll::Ready(Some(started)),
             // A connect may wait for a server that accepts connections and says nothing.

@@ -37,4 +37,6 @@ pub use self::poller::Poller;
 pub use self::serve::{ConnectionFor, HandlerFor};
 pub use self::settings::PollerSettings;
 
+#[cfg(feature = "testing")]
+pub(crate) use self::gate::window_of;
 pub(crate) use self::wake::announce;

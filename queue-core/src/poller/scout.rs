@@ -89,8 +89,8 @@ impl<C: QueueConnection> Scout<C> {
             let text = format!("the scout panicked and starts again: {}", panic_text(panic));
             self.shared.log.warn("poller", &text);
             self.post.wait.end();
-            (self.holder, self.next_survey, self.file) =
-                (self.shared.sessions.of_scout(&self.post), Instant::now(), None);
+            // It still knows the database's file: one that takes its place meanwhile is another one.
+            (self.holder, self.next_survey) = (self.shared.sessions.of_scout(&self.post), Instant::now());
             self.shared.board.pause(RESTART);
         }
         if !self.post.is_left_behind() {

@@ -17,10 +17,10 @@ use super::points::fail_no_more;
 use crate::attempt::{BoxedRunner, Runner, Slot, Turn, WorkerCalls, WorkerTurn};
 use crate::backend::{QueueBackend, QueueConnection, Session, SessionHolder, SessionLimits, load_first};
 use crate::control::{Paused, asked_of, lane_name};
-use crate::entity::{Entity, Window};
+use crate::entity::Entity;
 use crate::error::Error;
 use crate::event::{Event, Events, Listeners, Measure};
-use crate::poller::{HandlerFor, PollerSettings};
+use crate::poller::{HandlerFor, PollerSettings, window_of};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
 use crate::sync::in_test::{NextTime, Noted, is_in_turn, note_begun, set_noted, set_outer_transactions, set_wanted};
@@ -161,13 +161,14 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
                 limits.as_ref().and_then(|limits| limits.at_most),
                 limits.as_ref().and_then(|limits| limits.retry_delay),
             );
-            *closed = match (whole, options.window.map(str::parse::<Window>)) {
+            let window = window_of(info.entity, options.window).map_err(|finding| Error::Unsafe(vec![finding]))?;
+            *closed = match (whole, window) {
                 (Some(pause), _) => Some(Closed::Paused(pause)),
-                (None, Some(Ok(window))) => {
+                (None, Some(window)) => {
                     let now = present(&mut **session)?;
                     (!window.is_open(now)).then(|| Closed::Window(window.next_opening(now)))
                 }
-                (None, _) => None,
+                (None, None) => None,
             };
         }
         Ok(self.served.iter().map(|served| served.closed.clone()).collect())
