@@ -16,6 +16,7 @@ use crate::backend::{Dialect, QueueConnection, Session};
 use crate::batch::{BatchEnd, BatchRow, DecidedRow, OpenBatch, Reservation, Undone, expect_rows};
 use crate::claim::{ClaimTerms, ClaimedAs, claim};
 use crate::entity::Key;
+use crate::handler::drop_safely;
 use crate::row::OnFinish;
 use crate::statement::Claimed;
 use crate::sync::fail_point;
@@ -87,6 +88,7 @@ pub(crate) fn work_group<K: Key, C: QueueConnection>(
     worker.note_claim();
     if !worker.goes_on() {
         plan.slot.leave();
+        rows.into_iter().for_each(drop_safely);
         return WorkedGroup::without_rows(GroupEnd::Idle, false);
     }
     let stays = plan.served.rules.options.of_attempts().on_success == OnFinish::Keep;
