@@ -19,6 +19,11 @@ use sqlx::postgres::PgPoolOptions;
 
 const QUEUE: &str = "book";
 
+/// How many jobs are in flight for each worker that is asked for. A job holds its place until its completion is committed, and a
+/// claim takes no more jobs than there are places: with one place for each worker awa would claim and complete jobs one by one.
+/// The handlers' connections are as many as the workers, and bound how many jobs write at a time.
+const IN_FLIGHT: usize = 64;
+
 #[derive(Debug, Clone, Serialize, Deserialize, JobArgs)]
 struct Book {
     number: i64,
@@ -62,7 +67,7 @@ impl Contestant for Awa {
             guarantee: Guarantee::AtLeastOnce,
             pace: Pace::Single,
             skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
-            settings: "awa 0.6, queue storage, max_workers C, no deadline, completions in batches, LISTEN".to_owned(),
+            settings: "awa 0.6, queue storage, max_workers 64 C, whose handlers share C connections, no deadline, completions in batches, LISTEN".to_owned(),
         }
     }
 
@@ -106,13 +111,13 @@ impl Contestant for Awa {
 
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
         Serving::start(async {
-            let max_workers = u32::try_from(work.workers)?;
-            // As many connections as jobs, and some for claiming, completing, listening and maintenance.
-            let pool = pool(url, max_workers + 8).await?;
-            let (task, books) = (Task::new(work.handler, meter), pool.clone());
+            let max_workers = u32::try_from(work.workers * IN_FLIGHT)?;
+            // For claiming, completing, listening and maintenance.
+            let own = pool(url, 8).await?;
+            let (task, books) = (Task::new(work.handler, meter), pool(url, u32::try_from(work.workers)?).await?);
             // Without a deadline a claim is one row for its whole batch.
             let queue = QueueConfig { max_workers, deadline_duration: Duration::ZERO, ..QueueConfig::default() };
-            let client = Client::builder(pool)
+            let client = Client::builder(own)
                 .queue(QUEUE, queue)
                 .register::<Book, _, _>(move |job, _| book(job.number, task.clone(), books.clone()))
                 .build()?;

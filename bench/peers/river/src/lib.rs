@@ -20,6 +20,10 @@ use sqlx::postgres::PgPoolOptions;
 /// shortest that River takes.
 const COOLDOWN: Duration = riverqueue::FETCH_COOLDOWN_MIN;
 
+/// How many jobs are in flight for each worker that is asked for: a job that has ended is followed by another only with the next
+/// fetch. The handlers' connections are as many as the workers, and bound how many jobs write at a time.
+const IN_FLIGHT: usize = 64;
+
 #[derive(Debug, Clone, Serialize, Deserialize, JobArgs)]
 #[river(kind = "book")]
 struct Book {
@@ -96,7 +100,7 @@ impl Contestant for River {
             guarantee,
             pace: Pace::Single,
             skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
-            settings: format!("riverqueue 0.5, max_workers C, fetch_cooldown 1 ms, {ending}, LISTEN"),
+            settings: format!("riverqueue 0.5, max_workers 64 C, whose handlers share C connections, fetch_cooldown 1 ms, {ending}, LISTEN"),
         }
     }
 
@@ -133,13 +137,13 @@ impl Contestant for River {
 
     fn start(&self, url: &str, work: &Work, meter: &Arc<Meter>) -> Result<Box<dyn Running>> {
         Serving::start(async {
-            // As many connections as jobs, and some for fetching, completing, listening and electing a leader.
-            let pool = pool(url, u32::try_from(work.workers)? + 8).await?;
-            let books = Books { task: Task::new(work.handler, meter), pool: pool.clone(), ending: self.0 };
+            let (task, books) = (Task::new(work.handler, meter), pool(url, u32::try_from(work.workers)?).await?);
+            let books = Books { task, pool: books, ending: self.0 };
             let mut workers = Workers::new();
             workers.add_fn(move |context, job| book(context, job, books.clone()))?;
-            let queue = QueueConfig::new(work.workers);
-            let mut run = client(pool).workers(workers).queue(QUEUE_DEFAULT, queue).build()?.start()?;
+            let queue = QueueConfig::new(work.workers * IN_FLIGHT);
+            // Some connections for fetching, completing, listening and electing a leader.
+            let mut run = client(pool(url, 8).await?).workers(workers).queue(QUEUE_DEFAULT, queue).build()?.start()?;
             tokio::spawn(async move {
                 // It works for as long as its handle is there.
                 if let Err(error) = run.wait().await {
