@@ -94,14 +94,13 @@ fn unsettled<K: Key>(row: &UnsettledRow<K>, rest: Rest) -> Attempted<K> {
     Attempted::lost(End::Unsettled(Box::new(row.clone()), rest))
 }
 
-/// Marks the row, commits, and claims the row again in a new transaction.
-fn mark_and_commit<K: Key, C: QueueConnection>(
-    connection: &mut C,
+/// Returns the mark of a row, and the change that writes it. `before`: the text that the row has without the mark.
+fn crash_mark<K: Key, C: QueueConnection>(
     plan: &Plan<'_, K, C>,
-    row: &mut UnsettledRow<K>,
+    row: &UnsettledRow<K>,
     text: String,
-    state: QueueState,
-) -> Result<Checked, Attempted<K>> {
+    before: Option<String>,
+) -> (Change, CrashMark) {
     let options = &plan.served.queue.sql.options;
     let is_serial = options.exclusive || row.details.lane.is_some() && options.lanes.is_some_and(|lanes| lanes.serial);
     // A row that has others behind it keeps its place, so that none of them passes it. Its lock is kept; on SQLite whoever
@@ -115,8 +114,20 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         try_count: change.try_count.unwrap_or(fence.try_count),
         ..fence.at_any_time()
     };
-    let before = state.last_attempt_error_message.clone().map_or(ErrorText::Clear, ErrorText::Set);
-    let mark = CrashMark { text: text.clone(), fence: marked, before: (fence, row.due, before) };
+    let before = before.map_or(ErrorText::Clear, ErrorText::Set);
+    (change, CrashMark { text, fence: marked, before: (fence, row.due, before) })
+}
+
+/// Marks the row, commits, and claims the row again in a new transaction.
+fn mark_and_commit<K: Key, C: QueueConnection>(
+    connection: &mut C,
+    plan: &Plan<'_, K, C>,
+    row: &mut UnsettledRow<K>,
+    text: String,
+    state: QueueState,
+) -> Result<Checked, Attempted<K>> {
+    let (change, mark) = crash_mark(plan, row, text.clone(), state.last_attempt_error_message.clone());
+    let (fence, marked) = (row.fence, mark.fence);
     // The locks by which one row is processed at a time stay, so that no other one begins between the two transactions.
     let kept = plan.served.queue.keep_exclusion(connection);
     let kept = kept.and_then(|()| plan.claim.places.map_or(Ok(()), |places| places.keep(connection)));

@@ -92,16 +92,11 @@ impl<K: Key> PrefetchedKeys<K> {
                     self.state.lock().arrive(keys, scope.floor(), !scope.keeps_to_mark());
                 }
                 Step::Lock(keys) => {
-                    let claimed = in_order(queue.claim_keys(connection, &keys, limit, scope)?, &keys);
-                    if claimed.len() < keys.len() {
-                        self.state.lock().keys.met_others = true;
-                    }
+                    let claimed = self.claim_taken(queue, connection, &keys, limit, scope)?;
                     if !claimed.is_empty() {
                         return Ok(claimed);
                     }
                     misses += 1;
-                    check_passed(queue, connection, &[()], &keys)?;
-                    free_what_was_passed(connection)?;
                     if misses % KEY_MISSES == 0 {
                         self.state.lock().keys.waiting.clear();
                         if has_read {
@@ -115,6 +110,26 @@ impl<K: Key> PrefetchedKeys<K> {
         match claimed.as_slice() {
             [] => self.forget(),
             claimed => self.warm(claimed.iter().map(|row| &row.key)),
+        }
+        Ok(claimed)
+    }
+
+    /// Locks and reads those of the rows that are free, and keeps no lock if none is.
+    fn claim_taken<C: QueueConnection>(
+        &self,
+        queue: &ErasedQueue<K, C>,
+        connection: &mut C,
+        keys: &[RowKey<K>],
+        limit: u32,
+        scope: Scope<'_, K>,
+    ) -> QueryResult<Vec<Claimed<K>>> {
+        let claimed = in_order(queue.claim_keys(connection, keys, limit, scope)?, keys);
+        if claimed.len() < keys.len() {
+            self.state.lock().keys.met_others = true;
+        }
+        if claimed.is_empty() {
+            check_passed(queue, connection, &[()], keys)?;
+            free_what_was_passed(connection)?;
         }
         Ok(claimed)
     }

@@ -109,22 +109,20 @@ fn of_pending(
         let mend = target.table.replacing(column, stage, names.first()?);
         Some(Ill::new(IllKind::UnknownStage, Severity::Error, problem, mend))
     });
-    let of_lease = stuck.into_values().map(|alike| {
-        let problem = format!("{} are under leases that ended more than {} ago", rows(alike), words(STUCK));
-        Ill::new(
-            IllKind::StuckLease,
-            Severity::Warning,
-            problem,
-            "start a poller of the entity, whose workers take such rows at once",
-        )
-    });
-    let of_tries = tried.into_values().map(|alike| {
-        let problem = format!("{} have used {MANY_TRIES} tries or more", rows(alike));
-        let mend =
-            "call `errors` of the queue for the reason, and `stop` or `skip` for such rows, or lower `max_tries`";
-        Ill::new(IllKind::EndlessRetries, Severity::Warning, problem, mend)
-    });
+    let (of_lease, of_tries) = (stuck.into_values().map(of_lease), tried.into_values().map(of_tries));
     of_status.chain(of_stage).chain(of_lease).chain(of_tries).collect()
+}
+
+fn of_lease(stuck: (usize, &str)) -> Ill {
+    let problem = format!("{} are under leases that ended more than {} ago", rows(stuck), words(STUCK));
+    let mend = "start a poller of the entity, whose workers take such rows at once";
+    Ill::new(IllKind::StuckLease, Severity::Warning, problem, mend)
+}
+
+fn of_tries(tried: (usize, &str)) -> Ill {
+    let problem = format!("{} have used {MANY_TRIES} tries or more", rows(tried));
+    let mend = "call `errors` of the queue for the reason, and `stop` or `skip` for such rows, or lower `max_tries`";
+    Ill::new(IllKind::EndlessRetries, Severity::Warning, problem, mend)
 }
 
 /// Finds that nobody works, or that work takes long.

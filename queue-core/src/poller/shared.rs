@@ -51,7 +51,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) events: Events,
     pub(crate) health: HealthBoard,
     pub(super) writer: Arc<Mutex<()>>,
-    pub(super) gauges: Gauges<C::Backend>,
+    pub(super) gauges: Gauges,
     pub(super) shown: Mutex<Shown>,
     pub(super) minutes: Option<Minutes>,
     /// What it says of itself to others.
@@ -265,14 +265,26 @@ pub(crate) struct PollerSessions<C: QueueConnection> {
     pub(crate) database: Arc<str>,
     pub(crate) limits: SessionLimits,
     /// How long a thread waits for a connection.
-    pub(super) pool_timeout: Duration,
+    pool_timeout: Duration,
     /// How often another file has replaced the database's.
-    pub(super) files: AtomicU64,
+    files: AtomicU64,
     /// Which of the threads have connections.
     pub(crate) connectivity: Arc<Connectivity>,
 }
 
 impl<C: QueueConnection> PollerSessions<C> {
+    pub(super) fn new(
+        connections: Connections<C>,
+        database: &str,
+        limits: SessionLimits,
+        pool_timeout: Duration,
+        events: Events,
+    ) -> Self {
+        let connectivity = Arc::new(Connectivity::new(events));
+        let (database, files) = (database.into(), AtomicU64::new(0));
+        PollerSessions { connections, database, limits, pool_timeout, files, connectivity }
+    }
+
     /// Opens a session at once.
     pub(crate) fn open(&self) -> Result<Session<'static, C>, Error> {
         Session::open(&self.connections, self.pool_timeout, self.limits, &Arc::default())

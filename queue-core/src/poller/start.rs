@@ -3,7 +3,6 @@
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
@@ -29,7 +28,8 @@ use crate::backend::{Dialect, QueueConnection, SessionLimits};
 use crate::control::Presence;
 use crate::crash::{Crashes, MARKED, MARKED_IN_TURNS, Probation};
 use crate::error::Error;
-use crate::event::{Connectivity, Event, Events, RunningAttempts};
+use crate::event::{Event, Events, RunningAttempts};
+use crate::gauges::Gauges;
 use crate::log::RateLimitedLog;
 use crate::minutes::Minutes;
 use crate::sync::{Mutex, TasksOf};
@@ -119,10 +119,7 @@ fn prepare<C: QueueConnection>(
     let runners = build_runners(served, &settings, &for_runners)?;
     check_entities(&runners)?;
     let shares = workers_of(&runners, settings.workers, &shares)?;
-    gauges.check(&runners.iter().map(|runner| runner.info().queue).collect::<Vec<_>>())?;
-    settings
-        .connections(has_leases(&runners), gauges.every.is_some() || upkeep::is_any(&runners))
-        .check(connections.max_size())?;
+    check_connections(&runners, &settings, &gauges, connections.max_size())?;
     if until_idle {
         check_calls(&runners)?;
     }
@@ -135,21 +132,8 @@ fn prepare<C: QueueConnection>(
         check_reentrance(&database, &runners)?;
     }
     let crashes = Crashes::new(settings.crash_accounting, probation(&runners, process_start));
-    let sessions = PollerSessions {
-        connections,
-        database: database.into(),
-        limits,
-        pool_timeout: settings.pool_timeout,
-        files: AtomicU64::new(0),
-        connectivity: Arc::new(Connectivity::new(events)),
-    };
-    let presence = running.map(|running| {
-        let queues = runners.iter().map(|runner| {
-            let info = runner.info();
-            (info.key_prefix.clone(), info.entity, settings_with((info.settings)(), &settings))
-        });
-        Presence::new((settings.application.as_deref(), settings.workers), queues, running)
-    });
+    let sessions = PollerSessions::new(connections, &database, limits, settings.pool_timeout, events);
+    let presence = running.map(|running| presence_of(&runners, &settings, running));
     let shared = PollerShared {
         board: board_for(&runners, shares),
         wake_signal: WakeSignal::new(),
@@ -173,6 +157,30 @@ fn prepare<C: QueueConnection>(
         gates,
     };
     Ok((Arc::new(shared), columns))
+}
+
+/// Checks the gauges, and that the pool has enough connections.
+fn check_connections<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
+    settings: &PollerSettings,
+    gauges: &Gauges,
+    connections: Option<u32>,
+) -> Result<(), Error> {
+    gauges.check(&runners.iter().map(|runner| runner.info().queue).collect::<Vec<_>>())?;
+    settings.connections(has_leases(runners), gauges.every.is_some() || upkeep::is_any(runners)).check(connections)
+}
+
+/// Returns what a poller tells others of itself.
+fn presence_of<C: QueueConnection>(
+    runners: &[Box<dyn Runner<C>>],
+    settings: &PollerSettings,
+    running: Arc<RunningAttempts>,
+) -> Presence {
+    let queues = runners.iter().map(|runner| {
+        let info = runner.info();
+        (info.key_prefix.clone(), info.entity, settings_with((info.settings)(), settings))
+    });
+    Presence::new((settings.application.as_deref(), settings.workers), queues, running)
 }
 
 /// Returns the settings of an entity with those of the poller that change how its rows are processed.

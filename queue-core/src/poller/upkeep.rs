@@ -189,22 +189,8 @@ impl Pass {
         if keys.is_empty() || shared.board.is_stopping() {
             return Ok(());
         }
-        let served = shared.runners[self.runner].served();
         let session = holder.session().map_err(|error| failure_text(&error, 500))?;
-        let mut remove = || {
-            let _turn = shared.turn_to_write();
-            served.remove_expired(session, keys, leaving)
-        };
-        let is_conflict =
-            |removed: &QueryResult<_>| matches!(removed, Err(error) if C::classify(error) == ErrorClass::Conflict);
-        let mut removed = remove();
-        for _ in 1..TRIES {
-            if !is_conflict(&removed) || shared.board.is_stopping() {
-                break;
-            }
-            removed = remove();
-        }
-        let error = match removed {
+        let error = match self.remove_together(shared, session, (leaving, keys)) {
             Ok(rows) => {
                 let all = if leaving.2 == OnFinish::Delete { &mut self.done.deleted } else { &mut self.done.archived };
                 *all += rows;
@@ -220,11 +206,7 @@ impl Pass {
             ErrorClass::Other if C::refuses_writes(&error) => return Err(text),
             ErrorClass::Other => {
                 if is_first && !C::Backend::ONE_WRITER {
-                    let missing = check_rights(&mut **session, &served.info().target);
-                    let missing = missing.map_err(|error| failure_text(&error, 500))?.into_iter().next();
-                    if let Some(Finding { problem, mend, .. }) = missing.map(|right| right.finding) {
-                        return Err(format!("{problem}; {mend}"));
-                    }
+                    self.check_rights(shared, session)?;
                 }
                 if let [_] = keys {
                     if self.done.why.is_none() {
@@ -244,6 +226,37 @@ impl Pass {
             ErrorClass::ConnectionLost | ErrorClass::NoRoom => return Err(text),
         }
         Ok(())
+    }
+
+    /// Removes some rows, if the database accepts that for all of them.
+    fn remove_together<C: QueueConnection>(
+        &self,
+        shared: &PollerShared<C>,
+        connection: &mut C,
+        (leaving, keys): (Leaving, &[IsKey<C::Backend>]),
+    ) -> QueryResult<usize> {
+        let served = shared.runners[self.runner].served();
+        let mut tries = 0;
+        loop {
+            let removed = {
+                let _turn = shared.turn_to_write();
+                served.remove_expired(connection, keys, leaving)
+            };
+            tries += 1;
+            let is_conflict = matches!(&removed, Err(error) if C::classify(error) == ErrorClass::Conflict);
+            if !is_conflict || tries == TRIES || shared.board.is_stopping() {
+                return removed;
+            }
+        }
+    }
+
+    /// Finds out whether the account lacks a right without which no row can be removed.
+    fn check_rights<C: QueueConnection>(&self, shared: &PollerShared<C>, connection: &mut C) -> Result<(), String> {
+        let missing = check_rights(connection, &shared.runners[self.runner].info().target);
+        match missing.map_err(|error| failure_text(&error, 500))?.into_iter().next().map(|right| right.finding) {
+            Some(Finding { problem, mend, .. }) => Err(format!("{problem}; {mend}")),
+            None => Ok(()),
+        }
     }
 
     /// Ends the pass, and says what it has done.

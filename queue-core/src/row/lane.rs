@@ -149,7 +149,7 @@ impl LaneValue {
 
 /// Reads hexadecimal digits.
 fn bytes(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
@@ -165,7 +165,9 @@ mod tests {
         assert_eq!(read(ValueKind::Integer, "-7", false).bound, BoundValue::Integer(-7));
         assert_eq!(read(ValueKind::Integer, "seven", false).bound, BoundValue::Text("seven".to_owned()));
         assert_eq!(read(ValueKind::Binary, "00fF", false).bound, BoundValue::Binary(vec![0, 255]));
-        assert_eq!(read(ValueKind::Binary, "0", false).bound, BoundValue::Text("0".to_owned()));
+        for no_bytes in ["0", "+f", "0\u{e9}"] {
+            assert_eq!(read(ValueKind::Binary, no_bytes, false).bound, BoundValue::Text(no_bytes.to_owned()));
+        }
         let text = read(ValueKind::Text, "0041:a:b", true);
         assert_eq!((&*text.identity, text.bound), ("0041", BoundValue::Text("a:b".to_owned())));
         assert_eq!(read(ValueKind::Text, "a:b", false).bound, BoundValue::Text("a:b".to_owned()));

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use diesel::pg::Pg;
+use diesel::result::Error;
 use diesel::sql_types::{Bool, Text};
 
 use super::clients::PgSession;
@@ -118,28 +119,7 @@ impl<C: PgSession> OneRoundTrip<Pg> for C {
             tracing::debug!("the next row cannot be locked");
             return Ok(false);
         }
-        // The probe shows whether the transaction, and the savepoint in it, still exist, and so which of the statements
-        // failed.
-        let probed = self.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
-        let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
-        Err(match probed {
-            Ok(()) => Unfinished::Savepoint(error),
-            Err(probe) if is_message(&probe, &no_savepoint) => {
-                // The transaction is there without the savepoint: the savepoint was released, or the handler has begun
-                // another transaction.
-                if is_message(&error, &no_savepoint) {
-                    Unfinished::Savepoint(error)
-                } else if may_be_for_other_settings(&error) && settings.put_back_first() {
-                    Unfinished::SettingsNotPutBack(error)
-                } else {
-                    Unfinished::NotWritten(error)
-                }
-            }
-            Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
-                Unfinished::Savepoint(error)
-            }
-            Err(_) => Unfinished::NotCommitted(error),
-        })
+        Err(what_failed(self, savepoint, error, settings))
     }
 
     fn begin_holding(&mut self, hold: &str, savepoint: &str) -> QueryResult<bool> {
@@ -153,6 +133,31 @@ impl<C: PgSession> OneRoundTrip<Pg> for C {
 
 /// The session's setting that holds the token of the last message committed by a text that goes on after the commit.
 const COMMITTED: &str = "queueable.committed";
+
+/// Finds out which of the statements that end a message has failed with this error: by whether the transaction, and the savepoint
+/// in it, still exist.
+fn what_failed<C: PgSession>(connection: &mut C, savepoint: &str, error: Error, settings: &PgSettings) -> Unfinished {
+    let probed = connection.batch_execute(&format!("ROLLBACK TO SAVEPOINT {savepoint}"));
+    let no_savepoint = format!("savepoint \"{savepoint}\" does not exist");
+    match probed {
+        Ok(()) => Unfinished::Savepoint(error),
+        Err(probe) if is_message(&probe, &no_savepoint) => {
+            // The transaction is there without the savepoint: the savepoint was released, or the handler has begun
+            // another transaction.
+            if is_message(&error, &no_savepoint) {
+                Unfinished::Savepoint(error)
+            } else if may_be_for_other_settings(&error) && settings.put_back_first() {
+                Unfinished::SettingsNotPutBack(error)
+            } else {
+                Unfinished::NotWritten(error)
+            }
+        }
+        Err(_) if is_message(&error, "RELEASE SAVEPOINT can only be used in transaction blocks") => {
+            Unfinished::Savepoint(error)
+        }
+        Err(_) => Unfinished::NotCommitted(error),
+    }
+}
 
 /// Tells whether the message with this token is committed, after its text has failed. If it is, the next transaction
 /// has begun anew. If not, nothing was done. An error means that it cannot be determined.

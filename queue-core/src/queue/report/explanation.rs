@@ -288,23 +288,13 @@ impl fmt::Display for Explanation {
             Explanation::Succeeded { time: Some(time) } => write!(f, "succeeded at {}", utc(time)),
             Explanation::Succeeded { time: None } => f.write_str("succeeded"),
             Explanation::FailedForGood { tries, exhausted, error } => {
-                let after = if *exhausted { "the tries are exhausted" } else { "failed for good" };
-                let unit = if *tries == 1 { "try" } else { "tries" };
-                write!(f, "{after}, after {tries} {unit}")?;
-                error.iter().try_for_each(|error| write!(f, ": {}", printable(error, true)))
+                write_failed(f, *tries, *exhausted, error.as_deref())
             }
             Explanation::ScheduledFor { time } => write!(f, "scheduled for {}", utc(time)),
             Explanation::OddTime { column, text } => {
                 write!(f, "its {column} is `{}`, which is not a time", printable(text, false))
             }
-            Explanation::Held { since, by } => {
-                match (since, by) {
-                    (None, None) => return f.write_str("locked by another session"),
-                    (None, Some(_)) => f.write_str("held by a worker")?,
-                    (Some(since), _) => write!(f, "held by a worker since {}", utc(since))?,
-                }
-                by.as_ref().map_or(Ok(()), |process| write!(f, " in {}", printable(process, false)))
-            }
+            Explanation::Held { since, by } => write_held(f, since.map(|since| utc(&since)), by.as_deref()),
             Explanation::ConditionFalse => f.write_str("its condition (`claim_if`) is not true"),
             Explanation::UnknownStage { stage: Some(stage) } => {
                 write!(f, "the stage `{}` is unknown", printable(stage, false))
@@ -317,15 +307,7 @@ impl fmt::Display for Explanation {
             Explanation::Paused { pause } => pause.fmt(f),
             Explanation::BehindHead => f.write_str("another row's turn comes first"),
             Explanation::TurnHeld { session } => write!(f, "{session} holds the lock of this exclusive queue"),
-            Explanation::NoPlace { by: Some((column, value)), at_most: 1 } => {
-                write!(f, "another row with {column} = {} is being processed", printable(value, false))
-            }
-            Explanation::NoPlace { by: Some((column, value)), at_most } => {
-                write!(f, "{at_most} of {at_most} rows with {column} = {} are being processed", printable(value, false))
-            }
-            Explanation::NoPlace { by: None, at_most } => {
-                write!(f, "{at_most} of {at_most} rows of the queue are being processed")
-            }
+            Explanation::NoPlace { by, at_most } => write_no_place(f, by.as_ref(), *at_most),
             Explanation::Behind { key, time } => write!(f, "behind {key}, which is retried at {}", utc(time)),
             Explanation::Refused { error: Some(error) } => {
                 write!(f, "the database refuses to write on it: {}", printable(error, true))
@@ -333,5 +315,33 @@ impl fmt::Display for Explanation {
             Explanation::Refused { error: None } => f.write_str("a trigger keeps it from changing"),
             Explanation::Due => f.write_str("due"),
         }
+    }
+}
+
+fn write_failed(f: &mut fmt::Formatter<'_>, tries: i32, exhausted: bool, error: Option<&str>) -> fmt::Result {
+    let after = if exhausted { "the tries are exhausted" } else { "failed for good" };
+    let unit = if tries == 1 { "try" } else { "tries" };
+    write!(f, "{after}, after {tries} {unit}")?;
+    error.iter().try_for_each(|error| write!(f, ": {}", printable(error, true)))
+}
+
+fn write_held(f: &mut fmt::Formatter<'_>, since: Option<String>, by: Option<&str>) -> fmt::Result {
+    match (since, by) {
+        (None, None) => return f.write_str("locked by another session"),
+        (None, Some(_)) => f.write_str("held by a worker")?,
+        (Some(since), _) => write!(f, "held by a worker since {since}")?,
+    }
+    by.map_or(Ok(()), |process| write!(f, " in {}", printable(process, false)))
+}
+
+fn write_no_place(f: &mut fmt::Formatter<'_>, by: Option<&(String, String)>, at_most: u32) -> fmt::Result {
+    match by {
+        Some((column, value)) if at_most == 1 => {
+            write!(f, "another row with {column} = {} is being processed", printable(value, false))
+        }
+        Some((column, value)) => {
+            write!(f, "{at_most} of {at_most} rows with {column} = {} are being processed", printable(value, false))
+        }
+        None => write!(f, "{at_most} of {at_most} rows of the queue are being processed"),
     }
 }
