@@ -8,6 +8,7 @@
 //! These keys never decide whether anything is due, or whether a row is free. A runner without work, and one whose keys
 //! are held by others, makes the plain claim, which reads keys of its own and finds the rows behind them (`candidates.rs`).
 
+use std::collections::VecDeque;
 use std::sync::{Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ use crate::sync::{Mutex, at_end};
 
 /// How many keys are read: as many as the workers have lately used in [`KEYS_AHEAD`].
 const KEYS_READ: [u32; 3] = [16, 64, 256];
+
+/// How many keys are read at most, with those of the rows that are being processed. A guess: 64 workers with groups of 64.
+const MOST_KEYS_READ: u32 = 4_096;
 
 const KEYS_AHEAD: Duration = Duration::from_millis(50);
 
@@ -48,6 +52,8 @@ struct State<K> {
     has_more: bool,
     /// How many keys were taken since the last read.
     taken: u32,
+    /// How many keys of the last read were taken already: rows that are being processed still look due, and come first.
+    passed: u32,
 }
 
 /// What a worker does next.
@@ -60,7 +66,7 @@ enum Step<K> {
 
 impl<K: Key> PrefetchedKeys<K> {
     pub(crate) fn new() -> Self {
-        let state = State { keys: Prefetched::none(), floor: None, has_more: false, taken: 0 };
+        let state = State { keys: Prefetched::none(), floor: None, has_more: false, taken: 0, passed: 0 };
         PrefetchedKeys { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
@@ -213,11 +219,12 @@ impl<K: Clone> State<K> {
             f64::from(self.taken) * KEYS_AHEAD.as_secs_f64() / self.keys.read.elapsed().as_secs_f64().max(1e-6);
         let wanted = if limit == 1 { wanted } else { wanted.max(f64::from(limit) * 2.0) };
         let [.., most] = KEYS_READ;
-        if self.keys.met_others {
+        let free = match self.keys.met_others {
             // The more keys there are, the less often the processes meet.
-            return most;
-        }
-        KEYS_READ.into_iter().find(|size| f64::from(*size) >= wanted).unwrap_or(most)
+            true => most,
+            false => KEYS_READ.into_iter().find(|size| f64::from(*size) >= wanted).unwrap_or(most),
+        };
+        free.saturating_add(self.passed).min(MOST_KEYS_READ)
     }
 
     /// Keeps the keys that were read from `floor` on, without those that are known to be taken.
@@ -225,7 +232,9 @@ impl<K: Clone> State<K> {
         if !self.keys.reading.is_running() {
             return;
         }
-        let free = keys.into_iter().filter(|key| !self.keys.was_taken(key.text())).collect();
+        let read = keys.len();
+        let free: VecDeque<_> = keys.into_iter().filter(|key| !self.keys.was_taken(key.text())).collect();
+        self.passed = u32::try_from(read - free.len()).unwrap_or(u32::MAX);
         self.keys.put(free, shuffled);
         (self.floor, self.keys.read, self.taken) = (floor, Instant::now(), 0);
     }
@@ -289,6 +298,26 @@ mod tests {
         ahead.state.lock().keys.reading.end();
         ahead.state.lock().keys.read = Instant::now() - PREFETCHED_KEPT * 2;
         assert!(matches!(ahead.step(1, &except(&[]), false), Step::Read(_)));
+    }
+
+    #[test]
+    fn a_read_reaches_behind_the_rows_that_are_being_processed() {
+        let ahead = warm();
+        let reads_next = |read: Vec<RowKey<u32>>| {
+            let mut state = ahead.state.lock();
+            state.keys.reading.begin();
+            state.arrive(read, None, true);
+            state.keys.reading.end();
+            state.taken = 1_000_000;
+            state.appetite(50)
+        };
+        assert_eq!(reads_next(keys(2..=257)), 256);
+        for _ in 0..5 {
+            assert!(matches!(ahead.step(50, &except(&[]), false), Step::Lock(_)));
+        }
+        assert_eq!(reads_next(keys(2..=257)), 256 + 250);
+        assert_eq!(reads_next(keys(2..=507)), 256 + 250);
+        assert_eq!(reads_next(keys(252..=507)), 256, "those rows have ended");
     }
 
     #[test]
