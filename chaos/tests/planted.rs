@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use copy::planted_core;
+use copy::{NEEDED, planted_core};
 use edit::{before, instead_of};
 
 #[allow(dead_code, reason = "nothing is hunted here")]
@@ -21,6 +21,18 @@ mod options;
 fn the_text_of_every_planted_bug_is_in_the_core_exactly_once() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue-core/src");
     planted_core(&core).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+#[test]
+fn every_package_of_the_workspace_is_in_the_copy() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let manifest = std::fs::read_to_string(manifest).expect("the workspace has one");
+    let members =
+        manifest.split("\nmembers = [").nth(1).and_then(|rest| rest.split(']').next()).expect("it has members");
+    let members: Vec<_> = members.split('"').skip(1).step_by(2).collect();
+    let is_copied = |member: &&&str| NEEDED.iter().any(|part| Path::new(member).starts_with(part));
+    let missing: Vec<_> = members.iter().filter(|member| !is_copied(member)).collect();
+    assert!(members.contains(&"queue-core") && missing.is_empty(), "{missing:?} of {members:?}");
 }
 
 #[test]

@@ -11,13 +11,14 @@ use anyhow::{Context, Result, ensure};
 use super::bugs::{BUGS, SHORTCUTS};
 
 /// What cargo needs of the workspace.
-const NEEDED: &[&str] = &[
+pub(crate) const NEEDED: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
     "chaos",
     "docs",
     "examples",
+    "queue-console",
     "queue-core",
     "queue-derive",
     "src",
