@@ -100,7 +100,9 @@ impl Contestant for River {
             guarantee,
             pace: Pace::Single,
             skills: vec![Skill::Drain, Skill::Nothing, Skill::Enqueue, Skill::Waits, Skill::Scales, Skill::Endures],
-            settings: format!("riverqueue 0.5, max_workers 64 C, whose handlers share C connections, fetch_cooldown 1 ms, {ending}, LISTEN"),
+            settings: format!(
+                "riverqueue 0.5, max_workers 64 C, whose handlers share C connections, fetch_cooldown 1 ms, {ending}, LISTEN"
+            ),
         }
     }
 
