@@ -87,6 +87,7 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
         );
     }
     check_lanes(kinds, &mut refuse);
+    check_strict(kinds, &mut refuse);
     for (place, (key, _, wanted)) in OPTIONAL_COLUMNS.into_iter().enumerate() {
         if let Some(name) = kinds.columns[place].as_ref().filter(|_| !model.asks_for(place)) {
             let message = format!(
@@ -155,6 +156,18 @@ fn check_lanes(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
         refuse(
             span,
             "`age` searches the rows of all values, a column that schedules rows takes the values in turn\nhelp: remove one",
+        );
+    }
+}
+
+/// Reports what `serial_by(.., strict)` cannot be combined with.
+fn check_strict(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
+    let strict = kinds.serial_by.as_ref().and_then(|serial| serial.strict);
+    if let (Some(strict), Some(_)) = (strict, &kinds.periodic) {
+        refuse(
+            strict,
+            "`strict` and `periodic` do not go together: a run that has failed for good would hold back the other rows of its value until the next run\n\
+             help: remove one",
         );
     }
 }

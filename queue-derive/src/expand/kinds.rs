@@ -190,7 +190,7 @@ fn lanes(model: &Model<'_>) -> Vec<TokenStream> {
     if let Some(column) = column {
         let (name, values) = (name_of(model, column), values_of(model, column));
         let serial = kinds.serial_by.is_some();
-        let strict = kinds.serial_by.as_ref().is_some_and(|serial| serial.strict);
+        let strict = kinds.serial_by.as_ref().is_some_and(|serial| serial.strict.is_some());
         let at_most = option(by_column.map(|(number, _)| number).or(serial.then_some(1)));
         let lanes = some(&quote! {
             ::queueable::__derive::Lanes {

@@ -1,5 +1,6 @@
 //! Parse: the values of the keys that schedule rows by a column, or limit how many run.
 
+use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Ident, Result, Token};
@@ -10,8 +11,8 @@ use super::value::{arguments, column, unexpected, whole_number, with_help};
 /// The column whose values' messages run one after the other.
 pub(crate) struct SerialBy {
     pub(crate) column: Ident,
-    /// Whether a message that waits for its retry holds back those behind it.
-    pub(crate) strict: bool,
+    /// Where `strict` stands, by which a message that waits for its retry holds back those behind it.
+    pub(crate) strict: Option<Span>,
 }
 
 /// How many messages run at the same time, of the whole queue or of each value of a column.
@@ -23,7 +24,7 @@ pub(crate) struct AtMost {
 /// Reads `company_id` or `company_id, strict`.
 pub(crate) fn serial_by(input: ParseStream<'_>) -> Result<SerialBy> {
     let column = column(input, "company_id")?;
-    let mut strict = false;
+    let mut strict = None;
     if !input.is_empty() {
         input.parse::<Token![,]>().map_err(|_| unexpected(input, "`,` or `)`"))?;
     }
@@ -32,7 +33,7 @@ pub(crate) fn serial_by(input: ParseStream<'_>) -> Result<SerialBy> {
         if word != "strict" {
             return Err(unknown("argument", &word, &["strict"]));
         }
-        strict = true;
+        strict = Some(word.span());
         input.parse::<Option<Token![,]>>()?;
     }
     match input.is_empty() {

@@ -218,4 +218,15 @@ mod counted_by_no_column {
     }
 }
 
+mod strict_and_periodic {
+    use super::*;
+
+    #[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    #[queue(serial_by(company_id, strict), periodic)]
+    struct Payment {
+        id: i64,
+    }
+}
+
 fn main() {}
