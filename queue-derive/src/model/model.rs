@@ -3,7 +3,7 @@
 use proc_macro2::Span;
 use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
-use syn::parse::ParseStream;
+use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
@@ -11,7 +11,7 @@ use syn::{
     parenthesized,
 };
 
-use crate::parse::{Attributes, COLUMNS, Written};
+use crate::parse::{Attributes, COLUMNS, Written, without_quotes};
 
 /// An entity.
 pub(crate) struct Model<'a> {
@@ -49,7 +49,7 @@ pub(crate) struct KeyColumn {
 impl<'a> Model<'a> {
     /// Reads the struct and Diesel's attributes on it.
     pub(crate) fn new(input: &'a DeriveInput, attributes: Attributes, errors: &mut Vec<Error>) -> Self {
-        let named = DieselAttributes::parse(&input.attrs, errors);
+        let named = DieselAttributes::parse(&input.attrs, &OLD_OF_STRUCT, errors);
         let table_is_named = named.table_name.is_some();
         let table = named.table_name.unwrap_or_else(|| default_table(&input.ident));
         let default_key = || (input.ident.span(), vec![Ident::new("id", input.ident.span())]);
@@ -117,7 +117,7 @@ impl<'a> Model<'a> {
 impl<'a> Field<'a> {
     fn new(field: &'a syn::Field, errors: &mut Vec<Error>) -> Option<Self> {
         let ident = field.ident.as_ref()?;
-        let named = DieselAttributes::parse(&field.attrs, errors);
+        let named = DieselAttributes::parse(&field.attrs, &OLD_OF_FIELD, errors);
         let own_name = || Written { value: ident.unraw().to_string(), span: ident.span() };
         Some(Field {
             ident,
@@ -142,6 +142,11 @@ impl<'a> Field<'a> {
     }
 }
 
+/// Diesel's old attributes, which its derives take as well unless its default features are off: the name, and the item that
+/// has replaced it.
+const OLD_OF_STRUCT: [(&str, &str); 2] = [("table_name", "table_name = .."), ("primary_key", "primary_key(..)")];
+const OLD_OF_FIELD: [(&str, &str); 1] = [("column_name", "column_name = ..")];
+
 /// The Diesel attributes that the derive needs.
 #[derive(Default)]
 struct DieselAttributes {
@@ -155,9 +160,19 @@ struct DieselAttributes {
 }
 
 impl DieselAttributes {
-    fn parse(attributes: &[Attribute], errors: &mut Vec<Error>) -> Self {
+    fn parse(attributes: &[Attribute], old: &[(&str, &str)], errors: &mut Vec<Error>) -> Self {
         let mut named = DieselAttributes::default();
-        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("diesel")) {
+        for attribute in attributes {
+            if let Some((name, item)) = old.iter().find(|(name, _)| attribute.path().is_ident(name)) {
+                let message = format!(
+                    "`#[{name}]` is an old attribute of Diesel, which the queue does not read\nhelp: write `#[diesel({item})]`"
+                );
+                errors.push(Error::new_spanned(attribute.path(), message));
+                named.old_item(attribute);
+            }
+            if !attribute.path().is_ident("diesel") {
+                continue;
+            }
             let items = |input: ParseStream<'_>| {
                 while !input.is_empty() {
                     named.item(input)?;
@@ -170,6 +185,12 @@ impl DieselAttributes {
             errors.extend(attribute.parse_args_with(items).err());
         }
         named
+    }
+
+    /// Reads an old attribute, so that the code beside its error names the right table and columns.
+    fn old_item(&mut self, attribute: &Attribute) {
+        let item = without_quotes(attribute.meta.to_token_stream());
+        drop((|input: ParseStream<'_>| self.item(input)).parse2(item));
     }
 
     /// Reads one item. If it is given twice, the last one counts, as in Diesel.

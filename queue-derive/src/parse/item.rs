@@ -189,7 +189,7 @@ fn inside(list: &TokenStream) -> Option<TokenStream> {
 }
 
 /// Replaces each text in quotes by what it says.
-fn without_quotes(tokens: TokenStream) -> TokenStream {
+pub(crate) fn without_quotes(tokens: TokenStream) -> TokenStream {
     let unquoted = |token: TokenTree| match &token {
         TokenTree::Literal(_) => match syn::parse2::<LitStr>(token.clone().into()) {
             Ok(text) => text.value().parse().unwrap_or_else(|_| token.into()),

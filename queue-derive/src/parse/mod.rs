@@ -11,6 +11,7 @@ mod suggest;
 mod value;
 
 pub(crate) use self::attribute::{Attributes, COLUMNS};
+pub(crate) use self::item::without_quotes;
 pub(crate) use self::kinds::{Kinds, Missed, OPTIONAL_COLUMNS};
 pub(crate) use self::retry::Retry;
 pub(crate) use self::value::{MAX_NAME_BYTES, Written, crate_path};
