@@ -42,11 +42,15 @@ fn is_library(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Ident(ident)) if ident == "queueable")
 }
 
-/// Tells whether what follows belongs to a path that has begun before: `other::queueable`. A keyword, which is no
-/// identifier for syn, ends none; after `>` a path begins, as in `impl<T> ::queueable::Entity`.
+/// Tells whether what follows belongs to a path that has begun before: `other::queueable`. Another keyword than those of
+/// paths, which is no identifier for syn, ends none; after `>` a path begins, as in `impl<T> ::queueable::Entity`.
 fn ends_a_path(token: &TokenTree) -> bool {
+    const KEYWORDS: [&str; 4] = ["crate", "self", "super", "Self"];
+
     match token {
-        TokenTree::Ident(ident) => syn::parse2::<Ident>(ident.to_token_stream()).is_ok(),
+        TokenTree::Ident(ident) => {
+            KEYWORDS.iter().any(|keyword| ident == keyword) || syn::parse2::<Ident>(ident.to_token_stream()).is_ok()
+        }
         TokenTree::Punct(_) | TokenTree::Group(_) | TokenTree::Literal(_) => false,
     }
 }
@@ -63,14 +67,16 @@ mod tests {
         let generated = quote! {
             impl<'a> ::queueable::Stage for Step<'a> {
                 fn a() -> ::queueable::Result<::queueable::columns::Now, other::queueable::Now> {
-                    <Self as ::queueable::Stage>::x(&::queueable::NONE, queueable::y)
+                    <Self as ::queueable::Stage>::x(&::queueable::NONE, queueable::y);
+                    (crate::queueable::Step, self::queueable::Step, super::queueable::Step, Self::queueable())
                 }
             }
         };
         let expected = quote! {
             impl<'a> crate::jobs::Stage for Step<'a> {
                 fn a() -> crate::jobs::Result<crate::jobs::columns::Now, other::queueable::Now> {
-                    <Self as crate::jobs::Stage>::x(&crate::jobs::NONE, queueable::y)
+                    <Self as crate::jobs::Stage>::x(&crate::jobs::NONE, queueable::y);
+                    (crate::queueable::Step, self::queueable::Step, super::queueable::Step, Self::queueable())
                 }
             }
         };
