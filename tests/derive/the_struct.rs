@@ -365,11 +365,27 @@ fn may_find_the_library_under_another_path() {
         id: i64,
     }
 
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = parcels)]
+    #[queue(crate = self::jobs::reexported, prefix = "send_")]
+    #[expect(dead_code)]
+    struct Sending {
+        id: i64,
+    }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = parcels)]
+    #[queue(crate = super::the_struct::jobs::reexported, prefix = "track_", occasion)]
+    #[expect(dead_code)]
+    struct Tracking {
+        id: i64,
+    }
+
     assert_eq!(ParcelStage::NAMES, ["PACK", "on its way"]);
     assert_eq!(
         sql(&parcels::table.filter(Parcel::is_key(7)).select(parcel_queue::status)),
         "SELECT `parcels`.`status` FROM `parcels` WHERE (`parcels`.`id` = ?)"
     );
     assert_eq!(sql(&parcels::table.select(weighing_queue::period)), "SELECT `parcels`.`weigh_period` FROM `parcels`");
-    let _ = (ParcelStage::Pack, ParcelStage::Send, Weighing::is_key(7));
+    let _ = (ParcelStage::Pack, ParcelStage::Send, Weighing::is_key(7), Sending::is_key(7), Tracking::is_key(7));
 }

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::Path;
+use syn::{Path, parse_quote};
 
 /// Replaces `::queueable` by another path, everywhere in the generated code.
 pub(crate) fn in_crate(tokens: TokenStream, path: &Path) -> TokenStream {
@@ -34,6 +34,17 @@ pub(crate) fn in_crate(tokens: TokenStream, path: &Path) -> TokenStream {
     out
 }
 
+/// Returns the same path as seen from one module deeper, if it begins with `self` or `super`. Another one is that of a crate, or
+/// begins with `crate`.
+pub(crate) fn one_module_deeper(path: &Path) -> Path {
+    let rest = path.segments.iter().skip(1);
+    match path.segments.first() {
+        Some(first) if first.ident == "self" => parse_quote!(super #(::#rest)*),
+        Some(first) if first.ident == "super" => parse_quote!(super::#path),
+        _ => path.clone(),
+    }
+}
+
 fn is_colon(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
 }
@@ -58,9 +69,24 @@ fn ends_a_path(token: &TokenTree) -> bool {
 #[cfg(test)]
 mod tests {
     use quote::quote;
-    use syn::parse_quote;
 
     use super::*;
+
+    #[test]
+    fn a_relative_path_leads_to_the_same_place_from_one_module_deeper() {
+        for (path, deeper) in [
+            ("self", "super"),
+            ("self::jobs", "super::jobs"),
+            ("super", "super::super"),
+            ("super::super::jobs", "super::super::super::jobs"),
+            ("crate::jobs", "crate::jobs"),
+            ("::jobs", "::jobs"),
+            ("jobs::queueable", "jobs::queueable"),
+        ] {
+            let seen = one_module_deeper(&syn::parse_str(path).unwrap());
+            assert_eq!(seen.to_token_stream().to_string().replace(' ', ""), deeper);
+        }
+    }
 
     #[test]
     fn only_the_librarys_own_path_is_replaced() {

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 use syn::{Ident, Path, Type, Visibility};
 
 use super::duration::duration;
-use super::{fields, kinds, selection};
+use super::{crate_path, fields, kinds, selection};
 use crate::model::{KeyColumn, Model};
 use crate::parse::{COLUMNS, Retry};
 
@@ -53,7 +53,7 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
     let all = COLUMNS.map(|column| format_ident!("{column}"));
     let optional_columns = kinds::column_constants(model);
     let queue_visibility = one_module_deeper(visibility);
-    quote! {
+    let module = quote! {
         #[doc = #doc]
         #[allow(non_upper_case_globals, non_camel_case_types, dead_code, unreachable_pub)]
         #visibility mod #module {
@@ -67,6 +67,10 @@ pub(crate) fn column_module(model: &Model<'_>) -> TokenStream {
             /// The five columns, as one value of type `QueueState`.
             pub type queue_state = ::queueable::columns::QueueStateColumns<Queue>;
         }
+    };
+    match &model.attributes.crate_path {
+        Some(path) => crate_path::in_crate(module, &crate_path::one_module_deeper(path)),
+        None => module,
     }
 }
 
