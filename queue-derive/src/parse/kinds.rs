@@ -9,7 +9,7 @@ use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized, token}
 
 use super::lanes::{AtMost, SerialBy};
 use super::suggest::{one_of, unknown};
-use super::value::{self, Written, arguments, column_name, duration, unexpected, whole_number};
+use super::value::{self, Written, arguments, column_name, duration, table_name, unexpected, whole_number};
 
 /// The optional columns: the keys that rename them, their default names, and the key that asks for them.
 pub(crate) const OPTIONAL_COLUMNS: [(&str, &str, &str); 10] = [
@@ -412,15 +412,6 @@ pub(crate) fn window(input: ParseStream<'_>) -> Result<LitStr> {
 fn is_hour(text: &str) -> bool {
     let number = |text: &str, max| text.len() == 2 && text.parse::<u32>().is_ok_and(|number| number <= max);
     text.split_once(':').is_some_and(|(hour, minute)| number(hour, 24) && number(minute, 59))
-}
-
-fn table_name(input: ParseStream<'_>) -> Result<Written<String>> {
-    let name =
-        column_name(input).map_err(|error| Error::new(error.span(), "expected a table such as `payments_done`"))?;
-    if input.peek(Token![::]) || input.peek(Token![.]) {
-        return Err(unexpected(input, "a table's name alone: the archive is in the schema of the entity's table"));
-    }
-    Ok(name)
 }
 
 fn some_time(input: ParseStream<'_>) -> Result<Duration> {

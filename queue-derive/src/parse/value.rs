@@ -12,7 +12,7 @@ use super::suggest::{one_of, unknown};
 /// The longest duration: `MAX_DELAY` of the runtime, 100 years.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The longest name of a column: PostgreSQL truncates longer names, MySQL allows one byte more.
+/// The longest name of a column or a table: PostgreSQL truncates longer names, MySQL allows one byte more.
 pub(crate) const MAX_NAME_BYTES: usize = 63;
 
 /// A value and where it was written.
@@ -23,12 +23,31 @@ pub(crate) struct Written<T> {
 
 /// Reads the name of a column: a string, or an identifier.
 pub(crate) fn column_name(input: ParseStream<'_>) -> Result<Written<String>> {
-    let name = name(input, r#"a column name such as "charge_status""#)?;
+    whole_name(input, "a column name", r#""charge_status""#)
+}
+
+/// Reads the name of a table: a string, or an identifier.
+pub(crate) fn table_name(input: ParseStream<'_>) -> Result<Written<String>> {
+    let start = input.fork();
+    let name = whole_name(input, "a table name", "`payments_done`")?;
+    let alone = "a table's name alone: the archive is in the schema of the entity's table";
+    if name.value.contains('.') {
+        return Err(unexpected(&start, alone));
+    }
+    if input.peek(Token![::]) || input.peek(Token![.]) {
+        return Err(unexpected(input, alone));
+    }
+    Ok(name)
+}
+
+/// Reads a name as the database has it. `what` is "a column name" or "a table name".
+fn whole_name(input: ParseStream<'_>, what: &str, example: &str) -> Result<Written<String>> {
+    let name = name(input, what, example)?;
     if name.value.is_empty() {
-        return Err(Error::new(name.span, "a column name may not be empty"));
+        return Err(Error::new(name.span, format!("{what} may not be empty")));
     }
     if name.value.len() > MAX_NAME_BYTES {
-        let message = format!("a column name has at most {MAX_NAME_BYTES} bytes, this one has {}", name.value.len());
+        let message = format!("{what} has at most {MAX_NAME_BYTES} bytes, this one has {}", name.value.len());
         return Err(Error::new(name.span, message));
     }
     Ok(name)
@@ -44,10 +63,10 @@ pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
 
 /// Reads the prefix of the columns' default names.
 pub(crate) fn prefix(input: ParseStream<'_>) -> Result<Written<String>> {
-    name(input, r#"a prefix such as "charge_""#)
+    name(input, "a prefix", r#""charge_""#)
 }
 
-fn name(input: ParseStream<'_>, accepted: &str) -> Result<Written<String>> {
+fn name(input: ParseStream<'_>, what: &str, example: &str) -> Result<Written<String>> {
     let (value, span) = if input.peek(LitStr) {
         let literal: LitStr = input.parse()?;
         (literal.value(), literal.span())
@@ -55,10 +74,10 @@ fn name(input: ParseStream<'_>, accepted: &str) -> Result<Written<String>> {
         let ident = input.call(Ident::parse_any)?;
         (ident.unraw().to_string(), ident.span())
     } else {
-        return Err(unexpected(input, accepted));
+        return Err(unexpected(input, &format!("{what} such as {example}")));
     };
     if value.contains('\0') {
-        return Err(Error::new(span, "a column name cannot contain NUL"));
+        return Err(Error::new(span, format!("{what} cannot contain NUL")));
     }
     Ok(Written { value, span })
 }

@@ -318,4 +318,25 @@ struct Entity45 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(archive(success = "archive.payments_done"))]
+struct Entity46 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(archive(failed = "payments_that_have_succeeded_or_that_somebody_has_skipped_by_hand"))]
+struct Entity47 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(archive(success = "payments\0done"))]
+struct Entity48 {
+    id: i64,
+}
+
 fn main() {}
