@@ -220,7 +220,7 @@ impl Attributes {
                 };
                 kinds.timestamps = Some(kept);
             }
-            "on_success" => kinds.on_success_delete = item.value(kinds::on_success)?,
+            "on_success" => kinds.on_success_delete = Some(item.value(kinds::on_success)?),
             "archive" => {
                 let [success, failed] = item.list(kinds::archive_list)?;
                 kinds.archive = Some(Archive { span, success, failed });

@@ -323,17 +323,13 @@ pub(crate) fn timestamps_list(input: ParseStream<'_>) -> Result<[bool; 4]> {
     Ok(kept)
 }
 
-/// Reads `delete` or `keep`.
-pub(crate) fn on_success(input: ParseStream<'_>) -> Result<Option<Span>> {
+/// Reads `delete`.
+pub(crate) fn on_success(input: ParseStream<'_>) -> Result<Span> {
     if !input.peek(Ident::peek_any) {
-        return Err(unexpected(input, "`delete` or `keep`"));
+        return Err(unexpected(input, "`delete`"));
     }
     let word = input.call(Ident::parse_any)?;
-    match word.to_string().as_str() {
-        "delete" => Ok(Some(word.span())),
-        "keep" => Ok(None),
-        _ => Err(unknown("value", &word, &["delete", "keep"])),
-    }
+    if word == "delete" { Ok(word.span()) } else { Err(unknown("value", &word, &["delete"])) }
 }
 
 /// Reads `notify` or `poll`.

@@ -339,4 +339,11 @@ struct Entity48 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(on_success = keep, keep(success = "30d"))]
+struct Entity49 {
+    id: i64,
+}
+
 fn main() {}
