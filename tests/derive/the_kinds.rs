@@ -132,6 +132,21 @@ fn names_are_given_and_policies_have_defaults() {
 }
 
 #[test]
+fn an_order_may_begin_with_the_rows_that_were_created_first() {
+    diesel::table! { letters (id) { id -> BigInt, created_time -> Timestamp, } }
+
+    #[derive(Queryable, Selectable, Queueable)]
+    #[queue(timestamps(created), order_by = created_time)]
+    #[allow(dead_code, reason = "its queue is looked at")]
+    struct Letter {
+        id: i64,
+    }
+
+    let order = letter_queue::Queue::OPTIONS.order.unwrap();
+    assert_eq!(order.columns, [OrderColumn { name: "created_time", descending: false, is_long: false }]);
+}
+
+#[test]
 fn a_condition_is_an_expression_or_a_function() {
     let expected = "(`documents`.`approved` = ?)";
     for condition in [condition_of::<indexed_queue::Queue>(), condition_of::<published_queue::Queue>()] {

@@ -161,7 +161,7 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
 }
 
 /// MySQL and SQLite ignore the case of column names.
-fn same(a: &str, b: &str) -> bool {
+pub(super) fn same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 

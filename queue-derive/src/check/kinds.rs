@@ -3,7 +3,8 @@
 use proc_macro2::Span;
 use syn::Error;
 
-use crate::model::{Model, named_columns, plain};
+use super::check::same;
+use crate::model::{Model, OptionalColumn, named_columns, plain};
 use crate::parse::{Kinds, OPTIONAL_COLUMNS};
 
 /// Reports every rule about the kinds of work that the entity breaks.
@@ -96,12 +97,20 @@ pub(crate) fn check(model: &Model<'_>, errors: &mut Vec<Error>) {
             refuse(name.span, &message);
         }
     }
-    let own: Vec<_> = model.column_names().into_iter().map(|(name, _)| name).collect();
+    check_named_columns(model, &mut refuse);
+}
+
+/// Reports the columns of the queue where a key names one of the domain. Those of its columns that only the application
+/// changes may stand there.
+fn check_named_columns(model: &Model<'_>, refuse: &mut impl FnMut(Span, &str)) {
+    let optional = model.optional_columns().into_iter().filter(OptionalColumn::is_written_by_the_queue);
+    let five = model.column_names().into_iter().map(|(name, _)| name);
+    let own: Vec<_> = five.chain(optional.map(|column| column.name)).collect();
     for (key, column) in named_columns(model) {
-        if own.contains(&plain(column)) {
+        if own.iter().any(|name| same(name, &plain(column))) {
             let message = format!(
                 "`{column}` is a column of the queue, `{key}` names one of the domain\n\
-                 note: the queue writes it at every attempt"
+                 note: the queue itself writes it"
             );
             refuse(column.span(), &message);
         }

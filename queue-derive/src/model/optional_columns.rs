@@ -33,6 +33,13 @@ const KINDS: [(&str, &str); 10] = [
     ("EndTime", "when the last recorded attempt ended."),
 ];
 
+impl OptionalColumn {
+    /// Tells whether the queue changes it after the insert. The others change only if the application changes them.
+    pub(crate) fn is_written_by_the_queue(&self) -> bool {
+        !matches!(self.constant, "priority" | "traceparent" | "period" | "cron" | "time_zone" | "created_time")
+    }
+}
+
 impl Model<'_> {
     /// Returns the optional columns that the entity asks for.
     pub(crate) fn optional_columns(&self) -> Vec<OptionalColumn> {

@@ -114,4 +114,18 @@ struct Entity15 {
     id: i64,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(timestamps, rerun_on_change(title, updated_time))]
+struct Entity16 {
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(prefix = "q_", occasion, order_by(due_date, Q_Occasion))]
+struct Entity17 {
+    id: i64,
+}
+
 fn main() {}
