@@ -149,8 +149,8 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
         }
     }
     let Some(prefix) = &model.attributes.prefix else { return };
-    let prefixed = names.iter().zip(&model.attributes.columns).filter(|(_, given)| given.is_none());
-    let longest = prefixed.map(|((name, _), _)| name).max_by_key(|name| name.len());
+    // Names that are given have been measured where they were read.
+    let longest = names.iter().map(|(name, _)| name).max_by_key(|name| name.len());
     if let Some(name) = longest.filter(|name| name.len() > MAX_NAME_BYTES) {
         let message = format!(
             "with this prefix the column `{name}` has {} bytes, and a column name has at most {MAX_NAME_BYTES}",

@@ -103,6 +103,15 @@ struct FieldWithARawName {
     state: String,
 }
 
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(prefix = "a_prefix_that_is_too_long_for_the_optional_columns_", periodic)]
+#[queue(status = "state", next_attempt_time = "due", try_count = "tries")]
+#[queue(last_attempt_time = "last", last_attempt_error_message = "error")]
+struct PrefixTooLongForAnOptionalColumn {
+    id: i64,
+}
+
 fn main() {
     // The rest of the user's code is not accused.
     let _ = (column_name_that_is_no_name_queue::try_count, ColumnNameThatIsNoName::queue_state());
@@ -117,4 +126,6 @@ fn main() {
     let _ = (field_is_a_renamed_queue_column_queue::try_count, FieldIsARenamedQueueColumn::queue_state());
     let _ = (field_with_a_queue_columns_column_name_queue::try_count, FieldWithAQueueColumnsColumnName::queue_state());
     let _ = (field_with_a_raw_name_queue::try_count, FieldWithARawName::queue_state());
+    let _ =
+        (prefix_too_long_for_an_optional_column_queue::try_count, PrefixTooLongForAnOptionalColumn::queue_state());
 }
