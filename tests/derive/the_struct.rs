@@ -157,6 +157,46 @@ fn may_select_functions_of_the_row_and_subselects() {
 }
 
 #[test]
+fn may_name_itself_in_the_types_of_its_fields() {
+    trait Columns {
+        type Key;
+        type Cents;
+    }
+
+    #[derive(Debug, PartialEq, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    struct Referring {
+        id: <Self as Columns>::Key,
+        amount_cents: <Self as Columns>::Cents,
+    }
+
+    impl Columns for Referring {
+        type Key = i64;
+        type Cents = i64;
+    }
+
+    #[derive(Debug, PartialEq, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = payments)]
+    struct Nested {
+        id: i64,
+        #[diesel(embed)]
+        amount: <Self as Columns>::Cents,
+    }
+
+    impl Columns for Nested {
+        type Key = i64;
+        type Cents = Referring;
+    }
+
+    let nested = payments::table.filter(Nested::is_key(3)).select(Nested::as_select()).first(&mut database());
+    assert_eq!(nested, Ok(Nested { id: 3, amount: Referring { id: 3, amount_cents: 300 } }));
+    assert_eq!(
+        sql(&payments::table.filter(Referring::is_key(3)).select(referring_queue::status)),
+        "SELECT `payments`.`status` FROM `payments` WHERE (`payments`.`id` = ?)"
+    );
+}
+
+#[test]
 fn may_name_its_module() {
     #[derive(Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]

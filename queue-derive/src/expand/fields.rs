@@ -56,7 +56,7 @@ fn check(model: &Model<'_>, question: &str, place: Span, ty: &TokenStream, sql_t
 impl Field<'_> {
     /// Returns the type as which the field's column is read.
     fn read_as(&self) -> &Type {
-        self.deserialize_as.as_ref().map_or(self.ty, |(_, ty)| ty)
+        self.deserialize_as.as_ref().map_or(&self.ty, |(_, ty)| ty)
     }
 
     /// Returns the SQL type of the field's column, if the field is one column.

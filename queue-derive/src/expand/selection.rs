@@ -18,7 +18,7 @@ pub(crate) fn assertions(model: &Model<'_>) -> TokenStream {
     let mut generics = model.input.generics.clone();
     generics.params.push(parse_quote!(__DB: ::diesel::backend::Backend));
     for field in model.fields.iter().filter(|field| field.embed) {
-        let embedded = field.ty;
+        let embedded = &field.ty;
         generics.make_where_clause().predicates.push(parse_quote!(#embedded: ::diesel::Selectable<__DB>));
     }
     let (impl_generics, _, where_clause) = generics.split_for_impl();
@@ -75,7 +75,7 @@ fn embedded(model: &Model<'_>) -> Option<TokenStream> {
     let table = &model.table;
     let (impl_generics, _, where_clause) = model.input.generics.split_for_impl();
     let assertions = fields.iter().map(|field| {
-        let ty = field.ty;
+        let ty = &field.ty;
         quote_spanned!(ty.span()=> ::queueable::__derive::assert_embedded!(#ty, #table::table))
     });
     Some(quote! {

@@ -2,6 +2,7 @@
 
 mod model;
 mod optional_columns;
+mod types;
 
 pub(crate) use self::model::{Field, KeyColumn, Model};
 pub(crate) use self::optional_columns::{OptionalColumn, named_columns, plain};

@@ -5,12 +5,9 @@ use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::visit_mut::{self, VisitMut};
-use syn::{
-    Attribute, Data, DeriveInput, Error, Expr, Fields, Generics, Ident, Lifetime, LitStr, Path, Result, Token, Type,
-    parenthesized,
-};
+use syn::{Attribute, Data, DeriveInput, Error, Expr, Fields, Ident, LitStr, Path, Result, Token, Type, parenthesized};
 
+use super::types::{endless, without_self};
 use crate::parse::{Attributes, COLUMNS, Written, without_quotes};
 
 /// An entity.
@@ -31,7 +28,8 @@ pub(crate) struct Model<'a> {
 /// A field of the struct.
 pub(crate) struct Field<'a> {
     pub(crate) ident: &'a Ident,
-    pub(crate) ty: &'a Type,
+    /// Its type, as those below with the struct's name in place of `Self`.
+    pub(crate) ty: Type,
     /// The name of its column, and where it was given.
     pub(crate) column: Written<String>,
     pub(crate) embed: bool,
@@ -56,7 +54,7 @@ impl<'a> Model<'a> {
         let (primary_key_span, primary_key) = named.primary_key.unwrap_or_else(default_key);
         let fields = match &input.data {
             Data::Struct(data) if matches!(data.fields, Fields::Named(_)) => {
-                data.fields.iter().filter_map(|field| Field::new(field, errors)).collect()
+                data.fields.iter().filter_map(|field| Field::new(field, input, errors)).collect()
             }
             _ => Vec::new(),
         };
@@ -103,8 +101,7 @@ impl<'a> Model<'a> {
         let column = |column: &Ident| {
             let field = self.field_of(column).filter(|field| field.tells_column_type())?;
             let read_as = field.deserialize_as.as_ref().map(|(_, ty)| ty);
-            let mut ty = read_as.unwrap_or(field.ty).clone();
-            EndlessLifetimes(&self.input.generics).visit_type_mut(&mut ty);
+            let ty = endless(read_as.unwrap_or(&field.ty), &self.input.generics);
             let mut column = column.clone();
             // Where Diesel's derive says so too if there is no such column, so that it is said once.
             column.set_span(field.column.span);
@@ -115,18 +112,19 @@ impl<'a> Model<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn new(field: &'a syn::Field, errors: &mut Vec<Error>) -> Option<Self> {
+    fn new(field: &'a syn::Field, entity: &DeriveInput, errors: &mut Vec<Error>) -> Option<Self> {
         let ident = field.ident.as_ref()?;
         let named = DieselAttributes::parse(&field.attrs, &OLD_OF_FIELD, errors);
+        let as_type = |(key, ty): (Ident, Type)| (key, without_self(&ty, entity));
         let own_name = || Written { value: ident.unraw().to_string(), span: ident.span() };
         Some(Field {
             ident,
-            ty: &field.ty,
+            ty: without_self(&field.ty, entity),
             column: named.column_name.unwrap_or_else(own_name),
             embed: named.embed,
             select_expression: named.select_expression,
-            deserialize_as: named.deserialize_as,
-            serialize_as: named.serialize_as,
+            deserialize_as: named.deserialize_as.map(as_type),
+            serialize_as: named.serialize_as.map(as_type),
         })
     }
 
@@ -254,16 +252,4 @@ fn snake_case(ident: &Ident) -> String {
         name.extend(character.to_lowercase());
     }
     name
-}
-
-/// Replaces the struct's lifetimes by `'static`: a key outlives the row from which it was read.
-struct EndlessLifetimes<'a>(&'a Generics);
-
-impl VisitMut for EndlessLifetimes<'_> {
-    fn visit_lifetime_mut(&mut self, lifetime: &mut Lifetime) {
-        if self.0.lifetimes().any(|parameter| parameter.lifetime == *lifetime) {
-            *lifetime = Lifetime::new("'static", lifetime.span());
-        }
-        visit_mut::visit_lifetime_mut(self, lifetime);
-    }
 }
