@@ -11,13 +11,28 @@ use crate::parse;
 /// The longest text that every database's column takes, in bytes.
 const MAX_BYTES: usize = 191;
 
-/// Writes the impls for an enum without fields.
+/// Writes the impls for an enum without fields. If an attribute is wrong, they stand beside its error, so that an entity with
+/// these stages is not accused too.
 pub(crate) fn expand(input: &DeriveInput) -> TokenStream {
-    match stages(input).and_then(|stages| Ok((stages, crate_path(&input.attrs)?))) {
-        Ok((stages, None)) => impls(input, &stages),
-        Ok((stages, Some(path))) => in_crate(impls(input, &stages), &path),
-        Err(error) => error.to_compile_error(),
-    }
+    let variants = match variants(input) {
+        Ok(variants) => variants,
+        Err(error) => return error.to_compile_error(),
+    };
+    let mut errors = TokenStream::new();
+    let path = crate_path(&input.attrs).unwrap_or_else(|error| {
+        errors.extend(error.to_compile_error());
+        None
+    });
+    let names = names(&variants).unwrap_or_else(|error| {
+        errors.extend(error.to_compile_error());
+        variants.iter().map(|variant| variant.ident.unraw().to_string()).collect()
+    });
+    let impls = impls(input, &variants, &names);
+    let impls = match path {
+        Some(path) => in_crate(impls, &path),
+        None => impls,
+    };
+    quote!(#errors #impls)
 }
 
 /// Returns the path from `#[stage(crate = ..)]`.
@@ -35,7 +50,7 @@ fn crate_path(attributes: &[Attribute]) -> Result<Option<Path>> {
     Ok(given)
 }
 
-fn stages(input: &DeriveInput) -> Result<Vec<(&Variant, String)>> {
+fn variants(input: &DeriveInput) -> Result<Vec<&Variant>> {
     const HELP: &str =
         "help: the stages of a pipeline are an enum without fields: `enum InvoiceStage { Render, Send }`";
 
@@ -48,19 +63,23 @@ fn stages(input: &DeriveInput) -> Result<Vec<(&Variant, String)>> {
     if data.variants.is_empty() {
         return Err(Error::new(input.ident.span(), format!("`{}` has no stage\n{HELP}", input.ident)));
     }
-    let mut stages: Vec<(&Variant, String)> = Vec::new();
-    for variant in &data.variants {
-        if !matches!(variant.fields, Fields::Unit) {
-            return Err(Error::new_spanned(&variant.fields, format!("a stage has no fields\n{HELP}")));
-        }
+    match data.variants.iter().find(|variant| !matches!(variant.fields, Fields::Unit)) {
+        Some(variant) => Err(Error::new_spanned(&variant.fields, format!("a stage has no fields\n{HELP}"))),
+        None => Ok(data.variants.iter().collect()),
+    }
+}
+
+fn names(variants: &[&Variant]) -> Result<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for variant in variants {
         let name = name(variant)?;
-        if let Some((other, _)) = stages.iter().find(|(_, other)| *other == name) {
-            let message = format!("`{}` and `{}` have the same text, `{name}`", other.ident, variant.ident);
+        if let Some(other) = names.iter().position(|other| *other == name) {
+            let message = format!("`{}` and `{}` have the same text, `{name}`", variants[other].ident, variant.ident);
             return Err(Error::new(variant.ident.span(), message));
         }
-        stages.push((variant, name));
+        names.push(name);
     }
-    Ok(stages)
+    Ok(names)
 }
 
 /// Returns the name from `#[stage(name = "..")]`, or the variant's name in capitals with underscores.
@@ -93,11 +112,9 @@ fn name(variant: &Variant) -> Result<String> {
     Ok(name)
 }
 
-fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
+fn impls(input: &DeriveInput, variants: &[&Variant], names: &[String]) -> TokenStream {
     let entity = &input.ident;
-    let variants = stages.iter().map(|(variant, _)| &variant.ident);
-    let names: Vec<_> = stages.iter().map(|(_, name)| name).collect();
-    let each = variants.clone();
+    let variants: Vec<_> = variants.iter().map(|variant| &variant.ident).collect();
     quote! {
         #[automatically_derived]
         #[allow(deprecated)]
@@ -106,7 +123,7 @@ fn impls(input: &DeriveInput, stages: &[(&Variant, String)]) -> TokenStream {
             const NAMES: &'static [&'static ::core::primitive::str] = &[#(#names),*];
             fn name(self) -> &'static ::core::primitive::str {
                 match self {
-                    #(Self::#each => #names),*
+                    #(Self::#variants => #names),*
                 }
             }
         }

@@ -1,4 +1,4 @@
-use queueable::Stage;
+use queueable::{Queueable, Stage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Stage)]
 struct One;
@@ -23,6 +23,23 @@ enum Twice {
 enum Renamed {
     #[stage(text = "read")]
     Read,
+}
+
+// The entities with these stages are not accused.
+diesel::table! { invoices (id) { id -> BigInt, } }
+
+#[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+#[diesel(table_name = invoices)]
+#[queue(stage = Twice)]
+struct Invoice {
+    id: i64,
+}
+
+#[derive(diesel::Queryable, diesel::Selectable, Queueable)]
+#[diesel(table_name = invoices)]
+#[queue(stage = Renamed, prefix = "renamed_")]
+struct Reminder {
+    id: i64,
 }
 
 fn main() {}
