@@ -30,4 +30,5 @@ pub(crate) use self::parts::ValueOf;
 #[allow(unused_imports, reason = "the tests of the language mount this file and name it")]
 pub(crate) use self::refused::Refused;
 pub(crate) use self::sql::{Filter, FilterSql};
+pub(crate) use self::time::with_offset;
 pub(crate) use self::value::Value;

@@ -31,12 +31,20 @@ pub(super) fn duration(text: &str) -> Option<TimeDelta> {
     Some(TimeDelta::microseconds(microseconds))
 }
 
+/// The forms in which PostgreSQL writes a time with its offset: `2026-03-01 12:00:00.5+00`.
+const FORMATS_WITH_OFFSET: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z"];
+
+/// Reads a time with its offset, as people and the databases write it.
+pub(crate) fn with_offset(text: &str) -> Option<DateTime<Utc>> {
+    let stored = || FORMATS_WITH_OFFSET.iter().find_map(|format| DateTime::parse_from_str(text, format).ok());
+    DateTime::parse_from_rfc3339(text).ok().or_else(stored).map(|time| time.to_utc())
+}
+
 /// Reads a time. Without an offset it is one of UTC; without a time of day it is the beginning of the day.
 pub(super) fn instant(text: &str) -> Option<DateTime<Utc>> {
-    let with_offset = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc());
     let without = || TIME_FORMATS.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
     let midnight = || date(text).map(|date| date.and_time(NaiveTime::MIN));
-    with_offset().or_else(|| without().or_else(midnight).map(|time| time.and_utc())).and_then(in_range)
+    with_offset(text).or_else(|| without().or_else(midnight).map(|time| time.and_utc())).and_then(in_range)
 }
 
 /// Reads a date.

@@ -5,6 +5,8 @@ use queue_core::internals::by_name::Holds;
 use serde::Serialize;
 use serde_json::{Number, Value};
 
+use crate::filter::with_offset;
+
 /// A report as JSON.
 pub(crate) fn of_report(report: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(report).unwrap_or(Value::Null);
@@ -50,10 +52,8 @@ pub(crate) fn typed(text: Option<&str>, holds: Holds) -> Typed {
 
 /// PostgreSQL writes an offset, and the others write UTC without one.
 fn instant(text: &str) -> Option<DateTime<Utc>> {
-    ["%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z"]
-        .iter()
-        .find_map(|format| Some(DateTime::parse_from_str(text, format).ok()?.to_utc()))
-        .or_else(|| Some(NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f").ok()?.and_utc()))
+    let without = || NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f").ok();
+    with_offset(text).or_else(|| without().map(|time| time.and_utc()))
 }
 
 impl Typed {
