@@ -131,10 +131,11 @@ impl Facts {
         Ok(all.filter_map(|name| self.column(name)).collect())
     }
 
-    /// Where the next page begins: the order, the time and the key of the last row.
+    /// Where the next page begins: the order, the time and the key of the last row. `None`: no condition picks the rows after it.
     pub(crate) fn cursor(&self, line: &Line, order: PageOrder) -> Option<String> {
         let keys: Option<Vec<&String>> = line.parts.iter().map(Option::as_ref).collect();
-        Some(json!([order, line.time, keys?]).to_string())
+        let keys = keys.filter(|_| self.is_ordered)?;
+        Some(json!([order, line.time, keys]).to_string())
     }
 
     /// Reads such a text: the time, and the condition that picks the rows whose keys come after the key, or before it.
@@ -145,25 +146,7 @@ impl Facts {
         if of != order || keys.len() != self.key.len() {
             return Err(refused());
         }
-        Ok((time, condition(self, &self.beyond(&keys, order.descends(backwards)))?))
-    }
-
-    /// Writes the condition that picks the rows whose keys come after a key, or before it if the order descends.
-    fn beyond(&self, keys: &[String], descends: bool) -> String {
-        let operator = if descends { "<" } else { ">" };
-        let beyond = |place: usize| {
-            let before = (0..place).map(|place| self.is(&self.key[place], &keys[place]));
-            let last = self.compares(&self.key[place], operator, &keys[place]);
-            format!("({})", before.chain([last]).collect::<Vec<_>>().join(" and "))
-        };
-        let places: Vec<_> = (0..keys.len()).map(beyond).collect();
-        match places.as_slice() {
-            [one] => one.clone(),
-            // The first column alone is a range, for the index.
-            _ => {
-                let first = self.compares(&self.key[0], &format!("{operator}="), &keys[0]);
-                format!("{first} and ({})", places.join(" or "))
-            }
-        }
+        let key = self.key.iter().zip(&keys).map(|(column, key)| condition(self, &self.is(column, key)));
+        Ok((time, Condition::beyond(&key.collect::<Answer<Vec<_>>>()?, order.descends(backwards))))
     }
 }

@@ -68,6 +68,11 @@ impl Operator {
         }
     }
 
+    /// Tells whether it asks which of two values is greater.
+    pub(super) fn is_order(self) -> bool {
+        !matches!(self, Operator::Equal | Operator::NotEqual)
+    }
+
     pub(super) fn of(symbol: &str) -> Option<Self> {
         Some(match symbol {
             "=" => Operator::Equal,

@@ -14,6 +14,9 @@ use super::sql::FilterSql;
 use super::value::{Decimal, Value};
 
 impl FilterSql for Mysql {
+    // An enumeration is sorted by the numbers of its values, and compares with a text as a text.
+    const ORDERS_OTHERS: bool = false;
+
     fn bind_value<'b>(out: &mut AstPass<'_, 'b, Self>, value: &'b Value) -> QueryResult<()> {
         match value {
             Value::Integer(integer) => Self::bind_big_integer(out, integer),

@@ -119,8 +119,7 @@ fn about_a_column(input: &mut Tokens<'_>) -> Parsed<Condition> {
         && let Some(operator) = Operator::of(symbol)
     {
         any.void().parse_next(input)?;
-        let is_order = !matches!(operator, Operator::Equal | Operator::NotEqual);
-        comparable(column, is_order, token)?;
+        comparable(column, operator.is_order(), token)?;
         return Ok(Condition::Compares { column: named(), operator, value: value(input, column)? });
     }
     if opt(word("is")).parse_next(input)?.is_some() {

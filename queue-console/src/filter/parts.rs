@@ -48,6 +48,35 @@ impl Condition {
         }
     }
 
+    /// The rows whose keys come after the one that these equations name, or before it if the order descends. Any type has the order in
+    /// which the database sorts it, also one whose values a person may not compare.
+    pub(crate) fn beyond(key: &[Condition], descends: bool) -> Self {
+        let (next, or_equal) = match descends {
+            true => (Operator::Less, Operator::LessOrEqual),
+            false => (Operator::Greater, Operator::GreaterOrEqual),
+        };
+        let beyond = |place: usize| {
+            let last = key[place].clone().with(next);
+            Condition::All(key[..place].iter().cloned().chain([last]).collect())
+        };
+        match key {
+            [one] => one.clone().with(next),
+            // The first column alone is a range, for the index.
+            _ => {
+                let first = key.iter().take(1).map(|first| first.clone().with(or_equal));
+                Condition::All(first.chain([Condition::Any((0..key.len()).map(beyond).collect())]).collect())
+            }
+        }
+    }
+
+    /// Compares the same column with the same value in another way.
+    fn with(self, operator: Operator) -> Self {
+        match self {
+            Condition::Compares { column, value, .. } => Condition::Compares { column, operator, value },
+            other => other,
+        }
+    }
+
     /// The rows for which all of these hold.
     pub(crate) fn all(conditions: Vec<Condition>) -> Self {
         Condition::All(conditions)

@@ -7,7 +7,7 @@ use queue_core::{ColumnNames, ComparesSchema, LeaseMode, Options, QueueOn, Queue
 use queueable::{Queueable, Status};
 
 use crate::database::Database;
-use crate::filter::{Column, Columns};
+use crate::filter::{Column, Columns, FilterSql};
 
 /// What the console knows of a queue without asking the database.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub(crate) domain: usize,
     /// The columns of the primary key.
     pub(crate) key: Vec<String>,
+    /// Whether a condition can pick the rows that the database sorts after a key.
+    pub(crate) is_ordered: bool,
     /// The columns whose values are never shown.
     pub(crate) secret: Vec<String>,
     pub(crate) options: &'static Options,
@@ -75,6 +77,7 @@ impl Facts {
             entity: Q::ENTITY,
             table: table.to_owned(),
             queue: queue.clone(),
+            is_ordered: is_ordered::<C>(&columns, &key),
             columns,
             domain,
             key,
@@ -91,6 +94,12 @@ impl Facts {
         let column = |name: &String| TextColumn { name: name.clone(), holds: holds(name).unwrap_or(Holds::Others) };
         self.key.iter().map(column).collect()
     }
+}
+
+/// Whether a condition can pick the rows that the database sorts after a key with these columns.
+fn is_ordered<C: Database>(columns: &Columns, key: &[String]) -> bool {
+    let is_known = |name: &String| columns.list.iter().any(|of| of.name == *name && of.holds != Holds::Others);
+    <C::Backend as FilterSql>::ORDERS_OTHERS || key.iter().all(is_known)
 }
 
 /// The queue's own columns, with what they hold.

@@ -38,6 +38,9 @@ pub(crate) const PICKED: &[(&str, &[i64])] = &[
     ("code like 'A%'", &[1]),
 ];
 
+pub(crate) const SORTED: &[(&str, [&str; 3])] =
+    &[("code", ["'ABC'", "'abc'", "''"]), ("visits", ["18446744073709551615", "0", "9223372036854775808"])];
+
 #[test]
 fn a_pattern_means_the_same_under_settings_that_change_backslashes_and_quotes() {
     let database = Database::new();

@@ -69,6 +69,14 @@ pub(crate) const PICKED: &[(&str, &[i64])] = &[
     ("name like 'o%'", &[]),
 ];
 
+/// Enumerations, addresses, lists and intervals are not sorted as their texts.
+pub(crate) const SORTED: &[(&str, [&str; 3])] = &[
+    ("kind", ["'card'", "'cash'", "'gift'"]),
+    ("address", ["'10.0.0.1/32'", "'::1/128'", "'10.0.0.0/8'"]),
+    ("tags", ["'{a,b}'", "'{}'", "'{b}'"]),
+    ("lasts", ["'01:00:00'", "'1 day'", "'00:00:00'"]),
+];
+
 #[test]
 fn a_value_that_the_enumeration_does_not_have_is_an_error_of_the_server() {
     let database = Database::new();

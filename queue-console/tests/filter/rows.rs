@@ -1,7 +1,9 @@
 //! Which rows a condition picks.
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::sql_types::{Bool, Text};
 use queue_core::internals::backend::Holds;
 
 use crate::db::{Conn, Database};
@@ -104,6 +106,33 @@ fn a_condition_picks_the_rows_for_which_it_holds() {
     }
 }
 
+/// Columns with the values that rows 1, 2 and 4 have in them.
+const SORTED: &[(&str, [&str; 3])] =
+    &[("is_paid", ["true", "false", "false"]), ("booked_on", ["'2026-03-01'", "'2026-02-28'", "'1970-01-01'"])];
+
+#[test]
+fn the_rows_beyond_a_key_are_those_that_the_database_sorts_after_it() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection.batch_execute(only::THINGS).unwrap();
+    for (column, values) in SORTED.iter().chain(only::SORTED) {
+        let order = sql::<Text>(&format!("{column}, id"));
+        let has_value = sql::<Bool>(&format!("{column} IS NOT NULL"));
+        let sorted = things::table.filter(has_value).select(things::id).order(order);
+        let sorted: Vec<i64> = sorted.load(&mut connection).unwrap();
+        for (id, value) in std::iter::zip([1, 2, 4], values) {
+            let key = [condition(&format!("{column} = {value}")), condition(&format!("id = {id}"))];
+            let at = sorted.iter().position(|of| *of == id).unwrap();
+            for (descends, expected) in [(false, &sorted[at + 1..]), (true, &sorted[..at])] {
+                let mut expected = expected.to_vec();
+                expected.sort();
+                let beyond = Condition::beyond(&key, descends);
+                assert_eq!(picked_by(&mut connection, &beyond), expected, "{beyond}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_long_list_and_a_deep_condition_are_read_by_the_database() {
     let database = Database::new();
@@ -118,8 +147,12 @@ fn a_long_list_and_a_deep_condition_are_read_by_the_database() {
 
 /// Returns the keys of the rows that a condition picks.
 pub(crate) fn picked(connection: &mut Conn, text: &str) -> Vec<i64> {
-    let query = things::table.filter(condition(text).on(&things::table)).select(things::id).order(things::id);
-    query.load(connection).unwrap_or_else(|error| panic!("{text}: {error}"))
+    picked_by(connection, &condition(text))
+}
+
+fn picked_by(connection: &mut Conn, condition: &Condition) -> Vec<i64> {
+    let query = things::table.filter(condition.on(&things::table)).select(things::id).order(things::id);
+    query.load(connection).unwrap_or_else(|error| panic!("{condition}: {error}"))
 }
 
 /// Reads a condition on the things.

@@ -33,3 +33,5 @@ pub(crate) const PICKED: &[(&str, &[i64])] = &[
     ("seen = '2026-03-01T12:30:00.25Z'", &[2]),
     ("seen between '1970-01-01' and now()", &[1, 4]),
 ];
+
+pub(crate) const SORTED: &[(&str, [&str; 3])] = &[("kind", ["'card'", "'cash'", "'gift'"])];
