@@ -1,11 +1,13 @@
 //! `pause`, `unpause`, `limits`, `pollers`, `audit`, `environment`: the library's own tables.
 
 use queueable::control::{self, Audit};
+use queueable::report::PollerProcess;
 use serde_json::json;
 
 use super::{Context, condition};
 use crate::change::{author, confirm};
 use crate::cli;
+use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Ends, Facts, Limiting, Scope};
@@ -103,8 +105,19 @@ pub(super) fn limits<C: Database>(context: &mut Context<'_, C>, limits: &cli::Li
     Ok(())
 }
 
+/// Writes the keys of what runs as people write them. One that was cut stays as it is, and one of a queue of another application.
+pub(crate) fn with_keys<C: Database>(parts: &Parts<C>, mut pollers: Vec<PollerProcess>) -> Vec<PollerProcess> {
+    for message in pollers.iter_mut().flat_map(|poller| &mut poller.running) {
+        let queue = parts.queues.iter().find(|queue| queue.facts().queue == message.queue);
+        if let Some(key) = queue.and_then(|queue| queue.facts().key_of_poller(&message.key)) {
+            message.key = key;
+        }
+    }
+    pollers
+}
+
 pub(super) fn pollers<C: Database>(context: &mut Context<'_, C>) -> Answer {
-    let pollers = queueable::pollers(&mut context.connection)?;
+    let pollers = with_keys(context.parts, queueable::pollers(&mut context.connection)?);
     let now = context.now();
     let mut table = Table::default();
     for name in ["host", "pid", "application", "library", "state"] {

@@ -11,6 +11,8 @@ mod why;
 
 #[cfg(feature = "web")]
 pub(crate) use self::control::scope;
+#[cfg(feature = "top")]
+pub(crate) use self::control::with_keys;
 #[cfg(any(feature = "top", feature = "web"))]
 pub(crate) use self::lists::is_number;
 #[cfg(feature = "web")]
@@ -260,7 +262,8 @@ impl Facts {
             // SQLite writes numbers.
             (Some(Booleans), "1" | "t" | "true") => "true".to_owned(),
             (Some(Booleans), "0" | "f" | "false") => "false".to_owned(),
-            (Some(Bytes), _) => format!("x'{}'", value.replace('\'', "''")),
+            // With hyphens it is a UUID, which some databases store as bytes.
+            (Some(Bytes), digits) if !digits.contains('-') => format!("x'{}'", value.replace('\'', "''")),
             _ if is_number => value.to_owned(),
             // A status or a stage of another version of the application.
             _ if is_unknown => quoted(value),

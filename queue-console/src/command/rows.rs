@@ -42,7 +42,8 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, keys: &Keys, whole:
             })
         })?;
         let said = explanation.map_or_else(|| "there is no such row".to_owned(), |explanation| explanation.to_string());
-        let mut table = Table::default().text(format!("{} {}", facts.table, visible(&line.key))).text(said);
+        let said: Vec<String> = said.lines().map(visible).collect();
+        let mut table = Table::default().text(format!("{} {}", facts.table, visible(&line.key))).text(said.join("\n"));
         for (column, value) in facts.columns.list.iter().zip(&line.values).skip(if whole { 0 } else { facts.domain }) {
             let shown = facts.shown(context, &column.name, typed(value.as_deref(), column.holds));
             table.line([Cell::new(&column.name), shown]);

@@ -1,4 +1,4 @@
-//! What reports say of rows, without the values of a column that nobody is to see.
+//! What reports say of rows: with keys as people write them, and without the values of a column that nobody is to see.
 
 use queueable::report::{Backlog, Explanations};
 use queueable::{Explanation, Paused};
@@ -36,6 +36,7 @@ impl Facts {
             Explanation::NoPlace { by: Some((column, _)), at_most } if self.is_secret(&column) => {
                 Explanation::NoPlace { by: Some((column, HIDDEN.to_owned())), at_most }
             }
+            Explanation::Behind { key, time } => Explanation::Behind { key: self.key_of(&key).unwrap_or(key), time },
             other => other,
         }
     }
@@ -44,6 +45,9 @@ impl Facts {
         for reason in &mut explanations.reasons {
             let explanation = std::mem::replace(&mut reason.explanation, Explanation::Due);
             reason.explanation = self.shown_explanation(explanation);
+            if let Some(key) = self.key_of(&reason.example) {
+                reason.example = key;
+            }
         }
         explanations
     }

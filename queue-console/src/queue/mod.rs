@@ -8,6 +8,4 @@ mod of;
 
 pub(crate) use self::asked::{Asked, Author, Ends, Limiting, Line, Paging, Prepared, Queue, Rows, Scope, Shape, State};
 pub(crate) use self::facts::Facts;
-#[cfg(feature = "web")]
-pub(crate) use self::key::joined;
 pub(crate) use self::of::Of;

@@ -8,7 +8,7 @@ use queueable::report::{Interval, PollerProcess, Statistics};
 use queueable::{Error, control};
 
 use super::ask::{Errors, Group, Known, Listed, Look, Page, PageRow, Paragraph, Place, Snapshot};
-use crate::command::{condition, is_number, key};
+use crate::command::{condition, is_number, key, with_keys};
 use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
@@ -91,7 +91,7 @@ impl<'a, C: Database> Asking<'a, C> {
 
     fn pollers(&mut self) -> Answer<Option<Vec<PollerProcess>>> {
         let pollers = queueable::pollers(self.connection);
-        Ok(self.unless_lost(pollers)?.ok())
+        Ok(self.unless_lost(pollers)?.ok().map(|pollers| with_keys(self.parts, pollers)))
     }
 
     fn errors(&mut self) -> Answer<Errors> {

@@ -15,7 +15,6 @@ use super::guard::Visit;
 use super::layout::{Tab, segment, show, time};
 use super::operation::{RowState, links};
 use super::overview::pollers;
-use super::own::key_of;
 use super::search::{Fields, Search, query};
 use super::site::{FRESH, Named, Site};
 use super::trouble::{Told, Trouble};
@@ -184,7 +183,7 @@ fn state<'l>(facts: &Facts, line: &'l Line) -> RowState<'l> {
 
 /// Who runs the row, if pollers say so.
 fn runner(visit: &Visit, facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
-    let is_key = |key: &str| key_of(key, facts.key.len()).is_some_and(|key| key == line.key);
+    let is_key = |key: &str| facts.key_of_poller(key).is_some_and(|key| key == line.key);
     let running = pollers.into_iter().flatten().find_map(|poller| {
         let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && is_key(&of.key);
         Some((poller, poller.running.iter().find(is_it)?))

@@ -29,6 +29,26 @@ fn a_key_of_several_parts_is_written_as_it_is_shown() {
 }
 
 #[test]
+fn a_key_that_a_report_shows_is_a_key_that_the_console_takes() {
+    let served = Served::new();
+    let domain = (invoices::site.eq("a:b, 100%"), invoices::number.eq(1), invoices::total_cents.eq(1));
+    let row = diesel::insert_into(invoices::table).values((domain, Invoice::due_at(ago(60))));
+    row.execute(&mut served.connect()).expect("it is new");
+    let cut = "a".repeat(200);
+    served.register(&format!(
+        r#"[{{"queue": "invoices.status", "key": "a%3Ab%2C%20100%25,1", "stage": null, "for_ms": 30000}},
+            {{"queue": "invoices.status", "key": "{cut}", "stage": null, "for_ms": 30000}}]"#
+    ));
+    let key = r#"["a:b, 100%","1"]"#;
+    let why = served.objects(&["why", "invoices"]);
+    assert_eq!(why[0]["why"]["reasons"][0]["example"], key, "{why:?}");
+    let running = &served.objects(&["pollers"])[0]["running"];
+    assert_eq!((&running[0]["key"], &running[1]["key"]), (&key.into(), &cut.into()), "{running}");
+    assert!(served.said(&["pollers"]).contains(&format!("invoices.status {key} runs on web-1")));
+    assert_eq!(served.objects(&["show", "invoices", key])[0]["key"], key);
+}
+
+#[test]
 fn many_keys_are_chosen_at_once() {
     let served = Served::filled();
     let keys: Vec<String> = (1..=1_200).map(|key| key.to_string()).collect();

@@ -110,6 +110,25 @@ impl Served {
         lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
     }
 
+    /// Registers a poller that was seen some seconds ago, and what it runs.
+    pub(crate) fn register(&self, running: &str) {
+        let at = |seconds: i64| ago(seconds).format("%Y-%m-%d %H:%M:%S%.3f").to_string();
+        let queues = r#"[{"queue": "payments.status", "entity": "Payment", "settings": {"max_tries": "3"}}]"#;
+        let poller = format!(
+            "INSERT INTO queueable_pollers (id, host, pid, version, application, state, workers, queues, running, started_at, seen_at)
+             VALUES (1, 'web-1', 4711, '0.1.0', 'shop 1.4.2', 'running', 4, '{queues}', '{running}', '{}', '{}')",
+            at(5_000),
+            at(12)
+        );
+        // The times are in UTC.
+        let utc = match db::NAME {
+            "postgres" => "SET TIME ZONE 'UTC'",
+            "mysql" => "SET time_zone = '+00:00'",
+            _ => "",
+        };
+        self.connect().batch_execute(&format!("{utc};{poller}")).expect("the table is there");
+    }
+
     /// The state of a payment.
     pub(crate) fn status(&self, id: i64) -> Status {
         let status = payments::table.find(id).select(payment_queue::status);

@@ -160,7 +160,7 @@ fn quoted(arguments: &[&str]) -> String {
 /// Runs every command.
 fn everything(form: &[&'static str]) -> String {
     let served = Served::filled();
-    registered(&served);
+    served.register(r#"[{"queue": "payments.status", "key": "5", "stage": null, "for_ms": 30000}]"#);
     let mut told = Told::new(served, form);
     told.say(&["pollers"]);
     told.served.connect().batch_execute("DELETE FROM queueable_pollers").expect("the table is there");
@@ -176,26 +176,6 @@ fn everything(form: &[&'static str]) -> String {
     let mut migrated = Told::new(Served::bare(), form);
     migrated.say_all(MIGRATIONS);
     told.told + &migrated.told
-}
-
-/// Registers a poller that was seen some seconds ago.
-fn registered(served: &Served) {
-    let at = |seconds: i64| ago(seconds).format("%Y-%m-%d %H:%M:%S%.3f").to_string();
-    let queues = r#"[{"queue": "payments.status", "entity": "Payment", "settings": {"max_tries": "3"}}]"#;
-    let running = r#"[{"queue": "payments.status", "key": "5", "stage": null, "for_ms": 30000}]"#;
-    let poller = format!(
-        "INSERT INTO queueable_pollers (id, host, pid, version, application, state, workers, queues, running, started_at, seen_at)
-         VALUES (1, 'web-1', 4711, '0.1.0', 'shop 1.4.2', 'running', 4, '{queues}', '{running}', '{}', '{}')",
-        at(5_000),
-        at(12)
-    );
-    // The times are in UTC.
-    let utc = match crate::db::NAME {
-        "postgres" => "SET TIME ZONE 'UTC'",
-        "mysql" => "SET time_zone = '+00:00'",
-        _ => "",
-    };
-    served.connect().batch_execute(&format!("{utc};{poller}")).expect("the table is there");
 }
 
 /// Adds an invoice that has failed, so that there is one to archive.
