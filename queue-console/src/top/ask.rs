@@ -57,10 +57,8 @@ pub(super) struct Listed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) queue: usize,
-    /// The key for people.
+    /// The key for people, as `explain` reads it.
     pub(super) key: String,
-    /// The condition that picks the row; without one the key is read as `explain` reads it.
-    pub(super) condition: Option<String>,
 }
 
 /// A change of rows.

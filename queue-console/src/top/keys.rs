@@ -202,7 +202,7 @@ impl Model {
                     self.refuse("this console does not have the queue of that message");
                     return Vec::new();
                 };
-                let place = Place { queue, key: of.message.key.clone(), condition: None };
+                let place = Place { queue, key: of.message.key.clone() };
                 self.explain(place)
             }
             Tab::Errors => {
@@ -239,7 +239,7 @@ impl Model {
             text.extend(group.example.lines().map(Paragraph::text));
         }
         let (queue, first) = (group.queue, group.keys.first().cloned());
-        let place = first.map(|key| Place { queue, key, condition: None });
+        let place = first.map(|key| Place { queue, key });
         let target = Target::Group { queue, pattern: group.pattern.clone() };
         self.cover(Over::Group(target, text, place));
     }

@@ -13,7 +13,7 @@ use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::filter::Condition;
-use crate::queue::{Facts, Paging, Queue, Rows};
+use crate::queue::{Paging, Queue, Rows};
 use crate::shown::{Typed, ago, since, typed};
 
 /// How many minutes the rate is counted over.
@@ -130,10 +130,8 @@ impl<'a, C: Database> Asking<'a, C> {
         };
         let rows = Rows { states: listed.state.into_iter().collect(), within: None, filter };
         let columns = facts.listed(&[])?;
-        let keys = facts.key.iter().filter_map(|name| facts.column(name));
-        let read: Vec<_> = columns.iter().cloned().chain(keys).collect();
         let paging = Paging {
-            columns: read,
+            columns: columns.clone(),
             longest: LONGEST_LISTED,
             order: listed.order,
             backwards: false,
@@ -151,8 +149,7 @@ impl<'a, C: Database> Asking<'a, C> {
                 let value = typed(value.as_deref(), column.holds);
                 if value == Typed::Null { Err("") } else { facts.words(&column.name, value, |time| ago(time, now)) }
             });
-            let condition = facts.picks(line.values.get(columns.len()..).unwrap_or_default());
-            PageRow { place: Place { queue: listed.queue, key: line.key.clone(), condition }, values: values.collect() }
+            PageRow { place: Place { queue: listed.queue, key: line.key.clone() }, values: values.collect() }
         });
         let rows = rows.collect();
         let columns = columns.into_iter().map(|column| (column.name, is_number(column.holds))).collect();
@@ -185,26 +182,12 @@ impl<'a, C: Database> Asking<'a, C> {
     /// Returns the queue of a row, and the condition that picks the row.
     pub(super) fn chosen(&self, place: &Place) -> Answer<(&'a dyn Queue<C>, Condition)> {
         let queue = self.queue(place.queue)?;
-        let facts = queue.facts();
-        let picks = match &place.condition {
-            Some(text) => condition(facts, text)?,
-            None => key(facts, &place.key)?,
-        };
-        Ok((queue, picks))
+        Ok((queue, key(queue.facts(), &place.key)?))
     }
 
     pub(super) fn queue(&self, place: usize) -> Answer<&'a dyn Queue<C>> {
         let queue = self.parts.queues.get(place).ok_or_else(|| Failure::Failed("there is no such queue".to_owned()))?;
         Ok(&**queue)
-    }
-}
-
-impl Facts {
-    /// Writes the condition that picks the row with these texts of its key.
-    fn picks(&self, keys: &[Option<String>]) -> Option<String> {
-        let is = self.key.iter().zip(keys).map(|(column, value)| Some(self.is(column, value.as_deref()?)));
-        let is: Vec<_> = is.collect::<Option<_>>()?;
-        (is.len() == self.key.len()).then(|| is.join(" and "))
     }
 }
 

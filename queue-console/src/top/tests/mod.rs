@@ -147,7 +147,7 @@ fn page() -> Page {
 }
 
 fn place(key: &str) -> Place {
-    Place { queue: 0, key: key.to_owned(), condition: Some(format!("\"id\" = {key}")) }
+    Place { queue: 0, key: key.to_owned() }
 }
 
 fn found(count: usize, environment: Option<&str>) -> Found {
