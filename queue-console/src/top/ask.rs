@@ -130,7 +130,7 @@ pub(super) struct Snapshot {
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) backlog: Result<Backlog, String>,
-    /// What was finished in each of the last ten minutes, the oldest first.
+    /// What was finished in each of the last ten minutes, the oldest first; nothing if nobody counts minutes.
     pub(super) done: Vec<i64>,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use queue_core::internals::by_name::PageOrder;
-use queueable::report::{Interval, PollerProcess, Statistics};
+use queueable::report::{PollerProcess, Statistics};
 use queueable::{Error, control};
 
 use super::ask::{Errors, Group, Known, Listed, Look, Page, PageRow, Paragraph, Place, Snapshot};
@@ -79,10 +79,9 @@ impl<'a, C: Database> Asking<'a, C> {
             let backlog = self.unless_lost(backlog)?;
             let mut done = Vec::new();
             if with_rate && backlog.is_ok() {
-                let recent = Duration::from_secs(60 * u64::from(MINUTES));
-                let recent = Rows { within: Some(recent), ..Rows::default() };
-                let statistics = queue.statistics(self.connection, &recent, Interval::Minute);
-                done = self.unless_lost(statistics)?.map(|read| minutes(&read, Utc::now())).unwrap_or_default();
+                let counted = queue.recent(self.connection, Duration::from_secs(60 * u64::from(MINUTES)));
+                let counted = self.unless_lost(counted)?.ok().flatten();
+                done = counted.map(|read| minutes(&read, Utc::now())).unwrap_or_default();
             }
             all.push(Known { backlog, done });
         }

@@ -73,6 +73,19 @@ fn queues() {
 }
 
 #[test]
+fn a_rate_that_nobody_counts_is_not_shown_as_zero() {
+    let mut model = full();
+    let rate_of_mails = |model: &Model| {
+        let screen = lines(model);
+        let line = screen.lines().find(|line| line.contains("mails")).expect("the queue is there");
+        line.split_whitespace().filter(|value| *value == "0").count()
+    };
+    let counted = rate_of_mails(&model);
+    model.queues[1].done = Vec::new();
+    assert_eq!(rate_of_mails(&model), counted - 1, "{}", lines(&model));
+}
+
+#[test]
 fn before_anything_was_read() {
     assert_snapshot!("before_anything_was_read", lines(&fresh()));
 }

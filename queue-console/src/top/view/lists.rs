@@ -135,7 +135,11 @@ fn queues(model: &Model, theme: Theme) -> Grid {
 
 fn queue(model: &Model, theme: Theme, place: usize, backlog: &Backlog, done: &[i64]) -> Vec<Value> {
     let rate = done.iter().sum::<i64>() as f64 / 10.0;
-    let rate = if rate > 0.0 { format!("{rate:.1}") } else { "0".to_owned() };
+    let rate = match done {
+        [] => String::new(),
+        _ if rate > 0.0 => format!("{rate:.1}"),
+        _ => "0".to_owned(),
+    };
     let some = |rows: i64, style| if rows > 0 { Value::new(number(rows)).styled(style) } else { Value::new("0") };
     let pollers = model.pollers_of(place).map(|pollers| Value::new(pollers.to_string())).unwrap_or_default();
     let paused = match paused(backlog) {
