@@ -161,18 +161,11 @@ pub(crate) fn figures(facts: &Facts) -> Vec<Figure> {
 /// Shows the number of rows, the sums, and the first rows.
 fn preview<C: Database>(context: &mut Context<'_, C>, facts: &Facts, ready: &dyn Prepared<C>, asked: &Asked) -> Answer {
     let columns = facts.listed(&[])?;
-    let some: Vec<Line> = ready.some(&mut context.connection, &columns, SHOWN)?;
+    let longest = context.screen.longest();
+    let some: Vec<Line> = ready.some(&mut context.connection, &columns, longest, SHOWN)?;
     let sums = sums(ready, asked);
     context.screen.object(|| {
-        let rows: Vec<Value> = some
-            .iter()
-            .map(|line| {
-                let values = columns.iter().zip(&line.values);
-                values
-                    .map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref())))
-                    .collect()
-            })
-            .collect();
+        let rows: Vec<Value> = some.iter().map(|line| facts.json_of(columns.iter().zip(&line.values))).collect();
         let figures: Value = sums.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
         json!({
             "queue": facts.queue, "operation": word(&asked.operate), "argument": argument(&asked.operate),

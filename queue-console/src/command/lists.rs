@@ -1,8 +1,9 @@
 //! `list`: rows, page by page.
 
 use queue_core::internals::by_name::{Holds, PageOrder, TextColumn};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::rows::is_cut;
 use super::{Context, condition};
 use crate::cli::{List, Order, States};
 use crate::database::Database;
@@ -10,9 +11,6 @@ use crate::failure::{Answer, Failure};
 use crate::filter::Condition;
 use crate::queue::{Facts, Line, Paging, Rows, State};
 use crate::shown::{Cell, Table, Typed, ago, typed};
-
-/// How many characters of a value are shown.
-const LONGEST: u32 = 500;
 
 /// How many of the domain's columns are shown without `--columns`.
 const SHOWN: usize = 6;
@@ -27,19 +25,16 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     let columns = facts.listed(&list.columns)?;
     let order = list.order.map_or_else(|| default_order_of(rows.states.first().copied()), order_of);
     let after = list.after.as_deref().map(|cursor| facts.after(cursor, order, false)).transpose()?;
-    let limit = list.limit as usize;
-    let paging =
-        Paging { columns: columns.clone(), longest: LONGEST, order, backwards: false, after, limit: limit + 1 };
+    let (limit, longest) = (list.limit as usize, context.screen.longest());
+    let paging = Paging { columns: columns.clone(), longest, order, backwards: false, after, limit: limit + 1 };
     let mut lines = context.ask(queue, |queue, connection| queue.page(connection, &rows, &paging))?;
     let next = (lines.len() > limit).then(|| facts.cursor(&lines[limit - 1], order)).flatten();
     lines.truncate(limit);
     for line in &lines {
         context.screen.object(|| {
-            let values = columns.iter().zip(&line.values);
-            let values: Value = values
-                .map(|(column, value)| (column.name.clone(), facts.json_value(column, value.as_deref())))
-                .collect();
-            json!({ "queue": facts.queue, "key": line.key, "row": values })
+            let values = || columns.iter().zip(&line.values);
+            let row = json!({ "queue": facts.queue, "key": line.key, "row": facts.json_of(values()) });
+            facts.with_cut(row, values())
         })?;
     }
     let table = columns.iter().fold(Table::default(), |table, column| match column.holds {
@@ -73,6 +68,9 @@ fn brief<C: Database>(context: &Context<'_, C>, facts: &Facts, column: &TextColu
     match typed(value, column.holds) {
         Typed::Null => Cell::default(),
         Typed::Time(time) => Cell::new(ago(time, context.now())),
+        Typed::Text(text) if is_cut(&text, context.screen.longest()) => {
+            facts.shown(context, &column.name, Typed::Text(text + "…"))
+        }
         other => facts.shown(context, &column.name, other),
     }
 }

@@ -20,8 +20,6 @@ pub(crate) use self::lists::{default_order_of, order_of};
 #[cfg(feature = "web")]
 pub(crate) use self::reports::group_name;
 pub(crate) use self::reports::group_of;
-#[cfg(feature = "replay")]
-pub(crate) use self::rows::LONGEST;
 #[cfg(feature = "web")]
 pub(crate) use self::status::{Known, registered, serving, wrong};
 

@@ -7,16 +7,14 @@ use super::{Context, key};
 use crate::cli::Keys;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
-use crate::queue::{Facts, Line, Paging, Rows};
-use crate::shown::{Cell, Table, Typed, ago, rows, typed, visible};
+use crate::queue::{Facts, Paging, Rows};
+use crate::shown::{Cell, LONGEST, Table, Typed, ago, rows, typed, visible};
 use queue_core::internals::by_name::{PageOrder, TextColumn};
-
-/// How many characters of a value are shown.
-pub(crate) const LONGEST: u32 = 10_000;
 
 pub(super) fn run<C: Database>(context: &mut Context<'_, C>, keys: &Keys, whole: bool) -> Answer {
     let queue = context.parts.queue(&keys.queue)?;
     let facts = queue.facts();
+    let first = if whole { 0 } else { facts.domain };
     let mut missing = 0;
     for text in &keys.keys {
         let condition = key(facts, text)?;
@@ -34,18 +32,22 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, keys: &Keys, whole:
         let explained = context.ask(queue, |queue, connection| queue.explain(connection, &condition))?;
         let explanation = explained.map(|(_, explanation)| explanation);
         context.screen.object(|| {
-            let row = whole.then(|| facts.json(&line));
+            let values = || paging.columns.iter().zip(&line.values).skip(first);
             let said = explanation.as_ref().map(ToString::to_string);
-            json!({
-                "queue": facts.queue, "key": line.key, "explanation": explanation, "text": said,
-                "row": row.unwrap_or_else(|| facts.json_of_queue(&line)),
-            })
+            let row = json!({
+                "queue": facts.queue, "key": line.key, "explanation": explanation, "text": said, "row": facts.json_of(values()),
+            });
+            facts.with_cut(row, values())
         })?;
         let said = explanation.map_or_else(|| "there is no such row".to_owned(), |explanation| explanation.to_string());
         let said: Vec<String> = said.lines().map(visible).collect();
         let mut table = Table::default().text(format!("{} {}", facts.table, visible(&line.key))).text(said.join("\n"));
-        for (column, value) in facts.columns.list.iter().zip(&line.values).skip(if whole { 0 } else { facts.domain }) {
-            let shown = facts.shown(context, &column.name, typed(value.as_deref(), column.holds));
+        for (column, value) in paging.columns.iter().zip(&line.values).skip(first) {
+            let shown = match typed(value.as_deref(), column.holds) {
+                Typed::Text(text) if is_cut(&text, LONGEST) => Typed::Text(text + "…"),
+                value => value,
+            };
+            let shown = facts.shown(context, &column.name, shown);
             table.line([Cell::new(&column.name), shown]);
         }
         context.screen.table(&table)?;
@@ -99,16 +101,28 @@ impl Facts {
         }
     }
 
-    pub(crate) fn json(&self, line: &Line) -> Value {
-        let columns = self.all_columns();
-        let values = columns.iter().zip(&line.values);
+    pub(crate) fn json_of<'v>(&self, values: impl Iterator<Item = (&'v TextColumn, &'v Option<String>)>) -> Value {
         values.map(|(column, value)| (column.name.clone(), self.json_value(column, value.as_deref()))).collect()
     }
 
-    fn json_of_queue(&self, line: &Line) -> Value {
-        let Value::Object(mut all) = self.json(line) else { return Value::Null };
-        let domain = &self.columns.list[..self.domain];
-        all.retain(|name, _| !domain.iter().any(|column| column.name == *name));
-        Value::Object(all)
+    /// Names the columns whose values were cut in the object of a row.
+    pub(crate) fn with_cut<'v>(
+        &self,
+        mut object: Value,
+        values: impl Iterator<Item = (&'v TextColumn, &'v Option<String>)>,
+    ) -> Value {
+        let cut = values.filter(|(column, value)| {
+            !self.is_secret(&column.name) && value.as_ref().is_some_and(|text| is_cut(text, LONGEST))
+        });
+        let cut: Vec<_> = cut.map(|(column, _)| column.name.as_str()).collect();
+        if !cut.is_empty() {
+            object["cut"] = json!(cut);
+        }
+        object
     }
+}
+
+/// Whether a value that was read up to so many characters may have had more of them.
+pub(super) fn is_cut(text: &str, longest: u32) -> bool {
+    text.len() >= longest as usize && text.chars().count() >= longest as usize
 }

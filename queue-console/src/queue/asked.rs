@@ -67,8 +67,8 @@ pub(crate) trait Prepared<C> {
     fn figures(&self) -> &[Option<String>];
     /// What tells these rows from others.
     fn shape(&self) -> Shape;
-    /// Reads some of the rows.
-    fn some(&self, connection: &mut C, columns: &[TextColumn], limit: usize) -> Result<Vec<Line>, Error>;
+    /// Reads some of the rows, and no more than so many characters of a value.
+    fn some(&self, connection: &mut C, columns: &[TextColumn], longest: u32, limit: usize) -> Result<Vec<Line>, Error>;
     /// Works on the rows in batches, until it is told to stop.
     fn work(&self, connection: &mut C, goes_on: &mut dyn FnMut(Progress) -> bool) -> Result<Operated, Error>;
 }

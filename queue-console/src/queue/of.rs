@@ -301,8 +301,9 @@ where
         Shape { count: self.count(), figures: self.picked.figures.clone(), keys: hasher.finish() }
     }
 
-    fn some(&self, connection: &mut C, columns: &[TextColumn], limit: usize) -> Result<Vec<Line>, Error> {
-        let rows = self.rows.texts_of(connection, &self.picked, (&self.facts.key_columns(), columns), 200, limit)?;
+    fn some(&self, connection: &mut C, columns: &[TextColumn], longest: u32, limit: usize) -> Result<Vec<Line>, Error> {
+        let columns = (&*self.facts.key_columns(), columns);
+        let rows = self.rows.texts_of(connection, &self.picked, columns, longest, limit)?;
         Ok(rows.into_iter().map(Line::from).collect())
     }
 

@@ -111,6 +111,8 @@ impl Report {
 
     fn json(&self, facts: &Facts) -> Value {
         let AttemptEvent { try_number, stage, error, .. } = &self.event;
+        let columns = facts.all_columns();
+        let of = |line: &Line| facts.json_of(columns.iter().zip(&line.values));
         let statements = self.statements.iter().map(|of| json!({ "sql": of.sql, "error": of.error }));
         json!({
             "queue": facts.queue,
@@ -121,8 +123,8 @@ impl Report {
             "error": error,
             "next": self.next,
             "statements": statements.collect::<Vec<_>>(),
-            "row": facts.json(&self.before),
-            "would_be": self.after.as_ref().map(|after| facts.json(after)),
+            "row": of(&self.before),
+            "would_be": self.after.as_ref().map(of),
         })
     }
 }

@@ -10,12 +10,12 @@ use super::attempt::Replays;
 use super::report::Report;
 use super::statements::Statements;
 use crate::cli::Replay;
-use crate::command::{Context, LONGEST, condition, key};
+use crate::command::{Context, condition, key};
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::filter::Condition;
 use crate::queue::{Facts, Line, Paging, Queue, Rows};
-use crate::shown::visible;
+use crate::shown::{LONGEST, visible};
 
 /// What the test kit says of a handler that has ended the transaction around its attempt.
 const ENDED: &str = "the transaction of the test";

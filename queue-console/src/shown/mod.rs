@@ -6,7 +6,7 @@ mod table;
 mod words;
 
 pub(crate) use self::json::{Typed, of_report, typed};
-pub(crate) use self::screen::Screen;
+pub(crate) use self::screen::{LONGEST, Screen};
 pub(crate) use self::table::{Cell, Table};
 pub(crate) use self::words::{ago, count, number, rows, span, spark, visible};
 #[cfg(feature = "top")]

@@ -12,6 +12,10 @@ use super::words::{since, visible};
 use crate::cli::Global;
 use crate::failure::{Answer, Failure};
 
+/// How many characters of a value are shown at most, and in a table that has to fit.
+pub(crate) const LONGEST: u32 = 10_000;
+const BRIEF: u32 = 500;
+
 /// What a command writes to.
 #[derive(Debug, Clone)]
 pub(crate) struct Screen {
@@ -95,6 +99,14 @@ impl Screen {
         match stdout().is_terminal() {
             true => self.write("\u{1b}[2J\u{1b}[H"),
             false => self.say(""),
+        }
+    }
+
+    /// How many characters of a value are read: for a table that has to fit, no more than it could show.
+    pub(crate) fn longest(&self) -> u32 {
+        match self.width.filter(|_| !self.json) {
+            Some(_) => BRIEF,
+            None => LONGEST,
         }
     }
 

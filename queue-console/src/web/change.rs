@@ -24,6 +24,9 @@ use crate::shown::{count, rows, visible};
 /// How many of the rows are shown first.
 const SHOWN: usize = 10;
 
+/// How many characters of a value are shown.
+const LONGEST: u32 = 200;
+
 /// How many rows are changed in one transaction.
 const BATCH: u32 = 500;
 
@@ -127,7 +130,7 @@ async fn previewed<C: Database>(
         Ok(Preview {
             shape: ready.shape(),
             summary: summary(queue.facts(), &*ready, &asked),
-            lines: ready.some(connection, &columns, SHOWN)?,
+            lines: ready.some(connection, &columns, LONGEST, SHOWN)?,
             columns,
             environment: environment_asked(&parts, connection, ready.count())?,
             recorded: is_recorded(connection)?,

@@ -49,6 +49,25 @@ fn a_key_that_a_report_shows_is_a_key_that_the_console_takes() {
 }
 
 #[test]
+fn a_program_gets_long_values_and_is_told_which_are_cut() {
+    let served = Served::filled();
+    fail(&mut served.connect(), 6, &"x".repeat(12_000));
+    fail(&mut served.connect(), 7, &"y".repeat(900));
+    for command in [&["list", "payments", "--failed", "--order", "key"][..], &["show", "payments", "6", "7"]] {
+        let rows = served.objects(command);
+        let error = |row: &serde_json::Value| row["row"]["last_attempt_error_message"].as_str().map(str::len);
+        assert_eq!((error(&rows[0]), error(&rows[1])), (Some(10_000), Some(900)), "{command:?}");
+        assert_eq!(rows[0]["cut"], serde_json::json!(["last_attempt_error_message"]), "{command:?}");
+        assert!(rows[1].get("cut").is_none(), "{command:?}");
+        let text = served.said(command);
+        assert!(text.contains(&format!("{}…", "x".repeat(10_000))), "{command:?}");
+        assert!(text.contains(&"y".repeat(900)) && !text.contains("y…"), "{command:?}");
+    }
+    let dry = served.run(&["retry", "payments", "7", "--dry-run", "--json"]);
+    assert!(dry.out.contains(&"y".repeat(900)), "{dry:?}");
+}
+
+#[test]
 fn many_keys_are_chosen_at_once() {
     let served = Served::filled();
     let keys: Vec<String> = (1..=1_200).map(|key| key.to_string()).collect();
