@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::router::router;
+use super::settings::Page;
 use crate::cli::{Global, Serve};
 use crate::console::Parts;
 use crate::database::Database;
@@ -21,9 +22,7 @@ pub(crate) fn run<C: Database>(parts: &Arc<Parts<C>>, global: &Global, of: &Serv
     if *allow_changes && parts.read_only {
         return Err(Failure::Usage("this console is read-only: it changes nothing".to_owned()));
     }
-    let page = parts.page.clone();
-    let page = if *allow_changes { page.allow_changes() } else { page };
-    let router = router(parts.clone(), page, Ok(address));
+    let router = router(parts.clone(), served(&parts.page, of), Ok(address));
     // What the database refuses is said there, and not in the browser. A program with a log of its own keeps that.
     let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
     let _ = log.try_init();
@@ -40,6 +39,11 @@ pub(crate) fn run<C: Database>(parts: &Arc<Parts<C>>, global: &Global, of: &Serv
     Ok(())
 }
 
+/// The page as the program has set it up. Whether people may change something is for the command line alone to say.
+fn served(page: &Page, of: &Serve) -> Page {
+    Page { changes: of.allow_changes, ..page.clone() }
+}
+
 /// Waits for a signal that ends the program.
 async fn ended() {
     let interrupt = tokio::signal::ctrl_c();
@@ -54,4 +58,19 @@ async fn ended() {
     }
     #[cfg(not(unix))]
     let _ = interrupt.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_alone_lets_people_change_something() {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        for allow_changes in [false, true] {
+            for page in [Page::default(), Page::default().allow_changes()] {
+                assert_eq!(served(&page, &Serve { listen, allow_changes }).changes, allow_changes);
+            }
+        }
+    }
 }

@@ -38,6 +38,7 @@ pub struct Page {
 
 impl Page {
     /// Lets people change rows, pauses and limits, unless [the visitor](Visitor::read_only) may not. The default is to show only.
+    /// The command `serve` does so by `--allow-changes` alone.
     pub fn allow_changes(self) -> Self {
         Page { changes: true, ..self }
     }
