@@ -115,6 +115,8 @@ pub(crate) enum Command {
     /// End a pause
     Unpause(Scope),
     /// Show, set or end the limits of queues
+    ///
+    /// A call that sets limits replaces all limits of the queue.
     Limits(Limits),
     /// Show the processes that serve the queues
     Pollers,

@@ -11,27 +11,27 @@ use super::times::{duration, pace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Exit with 4 if a limit is exceeded, for cron and for probes
+    /// Exit with 4 if something is wrong, for cron and for probes
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// With `--check`: how long the oldest due row may have waited
+    /// How long the oldest due row may have waited
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     pub(crate) max_age: Duration,
 
-    /// With `--check`: how many rows may be due
+    /// How many rows may be due
     #[arg(long, value_name = "ROWS")]
     pub(crate) max_due: Option<i64>,
 
-    /// With `--check`: how many rows may have failed
+    /// How many rows may have failed
     #[arg(long, value_name = "ROWS")]
     pub(crate) max_failed: Option<i64>,
 
-    /// With `--check`: how many pollers must be alive for each queue, if pollers register
+    /// How many pollers must be alive for each queue, if pollers register
     #[arg(long, value_name = "POLLERS", default_value_t = 1)]
     pub(crate) min_pollers: usize,
 
-    /// With `--check`: a paused queue is no finding
+    /// A pause is no finding
     #[arg(long)]
     pub(crate) allow_paused: bool,
 }
