@@ -125,7 +125,8 @@ pub(crate) fn wrong<'k>(known: impl Iterator<Item = &'k Known>, of: &cli::Status
                 _ => add(9, "pollers", format!("{serving}, and {due}")),
             }
         }
-        match (backlog.oldest_due.filter(|age| *age > of.max_age), whole) {
+        let may_wait = of.allow_paused && waits_for_pauses(backlog);
+        match (backlog.oldest_due.filter(|age| *age > of.max_age && !may_wait), whole) {
             (_, Some(paused)) if !of.allow_paused => add(6, "paused", paused.to_string()),
             (Some(age), None) => add(8, "oldest_due", format!("the oldest due row has waited for {}", span(age))),
             _ => {}
@@ -148,6 +149,14 @@ pub(crate) fn wrong<'k>(known: impl Iterator<Item = &'k Known>, of: &cli::Status
     }
     wrong.sort_by_key(|wrong| std::cmp::Reverse(wrong.weight));
     wrong
+}
+
+/// Whether all rows that are due wait for the end of a pause.
+fn waits_for_pauses(backlog: &Backlog) -> bool {
+    let are_of_stages = backlog.paused.iter().any(|paused| paused.stage.is_some());
+    let are_of_values = backlog.paused.iter().any(|paused| paused.value.is_some());
+    // A row of a paused stage and of a paused value is counted twice.
+    backlog.paused_due == Some(backlog.due) && !(are_of_stages && are_of_values)
 }
 
 /// `1 row is due`, `2 rows are due`.

@@ -1,6 +1,6 @@
 //! Pauses, limits, the environment and migrations.
 
-use super::served::Served;
+use super::served::{Served, ago, enqueue};
 
 #[test]
 fn a_queue_a_stage_and_a_value_are_paused_and_unpaused() {
@@ -22,6 +22,19 @@ fn a_queue_a_stage_and_a_value_are_paused_and_unpaused() {
     assert!(!served.said(&["status"]).contains("paused"));
     assert!(pause(&["unpause", "payments"]).contains("there was no such pause"));
     assert_eq!(served.objects(&["audit"]).len(), 7, "an end of a pause that was none too");
+}
+
+#[test]
+fn rows_of_an_allowed_pause_may_wait() {
+    let served = Served::new();
+    enqueue(&mut served.connect(), 1, 7, 100, ago(9_000));
+    served.said(&["pause", "payments", "--where", "company_id = 7"]);
+    let check = ["status", "--check", "--allow-paused", "--min-pollers", "0"];
+    assert!(served.said(&check).starts_with("nothing is wrong"));
+    assert_eq!(served.run(&check[..2]).code, Some(4));
+    enqueue(&mut served.connect(), 2, 8, 100, ago(9_000));
+    let other = served.run(&check);
+    assert!(other.code == Some(4) && other.out.contains("the oldest due row has waited"), "{other:?}");
 }
 
 #[test]
