@@ -4,12 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use queue_core::internals::by_name::{LIBRARY_VERSION, pattern, settings, version};
+use queueable::Paused;
 use queueable::control;
 use queueable::report::{Ill, Interval, Severity, examine};
 use serde_json::{Value, json};
 
 use super::Context;
 use crate::cli::Doctor;
+use crate::console::Parts;
 use crate::database::{Database, without_password};
 use crate::failure::{Answer, Failure};
 use crate::queue::{Queue, Rows};
@@ -133,7 +135,7 @@ fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], i
         },
         "findings": ills.iter().map(of_report).collect::<Vec<_>>(),
         "queues": queues,
-        "pauses": told(queueable::pauses(connection)),
+        "pauses": told(queueable::pauses(connection).map(|pauses| shown(context.parts, pauses))),
         "limits": told(control::limits(connection)),
         "environment": told(control::environment(connection)),
         "pollers": told(queueable::pollers(connection)),
@@ -141,6 +143,16 @@ fn bundle<C: Database>(context: &mut Context<'_, C>, queues: &[&dyn Queue<C>], i
     let text = serde_json::to_string_pretty(&bundle).map_err(std::io::Error::from)?;
     fs::write(file, text + "\n").map_err(|error| Failure::Failed(format!("{}: {error}", file.display())))?;
     context.screen.say(format!("wrote {}", file.display()))
+}
+
+/// The pauses without values that are not shown.
+fn shown<C: Database>(parts: &Parts<C>, pauses: Vec<Paused>) -> Vec<Paused> {
+    let of = |paused: &Paused| parts.queues.iter().find(|queue| queue.facts().queue == paused.queue);
+    let shown = |paused| match of(&paused) {
+        Some(queue) => queue.facts().shown_pause(paused),
+        None => paused,
+    };
+    pauses.into_iter().map(shown).collect()
 }
 
 /// A report, or why there is none.

@@ -28,8 +28,12 @@ fn calls() -> Served {
     connection.batch_execute(&table).unwrap();
     let migrations = Migrations::new().entity::<Call>().control().audit();
     connection.run_pending_migrations(migrations).unwrap();
-    let console = Console::<Conn>::new().entity::<Call>().default_database(database.url());
-    Served::of(database, console.router())
+    let router = console(&database).router();
+    Served::of(database, router)
+}
+
+fn console(database: &Database) -> Console<Conn> {
+    Console::<Conn>::new().entity::<Call>().default_database(database.url())
 }
 
 #[test]
@@ -58,6 +62,22 @@ fn no_value_of_a_hidden_column_is_shown_because_rows_take_turns_by_it() {
         let page = served.until(page, says);
         assert!(!page.text.contains(SECRET), "{}", page.text);
     }
+}
+
+#[test]
+fn no_bundle_of_the_doctor_has_a_hidden_value_because_rows_take_turns_by_it() {
+    let served = calls();
+    let pause = Pause::new("they asked", "ops");
+    Call::pause_where(&mut served.database.connect(), calls::api_token, SECRET, pause).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bundle.json");
+    let console = console(&served.database);
+    let (url, path) = (served.database.url(), file.display().to_string());
+    let arguments = ["console", "doctor", "--bundle", path.as_str(), "--database-url", url];
+    let Ok(_) = console.run_matches(&console.subcommand().get_matches_from(arguments));
+    let bundle = std::fs::read_to_string(&file).unwrap();
+    assert!(bundle.contains("a value that is not shown"), "{bundle}");
+    assert!(!bundle.contains(SECRET), "{bundle}");
 }
 
 #[test]
