@@ -77,11 +77,20 @@ pub(super) fn backlog<C: Database>(context: &mut Context<'_, C>, report: &cli::R
                 if split.left_out > 0 {
                     notes.push(format!("{}: and {} more values", facts.table, number(split.left_out)));
                 }
+                left_out(context, facts, split.left_out)?;
             }
         }
     }
     context.screen.table(&table.without_empty_columns())?;
     notes.iter().try_for_each(|note| context.screen.say(note))
+}
+
+/// Says at the end of a queue's objects how much is not among them.
+fn left_out<C: Database>(context: &Context<'_, C>, facts: &Facts, left_out: i64) -> Answer {
+    match left_out {
+        0 => Ok(()),
+        _ => context.screen.object(|| json!({ "queue": facts.queue, "left_out": left_out })),
+    }
 }
 
 fn cells_of(backlog: &Backlog) -> Vec<Cell> {
@@ -135,34 +144,34 @@ pub(super) fn errors<C: Database>(context: &mut Context<'_, C>, errors: &cli::Er
         .whole("last")
         .text("examples")
         .text("error");
-    let mut left_out = 0;
+    let mut unread = 0;
     for (queue, rows) in asked(context, &errors.report)? {
         let facts = queue.facts();
         let rows = Rows { within: errors.since, ..rows };
-        let parts = match by {
+        let (parts, unread_of_queue) = match by {
             None => {
                 let report = context.ask(queue, |queue, connection| queue.errors(connection, &rows))?;
-                left_out += report.left_out;
-                vec![(None, report)]
+                let left_out = report.left_out;
+                (vec![(None, report)], left_out)
             }
             Some(column) => {
                 let split = context.ask(queue, |queue, connection| queue.errors_by(connection, &rows, column))?;
-                left_out += split.left_out;
-                split.parts.into_iter().map(|part| (Some(part.value), part.report)).collect()
+                let parts = split.parts.into_iter().map(|part| (Some(part.value), part.report));
+                (parts.collect(), split.left_out)
             }
         };
         for (value, report) in parts {
             show_groups(context, facts, by, value.as_ref(), &report, &mut table)?;
         }
+        left_out(context, facts, unread_of_queue)?;
+        unread += unread_of_queue;
     }
     match table.is_empty() {
         true => context.screen.say("no row has failed")?,
         false => context.screen.table(&table)?,
     }
-    if left_out > 0 {
-        context
-            .screen
-            .say(format!("and {} whose texts were not read", rows(usize::try_from(left_out).unwrap_or(0))))?;
+    if unread > 0 {
+        context.screen.say(format!("and {} whose texts were not read", rows(usize::try_from(unread).unwrap_or(0))))?;
     }
     Ok(())
 }
@@ -208,15 +217,16 @@ pub(super) fn statistics<C: Database>(context: &mut Context<'_, C>, of: &cli::St
     for (queue, rows) in asked(context, &of.report)? {
         let facts = queue.facts();
         let rows = Rows { within: Some(of.since), ..rows };
-        let parts = match by {
+        let (parts, unread) = match by {
             None => {
                 let report = context.ask(queue, |queue, connection| queue.statistics(connection, &rows, interval))?;
-                vec![(None, report)]
+                (vec![(None, report)], 0)
             }
             Some(column) => {
                 let split =
                     context.ask(queue, |queue, connection| queue.statistics_by(connection, &rows, interval, column))?;
-                split.parts.into_iter().map(|part| (Some(part.value), part.report)).collect()
+                let parts = split.parts.into_iter().map(|part| (Some(part.value), part.report));
+                (parts.collect(), split.left_out)
             }
         };
         for (value, report) in parts {
@@ -235,8 +245,17 @@ pub(super) fn statistics<C: Database>(context: &mut Context<'_, C>, of: &cli::St
             };
             show_periods(context, &title, &report)?;
         }
+        if unread > 0 {
+            let periods = not_read(unread);
+            context.screen.say(format!("{}: {periods}\n", facts.name(context.parts)))?;
+        }
+        left_out(context, facts, unread)?;
     }
     Ok(())
+}
+
+fn not_read(periods: i64) -> String {
+    format!("and {} earlier periods that were not read", number(periods))
 }
 
 fn interval_of(of: &cli::Statistics) -> queueable::report::Interval {
@@ -289,6 +308,9 @@ fn show_periods<C: Database>(context: &Context<'_, C>, title: &str, report: &Sta
     context.screen.table(&table.without_empty_columns())?;
     if report.counted == Counted::NewestRows {
         context.screen.say("of the newest 1,000,000 rows; pollers with `minutes` count all attempts")?;
+    }
+    if report.left_out > 0 {
+        context.screen.say(not_read(report.left_out))?;
     }
     context.screen.say("")
 }

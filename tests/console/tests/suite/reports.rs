@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use regex::Regex;
 
@@ -173,6 +174,18 @@ fn pages_follow_one_another_in_every_order() {
     let cursor = keys[1]["next"].as_str().expect("there is another page");
     let next = served.objects(&["list", "invoices", "--limit", "1", "--after", cursor]);
     assert_eq!(next[0]["key"], "north,2");
+}
+
+#[test]
+fn a_split_report_says_how_much_it_leaves_out() {
+    let served = Served::new();
+    let rows: Vec<String> = (1..=10_003).map(|id| format!("({id}, {id}, 1, 'FAILED')")).collect();
+    for rows in rows.chunks(1_000) {
+        let insert = "INSERT INTO payments (id, company_id, amount_cents, status) VALUES";
+        served.connect().batch_execute(&format!("{insert} {}", rows.join(", "))).expect("they are new");
+    }
+    let split = served.objects(&["backlog", "payments", "--by", "company_id"]);
+    assert_eq!(split.last(), Some(&serde_json::json!({ "queue": "payments.status", "left_out": 3 })));
 }
 
 #[test]
