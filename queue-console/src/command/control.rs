@@ -205,7 +205,7 @@ pub(super) fn audit<C: Database>(context: &mut Context<'_, C>, of: &cli::Audit) 
     if let Some(next) = page.next {
         let cursor = serde_json::to_string(&next).map_err(std::io::Error::from)?;
         context.screen.object(|| json!({ "next": cursor }))?;
-        context.screen.say(format!("more: --after '{cursor}'"))?;
+        context.screen.more(&cursor)?;
     }
     Ok(())
 }

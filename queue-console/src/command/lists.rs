@@ -53,7 +53,7 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
         false => context.screen.table(&table)?,
     }
     if let Some(next) = next {
-        context.screen.say(format!("more: --after '{next}'"))?;
+        context.screen.more(&next)?;
         context.screen.object(|| json!({ "next": next }))?;
     }
     Ok(())

@@ -94,6 +94,11 @@ impl Screen {
         }
     }
 
+    /// Says how to read the next page: with the cursor as a shell takes it, a JSON text in single quotes.
+    pub(crate) fn more(&self, cursor: &str) -> Answer {
+        self.say(format!("more: --after {}", in_shell(cursor)))
+    }
+
     /// Clears the terminal for the next report; without a terminal, an empty line comes between two reports.
     pub(crate) fn clear(&self) -> Answer {
         match stdout().is_terminal() {
@@ -145,9 +150,23 @@ fn harmless(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
+/// A JSON text as a word of a shell.
+fn in_shell(json: &str) -> String {
+    format!("'{}'", harmless(json).replace('\'', "\\u0027"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cursor_is_one_word_of_a_shell() {
+        let cursor = json!(["key", null, ["it's\u{9b}31m\u{202e}"]]).to_string();
+        let word = in_shell(&cursor);
+        assert_eq!(word, r#"'["key",null,["it\u0027s\u009b31m\u202e"]]'"#);
+        let read: Value = serde_json::from_str(word.trim_matches('\'')).expect("it is JSON");
+        assert_eq!(read, serde_json::from_str::<Value>(&cursor).expect("it is JSON"));
+    }
 
     #[test]
     fn json_stays_json_and_does_nothing_to_a_terminal() {
