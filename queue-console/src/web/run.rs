@@ -47,13 +47,13 @@ pub(super) struct Runs {
     /// The newest first.
     all: Mutex<VecDeque<Arc<Run>>>,
     /// Those that begin.
-    expected: Mutex<HashSet<String>>,
+    expected: Arc<Mutex<HashSet<String>>>,
     turns: Arc<Semaphore>,
 }
 
 impl Default for Runs {
     fn default() -> Self {
-        Runs { all: Mutex::default(), expected: Mutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Runs { all: Mutex::default(), expected: Arc::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
@@ -89,13 +89,10 @@ impl Runs {
         self.all().into_iter().find(|run| run.id == id)
     }
 
-    /// Returns whether it is new.
-    fn expect(&self, once: &str) -> bool {
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(once.to_owned())
-    }
-
-    fn expect_no_more(&self, once: &str) {
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(once);
+    /// Notes that an operation begins, until the guard is dropped. `None`: it begins already.
+    fn expect(&self, once: &str) -> Option<Expected> {
+        let is_new = self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(once.to_owned());
+        is_new.then(|| Expected { all: self.expected.clone(), once: once.to_owned() })
     }
 
     fn add(&self, run: Arc<Run>) {
@@ -105,6 +102,18 @@ impl Runs {
             let oldest = runs.iter().rposition(|run| run.ended().is_some()).unwrap_or(REMEMBERED);
             runs.remove(oldest);
         }
+    }
+}
+
+/// An operation that begins.
+struct Expected {
+    all: Arc<Mutex<HashSet<String>>>,
+    once: String,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.once);
     }
 }
 
@@ -128,29 +137,33 @@ pub(super) async fn begin<C: Database>(site: &Site<C>, order: Order) -> Told<Str
     let turn = site.runs.turns.clone().try_acquire_owned();
     let turn =
         turn.map_err(|_| Trouble::Wrong(format!("{AT_ONCE} operations run already. Please wait for one of them.")))?;
-    let once = order.once.clone();
-    if !site.runs.expect(&once) {
+    // The thread has it, because the browser may leave while the operation begins, and this function with it.
+    let Some(expected) = site.runs.expect(&order.once) else {
         return Err(Trouble::Wrong("This was sent already, and begins: see Operations.".to_owned()));
-    }
+    };
     let (sender, begun) = oneshot::channel();
     let of = site.clone();
     let spawned = std::thread::Builder::new().name("queueable-page-run".to_owned()).spawn(move || {
         let _turn = turn;
-        work(&of, order, sender);
+        work(&of, order, (expected, sender));
     });
-    let told = match spawned {
+    match spawned {
         Ok(_) => {
             begun.await.unwrap_or_else(|_| Err(Trouble::Refused("The operation has ended before it began.".to_owned())))
         }
         Err(error) => Err(Trouble::logged(&error)),
-    };
-    site.runs.expect_no_more(&once);
-    told
+    }
 }
 
-fn work<C: Database>(site: &Site<C>, order: Order, begun: oneshot::Sender<Told<String>>) {
-    let mut begun = Some(begun);
-    let mut tell = |told| begun.take().is_some_and(|begun| begun.send(told).is_ok());
+fn work<C: Database>(site: &Site<C>, order: Order, (expected, begun): (Expected, oneshot::Sender<Told<String>>)) {
+    let mut begun = Some((expected, begun));
+    let mut tell = |told| {
+        let Some((expected, begun)) = begun.take() else { return };
+        // Whoever is told may send the form again.
+        drop(expected);
+        // If the browser has gone, an operation goes on all the same: a person has confirmed it.
+        let _ = begun.send(told);
+    };
     let mut connection = match site.connections.connect() {
         Ok(connection) => connection,
         Err(trouble) => {
@@ -202,7 +215,6 @@ fn work<C: Database>(site: &Site<C>, order: Order, begun: oneshot::Sender<Told<S
         ended: Mutex::new(None),
     });
     site.runs.add(run.clone());
-    // If the browser has gone, the operation goes on all the same: a person has confirmed it.
     tell(Ok(run.id.clone()));
     // A panic ends the operation for those who look, too.
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -340,5 +352,20 @@ fn page(visit: &Visit, run: &Run) -> Markup {
             }
         }
         p { a href={ (visit.root) "q/" (segment(&run.named.name)) } { "To the queue" } @if visit.visitor.may_see_all() { " · " a href={ (visit.root) "audit" } { "To the audit" } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_may_be_sent_again_when_the_thread_of_its_operation_has_ended() {
+        let runs = Runs::default();
+        let expected = runs.expect("a form").expect("it is new");
+        assert!(runs.expect("a form").is_none());
+        // Nobody waits for what the thread says.
+        std::thread::spawn(move || drop(expected)).join().expect("it does not panic");
+        assert!(runs.expect("a form").is_some());
     }
 }
