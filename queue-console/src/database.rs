@@ -54,6 +54,7 @@ pub trait Database:
     /// Whether a statement would end the transaction in which it runs.
     #[doc(hidden)]
     fn ends_transaction(statement: &str) -> bool {
+        let statement = without_comments(statement);
         let words = statement.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         let words: Vec<_> = words.take(5).map(str::to_uppercase).collect();
         match &*words.iter().map(String::as_str).collect::<Vec<_>>() {
@@ -63,6 +64,22 @@ pub trait Database:
             [first, ..] => Self::ENDS.contains(first),
             [] => false,
         }
+    }
+}
+
+/// A statement without the comments before it, in which tracers write. MySQL runs the text of a comment that begins with `/*!`.
+fn without_comments(statement: &str) -> &str {
+    let mut rest = statement.trim_start();
+    loop {
+        if let Some(run) = rest.strip_prefix("/*!").or(rest.strip_prefix("/*M!")) {
+            return run.trim_start_matches(|c: char| c.is_ascii_digit());
+        }
+        let end = match rest.strip_prefix("/*") {
+            Some(comment) => comment.split_once("*/"),
+            None if rest.starts_with("--") || rest.starts_with('#') => rest.split_once('\n'),
+            None => return rest,
+        };
+        rest = end.map_or("", |(_, after)| after.trim_start());
     }
 }
 
@@ -227,6 +244,23 @@ fn without_address(text: &str, address: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_is_read_behind_its_comments() {
+        for statement in [
+            "COMMIT",
+            "/* trace 4711 */ COMMIT",
+            "\n-- COMMIT?\n/*a*/ /*b*/\n# c\nCOMMIT",
+            "/*! COMMIT",
+            "/*!50003 COMMIT",
+            "/*M!100100 COMMIT",
+        ] {
+            assert_eq!(without_comments(statement).trim_start(), "COMMIT", "{statement}");
+        }
+        for statement in ["-- COMMIT", "/* COMMIT", ""] {
+            assert_eq!(without_comments(statement), "", "{statement}");
+        }
+    }
 
     #[test]
     fn an_address_is_shown_without_its_password() {

@@ -54,6 +54,7 @@ fn render<C: Connection>(invoice: &Invoice, message: &mut Message<'_, C>) -> Han
         7 => connection.batch_execute("UPDATE nowhere SET id = 1")?,
         8 => connection.transaction(|connection| connection.batch_execute("UPDATE invoices SET total_cents = 8"))?,
         9 => return Err(Failure::fatal(Error::other("no such customer"))),
+        10 => connection.batch_execute("/* trace 4711 */ COMMIT")?,
         812 => return Err(Error::other("no printer answers at north").into()),
         _ => {}
     }

@@ -22,7 +22,7 @@ impl Replays {
         let letters = format!("CREATE TABLE letters (id {BIGINT} NOT NULL PRIMARY KEY)");
         connection.batch_execute(&letters).expect("the table is new");
         assert_eq!(replays.run(&["migrate", "run", "--yes"]).code, Some(0));
-        for number in 1..=9 {
+        for number in 1..=10 {
             let domain = (invoices::site.eq("north"), invoices::number.eq(number), invoices::total_cents.eq(1_999));
             diesel::insert_into(invoices::table)
                 .values((domain, Invoice::due_at(ago(5_000))))
@@ -226,6 +226,12 @@ fn a_commit_of_the_handler_is_stopped_before_it_is_sent() {
         "{stopped:?}"
     );
     assert_eq!((replays.state(3), replays.total(3)), (before, 1_999));
+    let commented = replays.run(&["replay", "invoices", "north,10", "--rollback"]);
+    assert!(
+        commented.code == Some(1) && commented.err.contains("the handler runs `/* trace 4711 */ COMMIT`"),
+        "{commented:?}"
+    );
+    assert_eq!((replays.state(10).status, replays.total(10)), (Status::Failed, 1_999));
     // A statement that makes a table commits on MySQL and MariaDB only.
     let made = replays.run(&["replay", "invoices", "north,5", "--rollback"]);
     match NAME {
