@@ -18,7 +18,7 @@ use crate::console::Parts;
 use crate::database::Database;
 use crate::failure::{Answer, Failure};
 use crate::queue::{Asked, Author, Facts, Line, Prepared, Queue, Rows, Shape};
-use crate::shown::{Cell, Screen, Table, count, rows, typed, visible};
+use crate::shown::{Cell, Screen, Table, count, exact, rows, typed, visible};
 
 /// How many of the rows are shown first.
 const SHOWN: usize = 10;
@@ -213,7 +213,7 @@ pub(crate) fn word(operate: &Operate) -> &'static str {
 fn argument(operate: &Operate) -> Option<String> {
     match operate {
         Operate::PostponeUntil(time) => Some(format!("until {}", time.format("%Y-%m-%dT%H:%M:%SZ"))),
-        Operate::Purge(age) => Some(format!("older than {}", humantime::format_duration(*age))),
+        Operate::Purge(age) => Some(format!("older than {}", exact(*age))),
         Operate::SetPriority(priority) => Some(format!("to {priority}")),
         Operate::RedriveSucceeded => Some("succeeded".to_owned()),
         _ => None,

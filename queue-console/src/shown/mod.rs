@@ -8,6 +8,6 @@ mod words;
 pub(crate) use self::json::{Typed, of_report, typed};
 pub(crate) use self::screen::{LONGEST, Screen};
 pub(crate) use self::table::{Cell, Table};
-pub(crate) use self::words::{ago, count, number, rows, span, spark, visible};
+pub(crate) use self::words::{ago, count, exact, number, rows, span, spark, visible};
 #[cfg(feature = "top")]
 pub(crate) use self::words::{cut, since};

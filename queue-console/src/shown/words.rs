@@ -57,6 +57,16 @@ pub(crate) fn span(duration: Duration) -> String {
     }
 }
 
+/// A duration with all its units, as people write it: `90d`, `1h 30m`.
+pub(crate) fn exact(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [(seconds / 86_400, "d"), (seconds / 3_600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let milliseconds = (u64::from(duration.subsec_millis()), "ms");
+    let units = units.into_iter().chain([milliseconds]).filter(|(number, _)| *number > 0);
+    let units: Vec<_> = units.map(|(number, unit)| format!("{number}{unit}")).collect();
+    if units.is_empty() { "0s".to_owned() } else { units.join(" ") }
+}
+
 /// How long ago a time was, or in how long it will be.
 pub(crate) fn ago(time: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let passed = now - time;
@@ -105,6 +115,14 @@ mod tests {
             assert_eq!(span(Duration::from_secs(seconds)), expected);
         }
         assert_eq!(span(Duration::from_millis(12)), "12ms");
+    }
+
+    #[test]
+    fn durations_are_written_as_people_give_them() {
+        for text in ["90d", "1h 30m", "1d 2h 3m 4s 5ms", "36s"] {
+            assert_eq!(exact(humantime::parse_duration(text).expect("a duration")), text);
+        }
+        assert_eq!(exact(Duration::ZERO), "0s");
     }
 
     #[test]
