@@ -134,8 +134,8 @@ impl<C: Database> Console<C> {
         Console { parts: Arc::new(parts) }
     }
 
-    /// Adds the queue of an entity. Values of columns whose names contain `password`, `secret`, `token`, `api_key`, `private_key`,
-    /// `credential` or `cvv` are not shown.
+    /// Adds the queue of an entity. Values of columns whose names contain `password`, `passwd`, `secret`, `token`, `api_key`, `apikey`,
+    /// `private_key`, `credential` or `cvv` are not shown.
     pub fn entity<Q: Operable<C>>(self) -> Self {
         self.entity_without::<Q>([])
     }

@@ -105,8 +105,8 @@ impl Visitor {
         Visitor { changes: false, ..self }
     }
 
-    /// Lets the person see only the queues of these tables. What is not of one queue, such as the audit, the doctor, the pollers and
-    /// the environment's settings, they do not see either.
+    /// Lets the person see only the queues of these tables. What is not of one queue, such as the audit, the doctor and the
+    /// pollers, they do not see either. The name of the environment stands on each page.
     pub fn only(self, tables: impl IntoIterator<Item: Into<String>>) -> Self {
         Visitor { queues: Some(tables.into_iter().map(Into::into).collect()), ..self }
     }
