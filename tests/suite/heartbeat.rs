@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use queueable::{Failure, Lease, LeaseHandler, Message, Outcome, Poller, QueueState, Queueable, Status};
+use diesel_migrations::MigrationHarness;
+use queueable::bounds::QueueOn;
+use queueable::{Failure, Lease, LeaseHandler, Message, Migrations, Outcome, Poller, QueueState, Queueable, Status};
 
-use crate::db::Conn;
+use crate::db::{Conn, NAME};
 use crate::suite::bank::{Bank, ledger, payment_queue, payments};
 use crate::suite::lease::{Charge, Gate, apply, poller};
-use queue_core::internals::backend::SessionSetup;
+use queue_core::internals::backend::{Exclusion, SessionSetup};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -23,6 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Brief {
     id: i64,
     amount_cents: i64,
+}
+
+/// The same of a queue that processes one row at a time.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(lease = "8s", exclusive)]
+struct Alone {
+    id: i64,
 }
 
 /// A payment whose call has less time than its lease.
@@ -88,6 +98,39 @@ fn the_lease_is_extended_for_as_long_as_the_call_runs() {
     assert_eq!((tally.succeeded, tally.lost), (1, 0));
     assert_eq!(bank.booked(), [id]);
     assert_eq!(bank.state(id).try_count, 1);
+}
+
+/// As other workers do under load, one after the other: they count what is processed.
+#[test]
+fn a_lease_is_extended_while_others_hold_the_lock_of_the_queue() {
+    // There the lock is that of the whole database, for which the heartbeat waits.
+    if NAME == "sqlite" {
+        return;
+    }
+    let bank = Arc::new(Bank::new());
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Alone>()).unwrap();
+    bank.enqueue([100]);
+    let seen = bank.clone();
+    let handler = (
+        move |alone: &Alone, lease: &Lease| {
+            lease.extend(Duration::from_secs(600))?;
+            let (mut holder, mut reader) = (seen.connect(), seen.connect());
+            let target = <Alone as QueueOn<Conn>>::QUEUE.target().unwrap();
+            <Conn as Connection>::TransactionManager::begin_transaction(&mut holder)?;
+            until("the test holds the lock", || holder.try_exclude(&target).unwrap());
+            let mut end = || {
+                let state = payments::table.find(alone.id).select(Alone::queue_state());
+                state.get_result::<QueueState>(&mut reader).unwrap().next_attempt_time.unwrap()
+            };
+            let first = end();
+            until("the lease is extended twice", || end() > first + Duration::from_secs(2));
+            assert!(!lease.lease_lost());
+            Ok(())
+        },
+        |_: &Alone, (): &(), _: &mut Message<'_, Conn>| Ok(Outcome::Done),
+    );
+    let tally = Alone::poller(bank.pool(2), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!((tally.succeeded, tally.lost), (1, 0));
 }
 
 #[test]

@@ -47,8 +47,24 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     fn extend(&self, holder: &mut SessionHolder<C>, held: &[Arc<LeasedRow<K>>]) -> Result<(), Error> {
         fail_point("heartbeat");
         let change = Change { next: Some(Next::In(self.length())), unless_stopped: true, ..Change::default() };
-        if self.keeps_turns() {
-            return held.iter().try_for_each(|held| self.extend_in_turn(holder, held, &change));
+        if !self.keeps_turns() {
+            return self.extend_together(holder, held, &change);
+        }
+        // A lease that is far from its end keeps its place, whoever counts the places at this moment.
+        let far = Instant::now() + self.length() / 2;
+        let (sure, others): (Vec<_>, Vec<_>) = held.iter().cloned().partition(|held| held.clock.holds_until() > far);
+        self.extend_together(holder, &sure, &change)?;
+        others.iter().try_for_each(|held| self.extend_in_turn(holder, held, &change))
+    }
+
+    fn extend_together(
+        &self,
+        holder: &mut SessionHolder<C>,
+        held: &[Arc<LeasedRow<K>>],
+        change: &Change,
+    ) -> Result<(), Error> {
+        if held.is_empty() {
+            return Ok(());
         }
         let writing = self.turn_to_write();
         let session = holder.session()?;
@@ -60,7 +76,10 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                 held = self.free(connection, &held)?;
             }
             let rows: Vec<_> = held.iter().map(|held| (&held.key, held.fence)).collect();
-            self.served.queue.settle_many(connection, &rows, &change)
+            match self.keeps_turns() {
+                true => self.served.queue.extend_leased(connection, &rows, change),
+                false => self.served.queue.settle_many(connection, &rows, change),
+            }
         });
         drop(writing);
         fail_point("heartbeat-sent");
@@ -74,12 +93,26 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             Err(error) if C::classify(&error) != ErrorClass::ConnectionLost => {}
             Err(error) => return Err(error.into()),
         }
+        self.extend_one_by_one(holder, held, change)
+    }
+
+    fn extend_one_by_one(
+        &self,
+        holder: &mut SessionHolder<C>,
+        held: Vec<&Arc<LeasedRow<K>>>,
+        change: &Change,
+    ) -> Result<(), Error> {
         for held in held {
+            if self.keeps_turns() {
+                // Its lease may have ended.
+                self.extend_in_turn(holder, held, change)?;
+                continue;
+            }
             let _writing = self.turn_to_write();
             let session = holder.session()?;
             let sent = Instant::now();
             match in_transaction(&mut **session, |connection| {
-                self.served.queue.settle(connection, &held.key, held.fence, &change)
+                self.served.queue.settle(connection, &held.key, held.fence, change)
             }) {
                 Ok(1) => held.clock.confirm(sent),
                 Ok(_) => self.overtaken(held),

@@ -57,7 +57,7 @@ impl<K> Deref for WatchedRow<K> {
     }
 }
 
-/// The rows of one entity that this process has leased, by the text of their keys.
+/// The rows of one entity that this process has leased, by the identity of their keys.
 pub(crate) struct LeasedRows<K>(Mutex<HashMap<Arc<str>, Arc<LeasedRow<K>>>>);
 
 impl<K> LeasedRows<K> {
@@ -68,14 +68,14 @@ impl<K> LeasedRows<K> {
     /// Adds a row that was claimed. If an attempt of this process still has the row, it has lost it. The fence does not
     /// show this, because a row that was enqueued anew counts its tries from the start.
     pub(crate) fn add(&self, held: Arc<LeasedRow<K>>) {
-        if let Some(before) = self.0.lock().insert(held.key.text().clone(), held) {
+        if let Some(before) = self.0.lock().insert(held.key.identity().clone(), held) {
             before.clock.end(LeaseLost::Overtaken);
         }
     }
 
     /// Forgets a row whose lease is not to be extended any more.
     pub(crate) fn remove(&self, held: &Arc<LeasedRow<K>>) {
-        let key = held.key.text();
+        let key = held.key.identity();
         let mut rows = self.0.lock();
         if rows.get(key).is_some_and(|other| Arc::ptr_eq(other, held)) {
             rows.remove(key);

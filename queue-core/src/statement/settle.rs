@@ -20,7 +20,8 @@ pub struct Settle<'a, DB: QueueBackend> {
     pub(crate) queue: &'static QueueSql<DB>,
     rows: Vec<(IsKey<DB>, Fence)>,
     change: Option<&'a Change>,
-    if_due: bool,
+    /// The condition on the due time, if there is one.
+    time: &'static str,
 }
 
 impl<'a, DB: QueueBackend> Settle<'a, DB> {
@@ -31,17 +32,23 @@ impl<'a, DB: QueueBackend> Settle<'a, DB> {
 
     /// Changes those of the rows that are still in their fence's state. There must be at least one.
     pub fn many(queue: &'static QueueSql<DB>, rows: &[(IsKey<DB>, Fence)], change: &'a Change) -> Self {
-        Settle { queue, rows: padded(rows.to_vec()), change: Some(change), if_due: false }
+        Settle { queue, rows: padded(rows.to_vec()), change: Some(change), time: "" }
     }
 
     /// Removes the row with this key if it is still in the fence's state, with the content that it had at the claim.
     pub fn remove(row: KeyedRow<DB>, fence: Fence) -> Self {
-        Settle { queue: row.queue, rows: vec![(row.is_key, fence)], change: None, if_due: false }
+        Settle { queue: row.queue, rows: vec![(row.is_key, fence)], change: None, time: "" }
     }
 
     /// Settles one row only if it is due, as it was when it was claimed.
     pub fn if_due(self, if_due: bool) -> Self {
-        Settle { if_due, ..self }
+        let time = if if_due { " AND {.next_attempt_time} <= {statement_time}" } else { "" };
+        Settle { time, ..self }
+    }
+
+    /// Settles rows under leases only as long as these have not ended.
+    pub fn if_leased(self) -> Self {
+        Settle { time: " AND {.next_attempt_time} > {statement_time}", ..self }
     }
 }
 
@@ -56,7 +63,11 @@ impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
             None => sql.push("DELETE FROM {table}")?,
         }
         sql.keep_if_few(self.rows.len());
-        let (before, after) = if self.rows.len() == 1 { (" WHERE ", "") } else { (" WHERE (", ")") };
+        let (before, after) = match (self.rows.len(), self.time) {
+            (1, _) => (" WHERE ", ""),
+            (_, "") => (" WHERE (", ")"),
+            _ => (" WHERE ((", "))"),
+        };
         sql.push(before)?;
         sql.each(&self.rows, ") OR (", |sql, (is_key, fence)| {
             sql.push_is_key("", is_key)?;
@@ -65,7 +76,7 @@ impl<DB: QueueBackend> Statement<DB> for Settle<'_, DB> {
             if of_content { push_same_content(sql, fence) } else { Ok(()) }
         })?;
         sql.push(after)?;
-        sql.push(if self.if_due { " AND {.next_attempt_time} <= {statement_time}" } else { "" })
+        sql.push(self.time)
     }
 }
 
@@ -85,6 +96,21 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     pub fn settle_many(&self, connection: &mut C, rows: &[(&RowKey<K>, Fence)], change: &Change) -> QueryResult<usize> {
         let rows: Vec<_> = rows.iter().map(|(key, fence)| (self.row(key).is_key, *fence)).collect();
         settle(connection, self.sql, &rows, change, false)
+    }
+
+    /// Changes those of the rows that are still as they were claimed, under leases that have not ended, and returns the number of
+    /// rows changed. The change is of their due time alone.
+    pub fn extend_leased(
+        &self,
+        connection: &mut C,
+        rows: &[(&RowKey<K>, Fence)],
+        change: &Change,
+    ) -> QueryResult<usize> {
+        let rows: Vec<_> = rows.iter().map(|(key, fence)| (self.row(key).is_key, *fence)).collect();
+        match &*rows {
+            [] => Ok(0),
+            rows => execute(connection, &Settle::many(self.sql, rows, change).if_leased()),
+        }
     }
 
     /// Settles one row in another transaction than the claim's. The row is no longer locked, so it must still be due:
