@@ -74,8 +74,8 @@ pub enum Error {
     },
 
     /// The database refuses to let rows go because of its other rows: some refer to them, or the archive has their key
-    /// already. These rows stay as they are; all others are done.
-    #[error("the database refused to remove {rows} rows: {source}")]
+    /// already. Or the table refuses rows that come back from the archive. These rows stay as they are; all others are done.
+    #[error("the database refused to move or remove {rows} rows: {source}")]
     Refused {
         /// How many rows stay.
         rows: usize,

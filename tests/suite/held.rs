@@ -4,14 +4,15 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
-use queueable::{Error, Message, Outcome, Queueable, Status};
+use queueable::{Error, Lease, Message, Outcome, Queueable, Status};
 
 use super::operations::{Operated, company, rows_of_every_kind};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, payment_queue, payments};
+use crate::suite::lease::{Charge, apply, poller};
 
 /// Begins a transaction that changes one of the company's rows and stays open.
 fn hold(operated: &Operated) -> Conn {
@@ -84,4 +85,24 @@ fn a_row_that_a_worker_runs_is_left_to_it() {
     let done = handle.shutdown(Duration::from_secs(60));
     assert_eq!((done.tally.succeeded, done.rolled_back), (1, 0));
     assert_eq!((bank.state(id).status, bank.state(id).next_attempt_time), (Status::Success, None));
+}
+
+/// With a later time, a row under a lease would look as if a worker held it.
+#[test]
+fn a_row_that_is_postponed_after_its_lease_has_ended_is_held_by_nobody() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 2]);
+    let mut connection = bank.connect();
+    let expired = (payment_queue::status.eq(Status::InProgress), payment_queue::try_count.eq(1));
+    diesel::update(payments::table.find(ids[0])).set(expired).execute(&mut connection).unwrap();
+    let later = Utc::now() + TimeDelta::hours(3);
+    let all = || Charge::queue().all_rows();
+    assert_eq!(all().dry_run().postpone_until(&mut connection, later).unwrap().rows, 2);
+    assert_eq!(all().postpone_until(&mut connection, later).unwrap(), 2);
+    let backlog = all().backlog(&mut connection).unwrap();
+    assert_eq!((backlog.scheduled, backlog.running), (2, Some(0)));
+    assert_eq!((bank.state(ids[0]).status, bank.state(ids[0]).try_count), (Status::Error, 1));
+    assert_eq!(all().retry_now(&mut connection).unwrap(), 2);
+    let call = |charge: &Charge, _: &Lease| Ok(charge.amount_cents);
+    assert_eq!(poller(&bank, (call, apply)).run_until_idle().unwrap().succeeded, 2);
 }

@@ -156,6 +156,9 @@ fn the_sql_of_a_lease() {
     listing.add("lease", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(fenced), &leased));
     let held = fenced.map(|(key, fence)| (key, Fence { began: Some(began), ..fence }));
     listing.add("extend", &Settle::many(queue::<Payment>(), &fenced_rows::<Payment>(held), &extended));
+    let (one, more) = (fenced_rows::<Payment>(held[..1].iter().copied()), fenced_rows::<Payment>(held));
+    listing.add("extend while it holds", &Settle::many(queue::<Payment>(), &one, &extended).if_leased());
+    listing.add("extend several while they hold", &Settle::many(queue::<Payment>(), &more, &extended).if_leased());
     listing.add("recall in a state", &recall(row::<Payment>(&7), Some(held[0].1)));
     listing.add("the present", &present());
     listing.add("without SKIP LOCKED: take", &take(due(), began, token));
@@ -342,8 +345,9 @@ fn the_sql_of_batches_and_archives() {
     listing.add("read keys", &read_keys(picked, 10_000, 3));
     let keys = rows::<Payment>(&[7, 8]);
     let (among, of_keys) = (picked.among(&keys), Condition::of_keys(queue::<Payment>(), &keys));
-    listing.add("lock rows, passing over others", &lock_keys(among, true));
-    listing.add("lock rows", &lock_keys(among, false));
+    listing.add("lock rows, passing over others", &lock_keys(among, true, false));
+    listing.add("lock rows to remove them, passing over others", &lock_keys(among, true, true));
+    listing.add("lock rows", &lock_keys(among, false, false));
     listing.add("count the rows that were left", &count(among));
     listing.add("change rows", &change_all(of_keys, &due, false));
     listing.add("remove rows", &remove_all(of_keys));

@@ -83,7 +83,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now); [`Error::Interrupted`] if batches were committed before the error;
-    /// [`Error::Archive`] if the entity names no archive for failures, or its `table!` names a schema.
+    /// [`Error::Archive`] if the entity names no archive for failures, or its `table!` names a schema. If the table refuses
+    /// some rows for another reason than a taken value, such as a foreign key whose row is gone, all others are moved, and
+    /// [`Error::Refused`] says how many stay, inside [`Error::Interrupted`] if other rows were moved.
     pub fn redrive<C: MovesRows<Q, F>>(&self, connection: &mut C) -> Result<Redriven, Error>
     where
         Q::Queue: HasArchive,
@@ -91,8 +93,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         self.redrive_by(connection, &Operate::Redrive)
     }
 
-    /// Does the same from the archive for successes: the work is done once more, as a new occasion if the entity counts
-    /// occasions.
+    /// Does the same from the archive for successes: the work is done once more, from its first stage, and as a new occasion if
+    /// the entity counts occasions.
     ///
     /// # Errors
     ///
@@ -147,6 +149,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             }
             true
         })?;
-        Ok(Redriven { rows: swept.rows, conflicts: swept.refused })
+        match swept.are_conflicts() {
+            true => Ok(Redriven { rows: swept.rows, conflicts: swept.refused }),
+            false => Err(swept.unless_refused().expect_err("some are refused")),
+        }
     }
 }

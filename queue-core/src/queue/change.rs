@@ -31,7 +31,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     }
 
     /// Moves the next attempt of pending rows to a given time, later or earlier. It leaves alone rows that a worker
-    /// holds under a lease.
+    /// holds under a lease. A row whose lease has ended is `ERROR` afterwards.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::{BigInt, Text};
 use serde::{Deserialize, Serialize};
 
@@ -150,8 +150,8 @@ impl Operate {
             Operate::Delete => with(operation::delete(options), |_| Effect::Removes),
             Operate::Purge(older_than) => with(operation::purge(older_than), |_| Effect::Removes),
             Operate::Archive => with(operation::archive(options), Effect::MovesTo),
-            Operate::Redrive => with(operation::redrive(false), Effect::MovesBack),
-            Operate::RedriveSucceeded => with(operation::redrive(true), Effect::MovesBack),
+            Operate::Redrive => with(operation::redrive(false, options), Effect::MovesBack),
+            Operate::RedriveSucceeded => with(operation::redrive(true, options), Effect::MovesBack),
             Operate::SetPriority(priority) => with(operation::set_priority(priority), Effect::Sets),
             Operate::EnqueueExisting => with(operation::enqueue_existing(), Effect::Changes),
         }
@@ -277,7 +277,6 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         let is_refusal: Option<fn(&DieselError) -> bool> = match operate {
             // A back-fill stops at the first refusal, so that somebody looks into it.
             Operate::EnqueueExisting if picked.is_none() => None,
-            _ if archive.is_some() => Some(is_conflict),
             _ => Some(is_refusal),
         };
         let passes_over = BackendOf::<C>::ONE_WRITER
@@ -287,7 +286,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
             operation,
             queue,
             live,
-            // A second pass would try rows in vain that conflict with others.
+            // A second pass would try rows in vain that the table refuses.
             once: archive.is_some(),
             archive,
             batch,
@@ -337,8 +336,4 @@ pub(super) fn load_figures<C: QueueConnection>(
     let (texts, rows) = rows.into_iter().next().unwrap_or_default();
     let lists: Vec<Vec<Option<String>>> = serde_json::from_str(&texts).unwrap_or_default();
     Ok((rows, lists.concat()))
-}
-
-fn is_conflict(error: &DieselError) -> bool {
-    matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
 }

@@ -50,7 +50,12 @@ pub(crate) fn retry_now() -> Operation<Change> {
 }
 
 pub(crate) fn postpone_until(time: Instant) -> Operation<Change> {
-    Operation(vec![(PENDING_AND_FREE.to_vec(), Change { next: Some(Next::At(time)), ..Change::default() })])
+    let later = Change { next: Some(Next::At(time)), ..Change::default() };
+    let of = |status| [&PENDING_AND_FREE[..], &[status]].concat();
+    // With a later time, a row whose lease has ended would look leased again.
+    let given_back = Change { status: Some(Status::Error), ..later.clone() };
+    let leased = &[Status::InProgress];
+    Operation(vec![(of(StateCondition::NotIn(leased)), later), (of(StateCondition::In(leased)), given_back)])
 }
 
 pub(crate) fn stop(options: &Options) -> Operation<Change> {
@@ -167,10 +172,14 @@ fn from_first_stage(options: &Options) -> Change {
     }
 }
 
-/// The rows are those of an archive, and the change applies to them in the queue. A failed row is retried; a successful
-/// one is done once more, which is a new occasion.
-pub(crate) fn redrive(succeeded: bool) -> Operation<Change> {
-    Operation(vec![(Vec::new(), Change { next_occasion: succeeded, ..anew() })])
+/// The rows are those of an archive, which may contain both, and the change applies to them in the queue. A failed row is
+/// retried; a successful one is done once more from its first stage, which is a new occasion.
+pub(crate) fn redrive(succeeded: bool, options: &Options) -> Operation<Change> {
+    let (of, change): (&[_], _) = match succeeded {
+        true => (&[Status::Success], Change { next_occasion: true, ..from_first_stage(options) }),
+        false => (&[Status::Failed], anew()),
+    };
+    Operation(vec![(vec![StateCondition::In(of)], change)])
 }
 
 /// Enqueues a row anew: due at once, with its tries counted from the start.

@@ -64,7 +64,7 @@ pub(crate) struct Swept {
     pub(crate) rows: usize,
     /// How many rows stay, because the database refuses the operation on them.
     pub(crate) refused: usize,
-    /// The first of these refusals.
+    /// The first of these refusals; a value that another row has only if there is no other.
     pub(crate) refusal: Option<DieselError>,
     /// The call's row in the audit.
     record: Record,
@@ -165,7 +165,9 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
                 let filter = texts.map(|texts| And(IfAny(condition.filter), WithTexts(condition.queue, texts)));
                 let filter = filter.as_ref().map(|filter| filter as _).or(condition.filter);
                 let condition = Condition { filter, ..condition };
-                let locked = decoded(C::load_keys(connection, &lock_keys(condition, sweep.passes_over))?);
+                let removes = !matches!(effect, Effect::Changes(_) | Effect::Sets(_));
+                let lock = lock_keys(condition, sweep.passes_over, removes);
+                let locked = decoded(C::load_keys(connection, &lock)?);
                 let part = sweep.work_on(connection, &C::are_keys(&locked), effect)?;
                 done.rows += part.rows;
                 done.add_refused(part.refused, part.refusal);
@@ -300,7 +302,13 @@ impl<DB: QueueBackend> Sweep<DB> {
 impl Swept {
     fn add_refused(&mut self, rows: usize, refusal: Option<DieselError>) {
         self.refused += rows;
-        self.refusal = self.refusal.take().or(refusal);
+        let known = self.refusal.take_if(|known| refusal.is_none() || !is_conflict(known));
+        self.refusal = known.or(refusal);
+    }
+
+    /// Tells whether all refused rows have values that other rows have.
+    pub(super) fn are_conflicts(&self) -> bool {
+        self.refusal.as_ref().is_none_or(is_conflict)
     }
 
     /// Returns how many rows were taken, or the error that reports both.
@@ -311,12 +319,17 @@ impl Swept {
         }
     }
 
-    fn interrupted_by(&self, error: Error) -> Error {
+    pub(super) fn interrupted_by(&self, error: Error) -> Error {
         match self.rows {
             0 => error,
             rows => Error::Interrupted { rows, source: Box::new(error) },
         }
     }
+}
+
+/// Tells whether another row has a value that must be unique.
+fn is_conflict(error: &DieselError) -> bool {
+    matches!(error, DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _))
 }
 
 /// Tells whether the database refuses because of its other data: it will do so again.

@@ -222,11 +222,19 @@ pub fn read_keys<DB: QueueBackend>(condition: Condition<'_, DB>, limit: usize, o
 }
 
 /// Locks the rows that a condition picks, and reads their keys. It either passes over rows that others hold, or waits for
-/// them.
-pub fn lock_keys<DB: QueueBackend>(condition: Condition<'_, DB>, passes_over: bool) -> impl Statement<DB> {
-    statement(condition.queue, (condition, passes_over), |(condition, passes_over), sql| {
+/// them. `for_removal`: others also hold a row by referring to it.
+pub fn lock_keys<DB: QueueBackend>(
+    condition: Condition<'_, DB>,
+    passes_over: bool,
+    for_removal: bool,
+) -> impl Statement<DB> {
+    statement(condition.queue, (condition, passes_over, for_removal), |(condition, passes_over, for_removal), sql| {
         push_keys_of(sql, condition)?;
-        sql.push(if *passes_over { "{claim_lock}" } else { "{row_lock}" })
+        sql.push(match (passes_over, for_removal) {
+            (true, true) => "{removal_lock}",
+            (true, false) => "{claim_lock}",
+            (false, _) => "{row_lock}",
+        })
     })
 }
 
@@ -281,6 +289,11 @@ pub fn set_priority<DB: QueueBackend>(
 pub fn remove_all<DB: QueueBackend>(condition: Condition<'_, DB>) -> impl Statement<DB> {
     statement(condition.queue, condition, |condition, sql| {
         sql.push("DELETE")?;
+        if condition.archive.is_none() {
+            // Without a hint of an index, which a DELETE does not take.
+            sql.push(" FROM {table}")?;
+            return condition.push(sql);
+        }
         if let Some(archive) = condition.archive.filter(|_| DB::DELETE_NAMES_ALIAS) {
             sql.push_with(" {}", &[&archive.alias])?;
         }

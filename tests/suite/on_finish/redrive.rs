@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use queueable::report::{Preview, Redriven};
-use queueable::{Error, Migrations, Queueable, Status};
+use queueable::{Error, Migrations, Queueable, Stage, Status};
 
 use super::{Mode, Moved, MovedAndReported, bank, bank_with, done, execute, failed, ids, live, moved_queue};
-use crate::db::conflict_at_first_delete_of_two;
+use crate::db::{BIGINT, conflict_at_first_delete_of_two};
 use crate::suite::bank::{Bank, payments};
 
 /// Two successes and three failures in their archives.
@@ -73,6 +75,65 @@ fn failed_rows_are_picked_from_the_archive_of_an_entity_with_an_index_for_report
     assert_eq!(lately.dry_run().redrive(&mut connection).unwrap().rows, 1);
     assert_eq!(lately.redrive(&mut connection).unwrap().rows, 1);
     assert_eq!((live(&bank), ids(&failed(&bank))), (vec![1], vec![2, 3]));
+}
+
+/// A DELETE takes no hint of an index, which such an entity's other statements have.
+#[test]
+fn failed_rows_of_an_entity_with_an_index_for_reports_are_deleted() {
+    let bank = bank_with(Migrations::new().entity::<MovedAndReported>());
+    let rows = bank.enqueue([1, 2, 3]);
+    execute(&bank, "UPDATE payments SET status = 'FAILED', next_attempt_time = NULL WHERE amount_cents < 3");
+    let some = MovedAndReported::queue().filter(payments::amount_cents.gt(1));
+    assert_eq!(some.failed().delete(&mut bank.connect()).unwrap(), 1);
+    assert_eq!(live(&bank), [rows[0], rows[2]]);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+enum Step {
+    Check,
+    Mail,
+}
+
+/// A payment whose archive has both its successes and its failures.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = shared_queue, stage = Step, archive(success = payments_done, failed = payments_done))]
+struct Shared {
+    #[expect(dead_code, reason = "only its queue is asked")]
+    id: i64,
+}
+
+#[test]
+fn an_archive_of_both_gives_back_what_is_asked_for_and_a_success_begins_with_its_first_stage() {
+    let bank = bank_with(Migrations::new().entity::<Shared>());
+    let mut connection = bank.connect();
+    execute(
+        &bank,
+        "INSERT INTO payments_done (id, company_id, amount_cents, status, try_count, stage)
+             VALUES (1, 1, 5, 'SUCCESS', 1, 'MAIL'), (2, 1, 6, 'FAILED', 3, 'MAIL')",
+    );
+    let all = Shared::queue().all_rows();
+    assert_eq!(all.dry_run().redrive(&mut connection).unwrap().rows, 1);
+    assert_eq!(all.redrive(&mut connection).unwrap().rows, 1);
+    assert_eq!((live(&bank), ids(&done(&bank))), (vec![2], vec![1]));
+    assert_eq!(all.redrive_succeeded(&mut connection).unwrap().rows, 1);
+    assert_eq!((live(&bank), ids(&done(&bank))), (vec![1, 2], vec![]));
+    let stages = sql::<Text>("SELECT stage FROM payments ORDER BY id").load::<String>(&mut connection).unwrap();
+    assert_eq!(stages, ["CHECK", "MAIL"]);
+}
+
+/// The archive is older than a column of the table, and its rows have no value there.
+#[test]
+fn rows_that_the_table_refuses_stay_archived_and_keep_no_other_row() {
+    let (bank, rows) = archived();
+    let mut connection = bank.connect();
+    execute(&bank, &format!("ALTER TABLE payments ADD COLUMN reference {BIGINT} NOT NULL DEFAULT 7"));
+    execute(&bank, &format!("ALTER TABLE payments_failed ADD COLUMN reference {BIGINT}"));
+    execute(&bank, "UPDATE payments_failed SET reference = 8 WHERE amount_cents = -3");
+    let error = Moved::queue().all_rows().redrive(&mut connection).unwrap_err();
+    let Error::Interrupted { rows: 1, source } = &error else { panic!("{error}") };
+    assert!(matches!(**source, Error::Refused { rows: 2, .. }), "{error}");
+    assert_eq!((live(&bank), ids(&failed(&bank))), (vec![rows[4]], vec![rows[1], rows[3]]));
 }
 
 #[test]
