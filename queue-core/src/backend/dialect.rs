@@ -136,6 +136,9 @@ pub trait Dialect {
         ("", "")
     }
 
+    /// The SQL before a text, for the number of characters of the longest one.
+    const MOST_CHARACTERS: &'static str = "MAX(LENGTH(";
+
     /// The clause that locks a claimed row and passes over rows that others hold.
     const CLAIM_LOCK: &'static str;
 

@@ -159,7 +159,8 @@ fn of_poison<K: Key, C: QueueConnection>(queue: &ErasedQueue<K, C>, connection: 
             let problem = format!(
                 "{count} of the {ROWS} rows with the highest keys have failed because they ended their process"
             );
-            let mend = "mend what ends the process, as the text on the row says, and call `rerun` for the rows";
+            let mend =
+                "mend what ends the process, as the text on the row says, and call `.failed().retry_now` for the rows";
             Ill::new(IllKind::PoisonRow, Severity::Warning, problem, mend)
         })
         .into_iter()

@@ -119,7 +119,7 @@ pub fn longest_text<DB: QueueBackend>(
     statement(queue, (column, limit), |(column, limit), sql| {
         sql.push("SELECT ")?;
         sql.within(DB::AS_INTEGER, |sql| {
-            sql.within(("MAX(LENGTH(", "))"), |sql| sql.within(DB::AS_TEXT, |sql| sql.push_with("{}", &[column])))
+            sql.within((DB::MOST_CHARACTERS, "))"), |sql| sql.within(DB::AS_TEXT, |sql| sql.push_with("{}", &[column])))
         })?;
         sql.push_with(" FROM (SELECT {.}", &[column])?;
         push_first_pending(sql, limit)?;
