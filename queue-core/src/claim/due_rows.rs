@@ -148,7 +148,7 @@ impl<K: Key, C: QueueConnection> DueRows<K, C> {
             Some(keys) => {
                 let in_hand = self.rows_in_hand.all();
                 let others = keys.iter().filter(|key| !in_hand.contains(key.text()));
-                self.passed_rows.with_refused(|refused| others.for_each(|key| refused.end(key.text())));
+                self.passed_rows.with_refused(|refused| others.for_each(|key| refused.end_unless_put_off(key.text())));
             }
         }
         true

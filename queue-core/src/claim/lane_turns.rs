@@ -306,6 +306,9 @@ impl Round {
             }
         };
         self.turn += 1;
+        if self.turns.len() >= LANES_REMEMBERED {
+            self.turns.clear();
+        }
         self.turns.insert(lane.identity(), self.turn);
         Some(lane)
     }

@@ -12,7 +12,7 @@ use diesel::result::QueryResult;
 use super::candidates::claim_free;
 use super::claim::{ClaimTerms, claim_some};
 use super::lane_turns::Search;
-use super::places::{HeldPlaces, Places};
+use super::places::{Entry, HeldPlaces, Places};
 use super::refused_state::ROWS_EXCEPTED;
 use super::way::ClaimWay;
 use crate::backend::QueueConnection;
@@ -39,7 +39,10 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         claim: ClaimTerms,
         scope: Scope<'_, K>,
     ) -> QueryResult<Vec<Claimed<K>>> {
-        let Some(entry) = self.enter(connection, &Lane::Queue)? else { return Ok(Vec::new()) };
+        let Some(entry) = self.enter(connection, &Lane::Queue, true)? else {
+            self.places.passed_rows.put_off(scope.only.unwrap_or_default());
+            return Ok(Vec::new());
+        };
         let claim = ClaimTerms { limit: claim.limit.min(entry.rows), ..claim };
         if self.places.lanes.is_none() {
             return claim_some(self.places.queue, connection, claim.locks, claim.limit, scope);
@@ -54,13 +57,20 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
                 },
                 Some(keys) => match keys.next() {
                     Some(key) => match self.places.queue.lane_of(connection, key)? {
-                        Some(lane) if !self.places.turns.is_held_back(&lane) => (lane, Some(key)),
-                        _ => continue,
+                        Some(lane) => (lane, Some(key)),
+                        None => continue,
                     },
                     None => break,
                 },
             };
-            match self.claim_from(connection, claim, scope, (&lane, key), &claimed)? {
+            let may_enter = key.is_none() || !self.places.turns.is_held_back(&lane);
+            // Of one row it must be known whether the lane has a place.
+            let enter = || self.enter(connection, &lane, key.is_none());
+            let Some(entry) = may_enter.then(enter).transpose()?.flatten() else {
+                self.places.passed_rows.put_off(key.map_or(&[], slice::from_ref));
+                continue;
+            };
+            match self.claim_from(connection, claim, scope, (&lane, key, entry), &claimed)? {
                 Some(rows) if rows.is_empty() => self.places.turns.note_nothing_in(&lane),
                 Some(rows) => claimed.extend(rows),
                 None => break,
@@ -69,20 +79,22 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         Ok(claimed)
     }
 
-    /// Claims rows of one lane, if it has a place. `None`: the claim has lost its place in the queue.
+    /// Claims rows of one lane, in which it has a place. `None`: the claim has lost its place in the queue.
     fn claim_from(
         &self,
         connection: &mut C,
         claim: ClaimTerms,
         scope: Scope<'_, K>,
-        (lane, key): (&Lane, Option<&RowKey<K>>),
+        (lane, key, entry): (&Lane, Option<&RowKey<K>>, Entry),
         claimed: &[Claimed<K>],
     ) -> QueryResult<Option<Vec<Claimed<K>>>> {
-        let Some(entry) = self.enter(connection, lane)? else { return Ok(Some(Vec::new())) };
         let room = claim.limit - u32::try_from(claimed.len()).unwrap_or(claim.limit);
         let most = entry.rows.min(self.places.turns.share(room));
         // A lane may have several turns in one claim, and on some databases a claim does not pass over its own rows.
-        let except: Vec<_> = scope.except.iter().chain(claimed.iter().map(|row| &row.key)).cloned().collect();
+        let identity = lane.identity();
+        let is_of_lane = |row: &&Claimed<K>| row.details.lane.as_ref().is_some_and(|of| of.identity() == identity);
+        let claimed_here = claimed.iter().filter(is_of_lane).map(|row| &row.key);
+        let except: Vec<_> = scope.except.iter().chain(claimed_here).cloned().collect();
         let within = Scope { except: &except, only: key.map(slice::from_ref), ..scope };
         let is_sure = entry.place.is_none();
         let terms = ClaimTerms { limit: most, ..claim };
@@ -99,7 +111,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         if rows.is_empty() && claimed.is_empty() && claim.begins_again {
             // Another claim has taken the row. Nobody may have to wait for this place as long as another row's handler
             // runs.
-            return Ok(self.leave_lane(connection, lane)?.then(Vec::new));
+            return Ok(self.leave_lane(connection, lane, claim.limit)?.then(Vec::new));
         }
         if rows.is_empty() && !is_sure {
             self.forget_lane(lane);

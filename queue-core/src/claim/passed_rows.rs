@@ -119,6 +119,11 @@ impl<K: Clone> PassedRows<K> {
         self.known.lock().passed_over(concluded)
     }
 
+    /// Notes that refused rows were not tried: the queue or their lane has no free place, or the lane is held back.
+    pub(super) fn put_off(&self, keys: &[RowKey<K>]) {
+        self.with_refused(|refused| keys.iter().for_each(|key| refused.put_off(key.text())));
+    }
+
     /// Notes that the new state of a row is committed: it is no longer passed over.
     pub(crate) fn end(&self, key: &RowKey<K>) {
         self.known.lock().end(key, true);

@@ -162,8 +162,8 @@ impl<K: Key, C: QueueConnection> Places<K, C> {
 }
 
 impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
-    /// Takes a place in a lane, or lets the claim do so. `None`: there is no place.
-    pub(super) fn enter(&self, connection: &mut C, lane: &Lane) -> QueryResult<Option<Entry>> {
+    /// Takes a place in a lane, or lets the claim do so if it may. `None`: there is no place.
+    pub(super) fn enter(&self, connection: &mut C, lane: &Lane, may_in_claim: bool) -> QueryResult<Option<Entry>> {
         let Some(limit) = self.places.limit_of(lane) else { return Ok(Some(Entry { rows: u32::MAX, place: None })) };
         let is_leased = self.places.longest_lease.is_some();
         let one_row = self.places.lanes.is_some_and(|lanes| lanes.serial) && !matches!(lane, Lane::Queue);
@@ -175,7 +175,8 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let places = if is_leased { 1 } else { limit };
         // Whether a row holds a strictly serial lane back can only be read after the place is taken.
         let is_strict = self.places.lanes.is_some_and(|lanes| lanes.strict);
-        let in_claim = !is_leased && !is_strict && lane.value().is_some() && C::Backend::PLACE_IN_CLAIM.is_some();
+        let can_in_claim = !is_leased && !is_strict && lane.value().is_some() && C::Backend::PLACE_IN_CLAIM.is_some();
+        let in_claim = may_in_claim && can_in_claim;
         if !self.take(connection, &identity, places, in_claim)? {
             return Ok(None);
         }
@@ -198,9 +199,9 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         Ok(true)
     }
 
-    /// Frees what a claim has locked in a lane without finding a row there. `false`: others have taken its other places
-    /// meanwhile.
-    pub(super) fn leave_lane(&self, connection: &mut C, lane: &Lane) -> QueryResult<bool> {
+    /// Frees what a claim of so many rows has locked in a lane without finding a row there. `false`: others have taken its other
+    /// places meanwhile.
+    pub(super) fn leave_lane(&self, connection: &mut C, lane: &Lane, rows: u32) -> QueryResult<bool> {
         let (identity, mut places) = (lane.identity(), self.held.lock());
         let Some(at) = places.iter().position(|place| place.lane == identity) else { return Ok(true) };
         let place = places.remove(at);
@@ -213,7 +214,14 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
             return connection.leave_place(&self.places.target, &place.lane, place.place).map(|()| true);
         }
         drop(places);
-        self.retake(connection)
+        if !self.retake(connection)? {
+            return Ok(false);
+        }
+        // Under leases the place is only the lock under which the claim has counted.
+        match self.places.limit_of(&Lane::Queue).filter(|_| self.places.longest_lease.is_some()) {
+            Some(limit) => Ok(limit.saturating_sub(self.places.leased(connection, &Lane::Queue, None, limit)?) >= rows),
+            None => Ok(true),
+        }
     }
 
     /// Makes a lane the one that the next claim tries first.

@@ -261,6 +261,19 @@ impl<K: Clone> RefusedState<K> {
         self.start.put(floor, excepted);
     }
 
+    /// Notes that a refused row was not tried: the queue or its lane has no free place, or the lane is held back.
+    pub(super) fn put_off(&mut self, text: &KeyText) {
+        self.retries.end(text, Instant::now());
+    }
+
+    /// Notes that a claim has not found a row, which others hold, or which is no longer due, unless it was put off.
+    pub(super) fn end_unless_put_off(&mut self, text: &KeyText) {
+        let is_tried = self.retries.running.as_ref().is_some_and(|(retried, _)| retried == text);
+        if is_tried || !self.rows.contains_key(text) {
+            self.end(text);
+        }
+    }
+
     pub(super) fn end(&mut self, text: &KeyText) {
         self.found.are_refused &= self.found.tried.remove(text).is_none();
         let Some(row) = self.rows.remove(text) else {

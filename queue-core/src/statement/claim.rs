@@ -7,7 +7,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
 use super::ahead::push_ahead;
-use super::condition::{push_any_key, push_exceptions, push_keys};
+use super::condition::{push_exceptions, push_keys};
 use super::key_text::{push_occasion_text, push_select_key};
 use super::lane::{push_claimed_lane, push_place};
 use super::queue::ErasedQueue;
@@ -201,7 +201,8 @@ impl<DB: QueueBackend> Statement<DB> for ClaimSome<DB> {
             }
         }
         if !self.only.is_empty() {
-            sql.within((" AND (", ")"), |sql| push_any_key(sql, &self.only))?;
+            sql.push(" AND ")?;
+            push_keys(&mut sql, &self.only)?;
         }
         push_exceptions(&mut sql, &self.excepted)?;
         if one_of.is_none() {

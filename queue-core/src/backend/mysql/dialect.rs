@@ -61,12 +61,21 @@ impl Dialect for Mysql {
 
     fn value_text(kind: ValueKind) -> &'static [&'static str] {
         match kind {
-            ValueKind::Text => &["CONCAT(HEX(WEIGHT_STRING(", ")), ':', ", ")"],
+            // The weights have the blanks at the end, and most collations compare texts without them.
+            ValueKind::Text => &[
+                "CONCAT(HEX(WEIGHT_STRING(IF(",
+                " = CONCAT(",
+                ", ' '), TRIM(TRAILING ' ' FROM ",
+                "), ",
+                "))), ':', ",
+                ")",
+            ],
             ValueKind::Binary => &["HEX(", ")"],
             ValueKind::Integer | ValueKind::Uuid => &["CAST(", " AS CHAR)"],
         }
     }
 
+    const MOST_CHARACTERS: &'static str = "MAX(CHAR_LENGTH(";
     const CLAIM_LOCK: &'static str = " FOR UPDATE SKIP LOCKED";
     const ROW_LOCK: &'static str = " FOR UPDATE";
     const LOCKS_WHAT_IT_PASSES: bool = true;

@@ -201,3 +201,21 @@ fn the_pause_ends_at_an_hour() {
     assert!((FIRST_REFUSAL_PAUSE..FIRST_REFUSAL_PAUSE * 2).contains(&pause_after(0)));
     assert!((LONGEST_REFUSAL_PAUSE..LONGEST_REFUSAL_PAUSE * 2).contains(&pause_after(u32::MAX)));
 }
+
+#[test]
+fn a_row_that_finds_no_place_when_it_is_tried_again_stays_refused() {
+    let now = Instant::now();
+    let mut state = state(0..2, now);
+    let later = now + FIRST_REFUSAL_PAUSE * 2;
+    let Step::Only(keys) = step(&mut state, later) else { panic!("a pause is over") };
+    let text = keys[0].text().clone();
+    state.put_off(&text);
+    state.end_unless_put_off(&text);
+    assert_eq!((state.rows.len(), state.rows[&text].times), (2, 1));
+    assert!(state.waits(&text, later).is_some());
+    // Without that, others have it, or it is no longer due.
+    let Step::Only(keys) = step(&mut state, later) else { panic!("the pause of the other one is over") };
+    assert_ne!(*keys[0].text(), text);
+    state.end_unless_put_off(keys[0].text());
+    assert_eq!(state.rows.keys().collect::<Vec<_>>(), [&text]);
+}
