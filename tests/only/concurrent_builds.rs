@@ -24,6 +24,23 @@ fn the_server_takes_a_concurrent_build_only_as_a_text_of_its_own() {
     connection.batch_execute(&format!("-- a comment\n{};\n", build("first"))).unwrap();
 }
 
+/// It leaves an index that is not valid, which the next try drops and builds again.
+#[test]
+fn a_build_that_fails_each_time_ends_the_migration() {
+    let bank = Bank::before_the_queue();
+    let (mut connection, mut other) = (bank.connect(), bank.connect());
+    // The build waits until nobody has an older snapshot.
+    other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()").unwrap();
+    connection.batch_execute("SET statement_timeout = '500ms'").unwrap();
+    let refused = connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap_err();
+    assert!(refused.to_string().contains("statement timeout"), "{refused}");
+    other.batch_execute("COMMIT").unwrap();
+    connection.batch_execute("RESET statement_timeout").unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
+    let connection = &mut connection;
+    assert_schema!(connection, Payment);
+}
+
 #[test]
 fn a_partitioned_table_is_migrated_by_a_folder_that_blocks_writers() {
     let directory = tempfile::tempdir().unwrap();

@@ -89,6 +89,33 @@ fn a_partitioned_table_is_migrated_and_reverted() {
     assert_eq!((columns(&mut connection).as_str(), indexes(&mut connection)), ("id day", (0, true)));
 }
 
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = events, primary_key(id, day))]
+#[queue(module = reported_queue, report_index)]
+#[allow(dead_code, reason = "only its table is looked at")]
+struct Reported {
+    id: i64,
+    day: i32,
+}
+
+/// The server has given that of reports a name of its own.
+#[test]
+fn a_later_partition_gets_no_second_index() {
+    let database = with_partitions();
+    let mut connection = database.connect();
+    let count = |connection: &mut Conn| {
+        let indexes = sql::<BigInt>("(SELECT count(*) FROM pg_index WHERE indrelid = 'events_3'::regclass)");
+        diesel::select(indexes).get_result::<i64>(connection).unwrap()
+    };
+    let queue = || Migrations::new().entity::<Reported>();
+    connection.run_pending_migrations(queue()).unwrap();
+    connection.batch_execute("CREATE TABLE events_3 PARTITION OF events FOR VALUES IN (3)").unwrap();
+    let before = count(&mut connection);
+    connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
+    connection.run_pending_migrations(queue()).unwrap();
+    assert_eq!(count(&mut connection), before);
+}
+
 #[test]
 fn an_index_that_a_partition_has_already_is_kept() {
     let database = with_partitions();

@@ -31,6 +31,14 @@ struct Expiring {
     id: i64,
 }
 
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = counted_queue, occasion)]
+#[expect(dead_code, reason = "it is decoded, not read")]
+struct Counted {
+    id: i64,
+}
+
 fn pool(account: &Account) -> Pool<ConnectionManager<Conn>> {
     Pool::builder().max_size(3).build(ConnectionManager::new(&account.url)).unwrap()
 }
@@ -95,6 +103,20 @@ fn each_right_that_is_missing_is_named_with_its_grant() {
         assert_eq!(bank.state(1).try_count, 0);
         mend(&bank, || found(&account));
     }
+}
+
+/// Each success writes it too.
+#[test]
+fn the_right_to_count_occasions_is_named_with_its_grant() {
+    let bank = Bank::new();
+    bank.connect().run_pending_migrations(Migrations::new().entity::<Counted>()).unwrap();
+    let account = Account::new(&bank.database, SMALLEST_RIGHTS);
+    bank.enqueue([1]);
+    let handler = |_: &Counted, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let found = || findings(Counted::poller(pool(&account), handler).workers(1).run_until_idle());
+    assert!(found()[0].problem.contains("occasion"), "{:?}", found());
+    mend(&bank, found);
+    assert_eq!(bank.state(1).status, queueable::Status::Success);
 }
 
 #[test]

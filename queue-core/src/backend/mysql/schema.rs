@@ -276,7 +276,7 @@ fn index_is_usable(connection: &mut impl MysqlSession, target: &Target, index: &
     let needed = if index.widened.is_none() { 1 } else { index.keys.len() };
     let columns: String = index.keys[..needed].iter().flat_map(|key| [key.name.as_str(), "\n"]).collect();
     let found: One<Nullable<BigInt>, Option<i64>> = diesel::sql_query(
-        "SELECT CAST(LEFT(GROUP_CONCAT(CONCAT(COLUMN_NAME, '\\n') ORDER BY SEQ_IN_INDEX SEPARATOR ''), CHAR_LENGTH(?)) = ? AS SIGNED) \
+        "SELECT CAST(LEFT(GROUP_CONCAT(CONCAT(COLUMN_NAME, '\n') ORDER BY SEQ_IN_INDEX SEPARATOR ''), CHAR_LENGTH(?)) = ? AS SIGNED) \
          AS usable FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ?",
     )
     .bind::<Text, _>(&columns)
@@ -334,7 +334,7 @@ fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index
     let found: Option<One<Text, String>> = diesel::sql_query(
         "SELECT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_TYPE = 'BTREE' \
-         GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME, ' ', COLLATION ORDER BY SEQ_IN_INDEX SEPARATOR '\\n') = ? \
+         GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME, ' ', COLLATION ORDER BY SEQ_IN_INDEX SEPARATOR '\n') = ? \
          AND SUM(SUB_PART IS NOT NULL) = 0 LIMIT 1",
     )
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
@@ -373,8 +373,9 @@ impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
         )]
     }
 
-    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {
-        format!("ALTER TABLE {archive} MODIFY COLUMN {} {sql_type} NULL", archive.quoted(column))
+    fn retype(archive: &TableName, column: &str, sql_type: &str, is_key: bool) -> String {
+        let null = if is_key { "NOT NULL" } else { "NULL" };
+        format!("ALTER TABLE {archive} MODIFY COLUMN {} {sql_type} {null}", archive.quoted(column))
     }
 
     fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String {

@@ -130,12 +130,10 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
         self.batch_execute(ddl)
     }
 
-    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {
+    fn retype(archive: &TableName, column: &str, sql_type: &str, is_key: bool) -> String {
         let name = archive.quoted(column);
-        format!(
-            "ALTER TABLE {archive} ALTER COLUMN {name} DROP NOT NULL, \
-             ALTER COLUMN {name} TYPE {sql_type} USING {name}::{sql_type}"
-        )
+        let nullable = if is_key { String::new() } else { format!("ALTER COLUMN {name} DROP NOT NULL, ") };
+        format!("ALTER TABLE {archive} {nullable}ALTER COLUMN {name} TYPE {sql_type} USING {name}::{sql_type}")
     }
 
     fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String {

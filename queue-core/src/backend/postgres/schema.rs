@@ -109,8 +109,14 @@ impl<C: PgSession> Ddl<Pg> for C {
         let alone = !in_transaction(self);
         let partitioned = is_partitioned(self, target)?;
         if alone && partitioned {
-            for partition in partitions(self, target)? {
-                build_indexes_alone(self, &partition)?;
+            for (place, index) in indexes::<Pg>(target).iter().enumerate() {
+                // If the index of the whole table is valid, each partition has its index.
+                if index_is_valid(self, target, index)? == Some(true) {
+                    continue;
+                }
+                for partition in partitions(self, target)? {
+                    build_index_alone(self, &partition, &indexes::<Pg>(&partition)[place])?;
+                }
             }
         }
         match alone && !partitioned {

@@ -40,8 +40,8 @@ pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB
         self.alter(ddl)
     }
 
-    /// Writes the SQL that gives a column this type and lets it be null.
-    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String;
+    /// Writes the SQL that gives a column this type and lets it be null, unless it is one of the key's.
+    fn retype(archive: &TableName, column: &str, sql_type: &str, is_key: bool) -> String;
 
     /// Writes the SQL that removes a unique index.
     fn drop_unique(archive: &TableName, index: &UniqueColumn) -> String;
@@ -129,7 +129,7 @@ fn compare<A: ArchiveSchema>(
     let mut found = |problem: String, mend: String| findings.push(finding(target, problem, mend));
     let is_key = |name: &str| target.key.iter().any(|key| key.eq_ignore_ascii_case(name));
     for LiveColumn { name, whole_type, nullable, .. } in live.iter().filter(|column| !column.computed) {
-        let retyped = || A::retype(archive, name, whole_type);
+        let retyped = || A::retype(archive, name, whole_type, is_key(name));
         match stored.iter().find(|column| column.name.eq_ignore_ascii_case(name)) {
             None => found(
                 format!("the archive {archive} has no column {name}, which its rows have"),
@@ -162,7 +162,7 @@ fn compare<A: ArchiveSchema>(
                 format!(
                     "the column {name} of the archive {archive} is NOT NULL without a default, and its rows have none"
                 ),
-                A::retype(archive, name, whole_type),
+                A::retype(archive, name, whole_type, false),
             );
         }
     }

@@ -132,20 +132,29 @@ pub(crate) trait LiveTable<DB = <Self as Connection>::Backend>: Connection<Backe
 /// Runs the first of the statements that are left to do, until none is left.
 ///
 /// Others may be doing the same: processes that start together, or a server that still runs the statement of a killed
-/// process. So what is left is looked up after each statement, and an error counts only if it is the same as before.
+/// process. So what is left is looked up after each statement, and an error counts only if nothing has changed, or the same
+/// statement leaves the same once more: a failed build may leave half an index, which is dropped and built again.
 pub(crate) fn until_done<C>(
     connection: &mut C,
     left_to_do: impl Fn(&mut C) -> QueryResult<Vec<String>>,
     run: impl Fn(&mut C, &str) -> QueryResult<()>,
 ) -> QueryResult<()> {
-    let mut left = left_to_do(connection)?;
+    let (mut left, mut failed) = (left_to_do(connection)?, Vec::new());
     while let Some(statement) = left.first() {
         let done = run(connection, statement);
-        match (done, left_to_do(connection)) {
+        left = match (done, left_to_do(connection)) {
             (done, Ok(after)) if after == left => return done,
             (Err(error), Err(_)) => return Err(error),
-            (_, after) => left = after?,
-        }
+            (Err(error), Ok(after)) => {
+                let failure = (statement.clone(), after.clone());
+                if failed.contains(&failure) {
+                    return Err(error);
+                }
+                failed.push(failure);
+                after
+            }
+            (Ok(()), after) => after?,
+        };
     }
     Ok(())
 }

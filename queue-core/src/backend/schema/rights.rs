@@ -170,5 +170,6 @@ fn written_columns(target: &Target) -> impl Iterator<Item = &'static str> + use<
     names
         .chain(options.stages.map(|stages| stages.column))
         .chain(options.periodic.map(|periodic| periodic.scheduled_time))
+        .chain(options.occasion)
         .chain([timestamps.begin, timestamps.end, timestamps.updated].into_iter().flatten())
 }

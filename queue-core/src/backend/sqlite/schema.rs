@@ -6,10 +6,12 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 
 use crate::backend::connection::message_of;
 use crate::backend::schema::{
-    ArchiveSchema, ColumnType, Ddl, Index, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step, TableName,
-    Target, Triggers, Types, UniqueColumn, indexes,
+    ArchiveSchema, ColumnType, Ddl, Index, IndexedRows, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step,
+    TableName, Target, Triggers, Types, UniqueColumn, finding, indexes,
 };
 use crate::backend::statement::One;
+use crate::error::Finding;
+use crate::row::Lanes;
 
 use diesel::prelude::*;
 
@@ -127,8 +129,11 @@ impl Ddl for SqliteConnection {
             format!("UPDATE {} SET {name} = {old} WHERE {old} IS NOT NULL", table),
             format!("ALTER TABLE {table} DROP COLUMN {old}"),
         ];
+        let is_of_reports = |index: &Index| index.rows == IndexedRows::Reported;
         let holds = |index: &&Index| {
-            column.name == target.columns.next_attempt_time || index.keys.iter().any(|key| key.name == column.name)
+            column.name == target.columns.next_attempt_time
+                || index.keys.iter().any(|key| key.name == column.name)
+                || is_of_reports(index) && column.name == target.columns.last_attempt_error_message
         };
         for index in indexes::<Sqlite>(target).iter().filter(holds) {
             statements.insert(0, drop_index(target, index));
@@ -155,6 +160,29 @@ impl Ddl for SqliteConnection {
 
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
         indexes::<Sqlite>(target).iter().try_for_each(|index| self.batch_execute(&drop_index(target, index)))
+    }
+
+    /// Texts that are not the same are several values here, whatever the column's collation calls equal.
+    fn check_own(&mut self, target: &Target) -> QueryResult<Vec<Finding>> {
+        let Some(Lanes { column, .. }) = target.options.lanes else { return Ok(Vec::new()) };
+        let collations: Vec<One<Text, String>> = diesel::sql_query(
+            "SELECT DISTINCT i.coll FROM pragma_index_list(?1, ?2) AS l, pragma_index_xinfo(l.name, ?2) AS i \
+             WHERE l.name LIKE 'queueable%' AND i.name = ?3 COLLATE NOCASE AND i.coll <> 'BINARY' COLLATE NOCASE",
+        )
+        .bind::<Text, _>(&target.table.name)
+        .bind::<Text, _>(database_of(&target.table))
+        .bind::<Text, _>(column)
+        .load(self)?;
+        let found = |collation: One<Text, String>| {
+            let collation = collation.0;
+            let problem = format!(
+                "the column {column}, by which the rows of {} take turns or are limited, has the collation {collation}: texts that \
+                 it calls equal are several values for the queue, and one for a claim",
+                target.table
+            );
+            finding(target, problem, format!("rebuild the table with {column} without COLLATE {collation}"))
+        };
+        Ok(collations.into_iter().map(found).collect())
     }
 }
 
@@ -217,13 +245,14 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
     }
     // The index of an expression has no column name, and a partial index shows what it leaves out only in its
     // statement.
-    let found: One<BigInt, i64> = diesel::sql_query(
+    let found: One<BigInt, i64> = diesel::sql_query(format!(
         "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1, ?2) AS l \
-         LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = l.name \
+         LEFT JOIN {} m ON m.type = 'index' AND m.name = l.name \
          WHERE (SELECT group_concat(name || ' ' || \"desc\" || ' ' || upper(coll), char(10)) \
          FROM pragma_index_xinfo(l.name, ?2) WHERE \"key\" = 1) = ?3 \
          AND (l.partial = 0 OR substr(replace(replace(m.sql, '`', ''), '\"', ''), -length(?4)) = ?4 COLLATE NOCASE)) AS same",
-    )
+        target.table.sibling("sqlite_master")
+    ))
     .bind::<Text, _>(&target.table.name)
     .bind::<Text, _>(database_of(&target.table))
     .bind::<Text, _>(format!("{} 0 BINARY", index.keys[0].name))
@@ -265,7 +294,7 @@ impl ArchiveSchema for SqliteConnection {
     }
 
     /// SQLite cannot alter a column, so a new one takes its name and its values.
-    fn retype(archive: &TableName, column: &str, sql_type: &str) -> String {
+    fn retype(archive: &TableName, column: &str, sql_type: &str, _is_key: bool) -> String {
         let (name, old) = (archive.quoted(column), archive.quoted(&format!("{column}_replaced")));
         [
             format!("ALTER TABLE {archive} RENAME COLUMN {name} TO {old}"),
