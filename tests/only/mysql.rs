@@ -9,6 +9,7 @@ mod low_water;
 mod prepared_statements;
 mod roles;
 mod row_locks;
+mod sql_modes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

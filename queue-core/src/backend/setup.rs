@@ -19,7 +19,7 @@ pub struct SessionLimits {
     pub lock_timeout: Duration,
     /// How long the session may be idle inside a transaction: as long as a handler may take.
     pub timeout: Duration,
-    /// How long one statement may take.
+    /// How long one statement may take. On MySQL and MariaDB it holds only where no attempts run, and on SQLite nowhere.
     pub statement_timeout: Duration,
     /// Whether attempts run on the session. On MySQL autocommit is off for them. It is on for the scout, whose probes
     /// would otherwise leave a transaction open.

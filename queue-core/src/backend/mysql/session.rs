@@ -27,6 +27,7 @@ use diesel::prelude::*;
 impl<C: MysqlSession> SessionSetup<Mysql> for C {
     fn prepare_session(&mut self, limits: SessionLimits) -> QueryResult<()> {
         let lock_timeout = whole_seconds(limits.lock_timeout);
+        let limit = if limits.attempts { String::new() } else { set_statement_limit(limits.statement_timeout) };
         // With autocommit=1 a handler that ignores a deadlock would commit its later statements one by one. Without
         // strict mode the server stores a value that does not fit in a mutilated form.
         for statement in [
@@ -34,8 +35,8 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
             "SET SESSION TRANSACTION READ WRITE".to_owned(),
             "SET SESSION time_zone = '+00:00'".to_owned(),
             // The row may have a zero date, which only sessions in strict mode refuse.
-            "SET SESSION sql_mode = REPLACE(REPLACE(CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES'), \
-             'NO_ZERO_IN_DATE', ''), 'NO_ZERO_DATE', '')"
+            "SET SESSION sql_mode = REPLACE(REPLACE(REPLACE(CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES'), \
+             'TRADITIONAL', ''), 'NO_ZERO_IN_DATE', ''), 'NO_ZERO_DATE', '')"
                 .to_owned(),
             // The classification reads the errors' messages, because Diesel passes on nothing else.
             "SET SESSION lc_messages = 'en_US'".to_owned(),
@@ -43,7 +44,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
             format!("{}{}", set_lock_waits(lock_timeout, lock_timeout), set_snapshot_isolation(0)),
             // A worker waits for work as long as there is none, and reads all rows that it asks for.
             format!("SET SESSION wait_timeout = {LONGEST_WAIT}, SESSION sql_select_limit = {}", u64::MAX),
-            format!("SET SESSION autocommit = {}{}", u8::from(!limits.attempts), end_idle_transaction(limits.timeout)),
+            format!("SET SESSION autocommit = {}{}{limit}", u8::from(!limits.attempts), end_idle_transaction(limits.timeout)),
         ] {
             self.batch_execute(&statement)?;
         }
@@ -61,7 +62,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
             let as_wanted = match name.as_str() {
                 "autocommit" => value == if limits.attempts { "OFF" } else { "ON" },
                 "time_zone" => value == "+00:00",
-                "sql_mode" => value.contains("STRICT_ALL_TABLES"),
+                "sql_mode" => value.contains("STRICT_ALL_TABLES") && !value.contains("NO_ZERO_DATE"),
                 "tx_read_only" | "transaction_read_only" => value == "OFF",
                 "innodb_lock_wait_timeout" | "lock_wait_timeout" => value == lock_timeout.to_string(),
                 "wait_timeout" => value == LONGEST_WAIT.to_string(),
@@ -77,14 +78,9 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
 
     fn limit_session(&mut self, statement_timeout: Duration, lock_timeout: Duration) -> QueryResult<()> {
         let lock = whole_seconds(lock_timeout);
-        let milliseconds = statement_timeout.as_millis().clamp(1, i32::MAX as u128);
-        let seconds = milliseconds as f64 / 1000.0;
         // The words of a time-out are known in this language.
         self.batch_execute("SET SESSION lc_messages = 'en_US'")?;
-        self.batch_execute(&format!(
-            "{} /*!50708 , SESSION max_execution_time = {milliseconds} */ /*M!100101 , SESSION max_statement_time = {seconds} */",
-            set_lock_waits(lock, lock),
-        ))
+        self.batch_execute(&format!("{}{}", set_lock_waits(lock, lock), set_statement_limit(statement_timeout)))
     }
 
     fn session_id(&mut self) -> QueryResult<Option<i64>> {
@@ -99,7 +95,7 @@ impl<C: MysqlSession> SessionSetup<Mysql> for C {
         // A number in whole seconds.
         let is_it = format!(
             "EXISTS (SELECT 1 FROM information_schema.processlist WHERE id = {session} AND time + 1 >= {} \
-             AND command = 'Sleep' AND user = SUBSTRING_INDEX(USER(), '@', 1))",
+             AND command = 'Sleep' AND user = LEFT(USER(), CHAR_LENGTH(USER()) - LOCATE('@', REVERSE(USER()))))",
             silent_for.as_secs()
         );
         match diesel::select(diesel::dsl::sql::<Bool>(&is_it)).get_result(self)? {
@@ -320,6 +316,15 @@ fn set_lock_waits(rows: impl std::fmt::Display, tables: impl std::fmt::Display) 
 /// Continues a `SET`, on the servers that have the variable.
 fn set_snapshot_isolation(value: i64) -> String {
     format!(" /*M!110602 , SESSION innodb_snapshot_isolation = {value} */")
+}
+
+/// Continues a `SET`, with the server's own variable: how long a statement may take. MySQL limits those that only read.
+fn set_statement_limit(timeout: Duration) -> String {
+    let milliseconds = timeout.as_millis().clamp(1, i32::MAX as u128);
+    let seconds = milliseconds as f64 / 1000.0;
+    format!(
+        " /*!50708 , SESSION max_execution_time = {milliseconds} */ /*M!100101 , SESSION max_statement_time = {seconds} */"
+    )
 }
 
 /// Makes the server end a transaction whose worker is frozen or disconnected, a second after the scout would have ended

@@ -249,8 +249,8 @@ fn literal(value: &str) -> String {
     }
 }
 
-/// The most seconds that a setting takes: a year.
-pub(super) const LONGEST_WAIT: u64 = 31_536_000;
+/// The most seconds that a setting takes: 24 days, the limit of `wait_timeout` on Windows.
+pub(super) const LONGEST_WAIT: u64 = 2_147_483;
 
 /// MySQL counts waits in whole seconds, at least one.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
