@@ -11,9 +11,11 @@ use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::r2d2::{self, ConnectionManager, CustomizeConnection, Pool};
 use diesel::result::Error as DieselError;
+use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
 use queueable::{Entity, Message, Migrations, Outcome, QueueState, Queueable, Stage, Status};
 
@@ -51,6 +53,42 @@ fn a_row_whose_time_is_none_fails_alone() {
     assert_eq!((tally.succeeded, tally.retried), (1, 2));
     assert_eq!(bank.booked(), ids[2..]);
     assert_eq!(bank.state(ids[0]).status, Status::Error);
+}
+
+mod loose {
+    use diesel::prelude::*;
+    use queueable::Queueable;
+
+    diesel::table! {
+        letters (id) { id -> Text, }
+    }
+
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = letters)]
+    pub(super) struct Letter {
+        #[expect(dead_code, reason = "only its queue is worked")]
+        id: String,
+    }
+}
+
+/// Such keys are alike, and none of the rows can be told from the others.
+#[test]
+fn rows_without_a_key_fail_together_and_keep_no_other() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    connection.batch_execute("CREATE TABLE letters (id TEXT PRIMARY KEY)").unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<loose::Letter>()).unwrap();
+    let due = "strftime('%Y-%m-%d %H:%M:%f', 'now'";
+    let insert = format!(
+        "INSERT INTO letters (id, next_attempt_time)
+         VALUES (NULL, {due}, '-1 minute')), (NULL, {due}, '-1 minute')), ('a', {due}))"
+    );
+    connection.batch_execute(&insert).unwrap();
+    let handler = |_: &loose::Letter, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let tally = loose::Letter::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap();
+    assert_eq!(tally.succeeded, 1, "{tally:?}");
+    let left = sql::<Text>("SELECT COALESCE(id, '') || ' ' || status FROM letters ORDER BY id");
+    assert_eq!(left.load::<String>(&mut connection).unwrap(), [" FAILED", " FAILED", "a SUCCESS"]);
 }
 
 /// Attaches a second file to every connection.
@@ -186,4 +224,35 @@ fn a_text_by_which_rows_are_scheduled_may_be_stored_as_a_number() {
     let handler = |_: &Parcel, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
     let tally = Parcel::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap();
     assert_eq!((tally.succeeded, tally.failed), (4, 0), "{tally:?}");
+}
+
+mod unequal {
+    use diesel::prelude::*;
+    use queueable::Queueable;
+
+    diesel::table! {
+        visits (id) { id -> BigInt, code -> Text, }
+    }
+
+    #[derive(Debug, Queryable, Selectable, Queueable)]
+    #[diesel(table_name = visits)]
+    #[queue(fair_by = code)]
+    pub(super) struct Visit {
+        #[expect(dead_code, reason = "only its queue is checked")]
+        id: i64,
+    }
+}
+
+/// A pause of one of them would not be one of the other, and a claim of one would take both.
+#[test]
+fn rows_take_no_turns_by_texts_that_a_collation_calls_equal() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    let create = "CREATE TABLE visits (id INTEGER PRIMARY KEY, code TEXT NOT NULL COLLATE NOCASE)";
+    connection.batch_execute(create).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<unequal::Visit>()).unwrap();
+    let handler = |_: &unequal::Visit, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let refused = unequal::Visit::poller(database.pool(2), handler).workers(1).run_until_idle().unwrap_err();
+    assert!(refused.to_string().contains("the column code, by which the rows of"), "{refused}");
+    assert!(refused.to_string().contains("NOCASE"), "{refused}");
 }

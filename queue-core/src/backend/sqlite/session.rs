@@ -157,7 +157,9 @@ impl QueueConnection for SqliteConnection {}
 /// Diesel passes on only the message, not the code.
 fn classify_message(message: &str) -> ErrorClass {
     match message {
-        "database is locked" | "database table is locked" | "database schema has changed" => ErrorClass::Conflict,
+        "database is locked" | "database table is locked" | "database schema has changed" | "locking protocol" => {
+            ErrorClass::Conflict
+        }
         "database or disk is full" => ErrorClass::NoRoom,
         // This comes from connections of one process that share a cache, and includes the table's name.
         message if message.starts_with("database table is locked: ") => ErrorClass::Conflict,

@@ -17,7 +17,7 @@ use crate::backend::transactions::Transactions;
 use diesel::prelude::*;
 
 /// What holds for a connection: the SQL that reads it and, where that can be, the beginning of the SQL that sets it.
-const SETTINGS: [(&str, Option<&str>); 27] = [
+const SETTINGS: [(&str, Option<&str>); 28] = [
     pragma("PRAGMA query_only"),
     pragma("PRAGMA ignore_check_constraints"),
     pragma("PRAGMA recursive_triggers"),
@@ -29,6 +29,7 @@ const SETTINGS: [(&str, Option<&str>); 27] = [
     pragma("PRAGMA trusted_schema"),
     pragma("PRAGMA max_page_count"),
     pragma("PRAGMA journal_size_limit"),
+    pragma("PRAGMA wal_autocheckpoint"),
     // Of databases that are attached later, and of the queue's.
     pragma("PRAGMA locking_mode"),
     pragma("PRAGMA main.locking_mode"),
