@@ -113,9 +113,9 @@ impl Slot {
         &self.stop
     }
 
-    /// Returns the number of the running attempt's runner, unless that attempt was given up.
+    /// Returns the number of the running attempt's runner, unless that attempt was given up, or its worker was left behind.
     pub(crate) fn runner(&self) -> Option<usize> {
-        self.run.lock().as_ref().filter(|run| !run.given_up).map(|run| run.runner)
+        self.run.lock().as_ref().filter(|run| !run.given_up && !self.is_replaced()).map(|run| run.runner)
     }
 
     /// Tells whether the handler runs under a lease, and holds no lock and no session.

@@ -221,7 +221,8 @@ impl<K: Key, C: QueueConnection> Runner<C> for TransactionRunner<'_, K, C> {
         slot.give_up_thread();
         row.fence = self.served.unmarked(holder, slot, &row.key, row.fence);
         let rest = timed_out(&self.served.rules, tries_before(row.fence) + 1, self.served.info.timeout, &row.details);
+        let turn = self.served.conclude(holder, row, rest);
         drop(in_hand);
-        self.served.conclude(holder, row, rest)
+        turn
     }
 }

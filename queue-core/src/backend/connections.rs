@@ -134,7 +134,9 @@ fn with_connect_timeout(url: String) -> String {
     if !is_of_postgres || url.contains("connect_timeout=") || env::var_os("PGCONNECT_TIMEOUT").is_some() {
         return url;
     }
-    let separator = if url.contains('?') { '&' } else { '?' };
+    // A password may contain a question mark.
+    let account = url.split('/').nth(2).and_then(|authority| Some(authority.split_once('@')?.0)).unwrap_or_default();
+    let separator = if url.replacen(account, "", 1).contains('?') { '&' } else { '?' };
     format!("{url}{separator}connect_timeout={}", CONNECT_TIMEOUT.as_secs())
 }
 
@@ -353,7 +355,9 @@ impl<C: QueueConnection> Drop for Connection<'_, C> {
         // r2d2 closes a connection that comes back with an open transaction. A session in doubt mostly has one already;
         // a sound one gets an empty one. If even that fails, the pool's own test finds the dead connection.
         if !connection.is_broken() {
+            self.wait.begin();
             let _ = C::TransactionManager::begin_transaction(connection);
+            self.wait.end();
         }
     }
 }
@@ -370,6 +374,8 @@ mod tests {
             limited("postgresql://host/db?sslmode=disable"),
             "postgresql://host/db?sslmode=disable&connect_timeout=10"
         );
+        assert_eq!(limited("postgres://me:w?t@host/db"), "postgres://me:w?t@host/db?connect_timeout=10");
+        assert_eq!(limited("postgres://host?user=me"), "postgres://host?user=me&connect_timeout=10");
         for url in ["postgres://host/db?connect_timeout=2", "mysql://host/db", "app.sqlite"] {
             assert_eq!(limited(url), url);
         }

@@ -42,9 +42,16 @@ impl Connectivity {
         }
     }
 
+    /// Notes that one thread fewer is without a connection. That one may have ended, as all do when the poller stops while the
+    /// database is away, so the event follows when a thread [has one](Self::tells_if_all_have).
     fn regains(&self) {
         let mut lost = self.lost.lock();
         lost.threads = lost.threads.saturating_sub(1);
+    }
+
+    /// Sends the event, if threads were without a connection, and none is now.
+    fn tells_if_all_have(&self) {
+        let mut lost = self.lost.lock();
         if lost.threads == 0
             && let Some(since) = lost.since.take()
         {
@@ -89,10 +96,12 @@ impl ThreadConnection {
     pub(crate) fn opens(&self) {
         let mut known = self.0.lock();
         known.regains();
-        if std::mem::replace(&mut known.has_had_one, true)
-            && let Some(connectivity) = &known.connectivity
-        {
-            connectivity.events.measure(|| Measure::ReplacedConnection);
+        let is_replaced = std::mem::replace(&mut known.has_had_one, true);
+        if let Some(connectivity) = &known.connectivity {
+            connectivity.tells_if_all_have();
+            if is_replaced {
+                connectivity.events.measure(|| Measure::ReplacedConnection);
+            }
         }
     }
 }
@@ -139,6 +148,8 @@ mod tests {
         drop(other);
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (1, since));
         drop(substitute);
+        assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (0, since));
+        one.opens();
         assert_eq!((connectivity.threads_without(), connectivity.lost.lock().since), (0, None));
     }
 

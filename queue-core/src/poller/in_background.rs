@@ -225,9 +225,10 @@ fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> On
         let Some(awaited) = awaited.upgrade() else { return };
         let mut state = awaited.lock();
         state.answer = Some(answer);
-        if let Some(waker) = state.waker.take() {
-            waker.wake();
-        }
+        let waker = state.waker.take();
+        // An executor may poll the future at once, on this thread.
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
     });
     here
 }

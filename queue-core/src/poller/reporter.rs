@@ -79,7 +79,9 @@ impl<C: QueueConnection> Reporter<C> {
         }
         // At once, because later the application may have taken every other connection. A report tries again, and logs why it
         // cannot.
-        let _ = reports.holder.session();
+        // The connect may be the application's own code.
+        let opened = catch_unwind(AssertUnwindSafe(|| drop(reports.holder.session())));
+        opened.unwrap_or_else(std::mem::forget);
         post.note_trial();
         while !shared.board.is_stopping() && !post.is_left_behind() {
             reports.holder.move_to_file(shared.sessions.files());

@@ -269,6 +269,8 @@ impl WorkBoard {
         board.turns += 1;
         drop(board);
         self.ended.notify_all();
+        // The runner may have had as many workers as it may have at the same time.
+        self.work.notify_one();
     }
 
     /// Leaves a thread behind that the database does not answer, in a turn for this runner if it takes one.
