@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Arc, MutexGuard, PoisonError};
 
-#[cfg(feature = "testing")]
-pub(crate) mod in_test;
-#[cfg(not(feature = "testing"))]
-#[path = "sync/not_in_test.rs"]
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(dead_code, unreachable_pub, reason = "only the tests of applications set it")
+)]
 pub(crate) mod in_test;
 
 /// A mutex whose lock is taken even if its holder has panicked: every section under it leaves the state whole.

@@ -4,10 +4,10 @@
 //!
 //! Also the wrapper for users' values whose `Drop` may panic.
 
-#[cfg(feature = "testing")]
-mod around;
-#[cfg(not(feature = "testing"))]
-#[path = "not_around.rs"]
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(dead_code, unreachable_pub, reason = "only the tests of applications set it")
+)]
 mod around;
 #[cfg(feature = "tokio")]
 mod async_calls;

@@ -1,5 +1,5 @@
 //! What a test of the application's has changed on this thread: the clock, the transaction around each attempt, and what is
-//! to happen at the points that an attempt passes. [`testing`](crate::testing) sets it.
+//! to happen at the points that an attempt passes. `testing` sets it; without that feature nothing does.
 
 use std::any::{Any, TypeId, type_name};
 use std::cell::{Cell, RefCell};
@@ -80,7 +80,7 @@ pub(crate) fn set_outer_transactions(open: u32) -> u32 {
 /// Passes a point.
 pub(crate) fn pass(point: &'static str) {
     // Taken out meanwhile, because what happens may pass points too.
-    if let Some(mut at_point) = AT_POINT.take() {
+    if let Ok(Some(mut at_point)) = AT_POINT.try_with(RefCell::take) {
         let restored = Restored(Some(&mut at_point));
         restored.pass(point);
     }
@@ -242,7 +242,8 @@ pub(crate) fn is_in_turn() -> bool {
 }
 
 fn note(note: impl FnOnce(&mut Noted)) {
-    NOTED.with_borrow_mut(|noted| noted.as_mut().map(note));
+    // A value of the thread's may enqueue a row when it is dropped, at the thread's end.
+    let _ = NOTED.try_with(|noted| noted.borrow_mut().as_mut().map(note));
 }
 
 /// Notes when the row with this key is due next, if it is.
