@@ -109,6 +109,23 @@ struct Timed {
     id: i64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Stage)]
+#[allow(dead_code)]
+enum OtherStep {
+    Listen,
+    Ask,
+    Tell,
+}
+
+/// The shop's second entity with another first stage.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = two::shop_2)]
+#[queue(module = staged_queue, stage = OtherStep)]
+#[allow(dead_code)]
+struct Staged {
+    id: i64,
+}
+
 /// A database with the shop's tables.
 fn with_shop() -> Database {
     let database = Database::new();
@@ -210,6 +227,14 @@ fn an_option_that_is_added_later_is_one_more_release() {
     queueable::assert_schema!(connection, Plain, Timed, one::Order, six::Order, nine::Order);
     connection.revert_all_migrations(files(directory.path())).unwrap();
     assert_eq!(shape(connection, "shop_1"), before);
+}
+
+/// The start tells how the default changes. A second column of this name could not be added.
+#[test]
+fn another_first_stage_is_no_further_release() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(!Migrations::<Backend>::new().entity::<two::Order>().write_to(directory.path()).unwrap().is_empty());
+    assert!(Migrations::<Backend>::new().entity::<Staged>().write_to(directory.path()).unwrap().is_empty());
 }
 
 #[test]

@@ -248,7 +248,8 @@ impl<DB: QueueBackend> Migrations<DB> {
     /// What was written before is read from the lines `-- queueable ..` in the directory's `up.sql` files. So the SQL
     /// below them may be edited, and the folders may be renamed or put together. The application's own migrations are
     /// not written. The files do not look at what is there: a partitioned table of PostgreSQL needs the migration
-    /// itself, which indexes each partition first, or `block_writers`.
+    /// itself, which indexes each partition first, or `block_writers`. They add, and take nothing away: if a list of
+    /// `rerun_on_change` has fewer columns than before, drop the earlier trigger, `zz_queueable_..`, by a migration of your own.
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -284,23 +285,26 @@ impl<DB: QueueBackend> Migrations<DB> {
             let queue = version_of(&Target { options: Options::NONE, ..target.clone() });
             let as_written = DB::steps(&Target { blocks_writers: self.blocks_writers, ..target.clone() });
             for (step, as_written) in DB::steps(&target).iter().zip(as_written) {
-                release.add(&target.table.name, mark_of(&queue, step), as_written);
+                let first_stage = target.options.stages.and_then(|stages| stages.names.first());
+                release.add(&target.table.name, mark_of(&queue, step, first_stage), as_written);
             }
         }
         for table in &self.own_tables {
             let step = DB::own_step(*table);
-            release.add(table.name(), mark_of(table.name(), &step), step);
+            release.add(table.name(), mark_of(table.name(), &step, None), step);
         }
         release.write()
     }
 }
 
 /// Returns what tells a step from all others. The queue and the name are enough for the steps of every queue. For the
-/// others their SQL counts too, because another option makes another step of the same name.
-fn mark_of(queue: &str, step: &Step) -> u64 {
+/// others their SQL counts too, because another option makes another step of the same name. The default of a column of stages does
+/// not count: with another first stage, a second step would add a column that is there.
+fn mark_of(queue: &str, step: &Step, first_stage: Option<&&str>) -> u64 {
+    let default = first_stage.map_or_else(String::new, |stage| format!("'{stage}'"));
     match step.name {
         "columns" | "index" => fingerprint(&format!("{queue}\n{}", step.name)),
-        name => fingerprint(&format!("{queue}\n{name}\n{}", step.up.join("\n"))),
+        name => fingerprint(&format!("{queue}\n{name}\n{}", step.up.join("\n").replace(&default, ""))),
     }
 }
 
