@@ -15,7 +15,8 @@ use diesel::{Column, EqAll, Selectable, SelectableExpression};
 
 use super::column::{
     BeginTime, ChangeCount, CreatedTime, Cron, EndTime, LastAttemptErrorMessage, LastAttemptTime, NextAttemptTime,
-    Occasion, Period, Priority, QueueColumn, ScheduledTime, StageText, StatusText, TimeZone, TryCount, UpdatedTime,
+    Occasion, Period, Priority, QueueColumn, ScheduledTime, StageText, StatusText, TimeZone, TraceParent, TryCount,
+    UpdatedTime,
 };
 
 /// An entity that can be selected: every [`Selectable`] is one.
@@ -218,5 +219,5 @@ macro_rules! kinds {
 
 kinds! {
     StatusText NextAttemptTime TryCount LastAttemptTime LastAttemptErrorMessage Priority StageText Period Cron TimeZone
-    ScheduledTime ChangeCount Occasion CreatedTime UpdatedTime BeginTime EndTime
+    ScheduledTime ChangeCount Occasion CreatedTime UpdatedTime BeginTime EndTime TraceParent
 }

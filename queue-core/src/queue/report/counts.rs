@@ -69,7 +69,8 @@ pub struct Backlog {
     /// (`at_most(10)`, `exclusive`). `None`: the entity has no such limit, or the report is split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_limit: Option<i64>,
-    /// Of the due rows, those that a pause keeps from being attempted. `None`: nothing is paused, or the report is split.
+    /// Of the due rows, those that a pause keeps from being attempted; of paused values, only those among the 10,000 with most
+    /// rows. `None`: nothing is paused, or the report is split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_due: Option<i64>,
     /// The pauses of the queue and of its stages, if there is a control table. A split report has none.
@@ -122,8 +123,8 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// long the oldest has been due, and who has [paused](crate::Queueable::pause) the queue.
     ///
     /// All but the failed rows are counted by the queue's index, so the cost does not depend on the number of finished
-    /// rows. The failed rows are counted afterwards, in the whole table. The two counts are of different moments,
-    /// unless the caller's transaction makes them one.
+    /// rows. The failed rows are counted afterwards: along the index of `#[queue(report_index)]`, or else in the whole table. The
+    /// two counts are of different moments, unless the caller's transaction makes them one.
     ///
     /// # Errors
     ///

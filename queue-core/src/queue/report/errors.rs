@@ -10,6 +10,7 @@ use crate::queue::dry_run::{DryRun, Preview, preview_of};
 use crate::queue::operation::{self, Operation};
 use crate::queue::queue::{QueueRows, Selection};
 use crate::queue::read::{ChangesRows, LoadsRows, ReadsRows};
+use crate::queue::sweep::Swept;
 use crate::statement::{
     And, Change, Condition, ErrorExampleRow, ErrorTextRow, ErrorTextRowType, IfAny, Split, SplitBy, WithTexts,
     change_all, error_examples, error_sample, error_texts, texts_after,
@@ -272,7 +273,7 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
     /// # Errors
     ///
     /// As [`retry_now`](QueueRows::retry_now). Changes that were committed before stay, unless they were in the caller's
-    /// transaction.
+    /// transaction: [`Error::Interrupted`] has their number.
     pub fn retry_error_group<C, K>(&self, connection: &mut C, group: &ErrorGroup<K>) -> Result<usize, Error>
     where
         C: ChangesRows<Q, F>,
@@ -314,18 +315,20 @@ impl<Q: Entity, F: Selection> QueueRows<Q, F> {
         operation: &Operation<Change>,
     ) -> Result<usize, Error> {
         let mut record = self.record(connection, action, &format!("error `{}`", group.pattern), true)?;
-        let mut changed = 0;
-        self.each_text_of(connection, &group.pattern, |connection, texts| {
-            changed += self.each_kind(connection, operation, &mut record, |connection, condition, change, alone| {
-                let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
-                let condition = Condition { filter: Some(&filter), ..condition };
-                execute(connection, &change_all(condition, change, alone))
-            })?;
+        let mut changed = Swept::default();
+        let done = self.each_text_of(connection, &group.pattern, |connection, texts| {
+            changed.rows +=
+                self.each_kind(connection, operation, &mut record, |connection, condition, change, alone| {
+                    let filter = And(IfAny(condition.filter), WithTexts(condition.queue, texts));
+                    let condition = Condition { filter: Some(&filter), ..condition };
+                    execute(connection, &change_all(condition, change, alone))
+                })?;
             wake::announce::<Q::Queue>();
             Ok(())
-        })?;
+        });
+        done.map_err(|error| changed.interrupted_by(error))?;
         self.close(connection, &record)?;
-        Ok(changed)
+        Ok(changed.rows)
     }
 
     /// Reads the texts of one group in portions.
