@@ -51,10 +51,14 @@ pub trait Database:
     #[doc(hidden)]
     const ENDS: &'static [&'static str] = &["ABORT", "COMMIT", "END"];
 
+    /// Whether it runs the text of a comment that begins with `/*!`.
+    #[doc(hidden)]
+    const RUNS_COMMENTS: bool = false;
+
     /// Whether a statement would end the transaction in which it runs.
     #[doc(hidden)]
     fn ends_transaction(statement: &str) -> bool {
-        let statement = without_comments(statement);
+        let statement = without_comments(statement, Self::RUNS_COMMENTS);
         let words = statement.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         let words: Vec<_> = words.take(5).map(str::to_uppercase).collect();
         match &*words.iter().map(String::as_str).collect::<Vec<_>>() {
@@ -67,11 +71,11 @@ pub trait Database:
     }
 }
 
-/// A statement without the comments before it, in which tracers write. MySQL runs the text of a comment that begins with `/*!`.
-fn without_comments(statement: &str) -> &str {
+/// A statement without the comments before it, in which tracers write. `runs`: the database runs the text of some of them.
+fn without_comments(statement: &str, runs: bool) -> &str {
     let mut rest = statement.trim_start();
     loop {
-        if let Some(run) = rest.strip_prefix("/*!").or(rest.strip_prefix("/*M!")) {
+        if let Some(run) = rest.strip_prefix("/*!").or(rest.strip_prefix("/*M!")).filter(|_| runs) {
             return run.trim_start_matches(|c: char| c.is_ascii_digit());
         }
         let end = match rest.strip_prefix("/*") {
@@ -108,6 +112,7 @@ mod mysql {
 
     impl super::Database for MysqlConnection {
         const NAME: &'static str = "MySQL or MariaDB";
+        const RUNS_COMMENTS: bool = true;
         const SCHEMES: &'static [&'static str] = &["mysql://"];
 
         // "Statements That Cause an Implicit Commit" in the manual.
@@ -255,10 +260,11 @@ mod tests {
             "/*!50003 COMMIT",
             "/*M!100100 COMMIT",
         ] {
-            assert_eq!(without_comments(statement).trim_start(), "COMMIT", "{statement}");
+            assert_eq!(without_comments(statement, true).trim_start(), "COMMIT", "{statement}");
         }
+        assert_eq!(without_comments("/*! a */ COMMIT", false), "COMMIT");
         for statement in ["-- COMMIT", "/* COMMIT", ""] {
-            assert_eq!(without_comments(statement), "", "{statement}");
+            assert_eq!(without_comments(statement, true), "", "{statement}");
         }
     }
 

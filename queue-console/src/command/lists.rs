@@ -28,7 +28,8 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
     let (limit, longest) = (list.limit as usize, context.screen.longest());
     let paging = Paging { columns: columns.clone(), longest, order, backwards: false, after, limit: limit + 1 };
     let mut lines = context.ask(queue, |queue, connection| queue.page(connection, &rows, &paging))?;
-    let next = (lines.len() > limit).then(|| facts.cursor(&lines[limit - 1], order)).flatten();
+    let is_more = lines.len() > limit;
+    let next = is_more.then(|| facts.cursor(&lines[limit - 1], order)).flatten();
     lines.truncate(limit);
     for line in &lines {
         context.screen.object(|| {
@@ -52,8 +53,11 @@ pub(super) fn run<C: Database>(context: &mut Context<'_, C>, list: &List) -> Ans
         true => context.screen.say("no rows")?,
         false => context.screen.table(&table)?,
     }
-    if let Some(next) = next {
-        context.screen.more(&next)?;
+    if is_more {
+        match &next {
+            Some(next) => context.screen.more(next)?,
+            None => context.screen.say("more rows follow, and no page can begin after the last one: see `--where`")?,
+        }
         context.screen.object(|| json!({ "next": next }))?;
     }
     Ok(())
@@ -141,7 +145,7 @@ impl Facts {
         let refused = || Failure::Usage(format!("`{cursor}` is not what a page in this order ends with"));
         let (of, time, keys): (PageOrder, Option<String>, Vec<String>) =
             serde_json::from_str(cursor).map_err(|_| refused())?;
-        if of != order || keys.len() != self.key.len() {
+        if of != order || keys.len() != self.key.len() || !self.is_ordered {
             return Err(refused());
         }
         let key = self.key.iter().zip(&keys).map(|(column, key)| condition(self, &self.is(column, key)));

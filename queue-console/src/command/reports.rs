@@ -255,7 +255,11 @@ pub(super) fn statistics<C: Database>(context: &mut Context<'_, C>, of: &cli::St
 }
 
 fn not_read(periods: i64) -> String {
-    format!("and {} earlier periods that were not read", number(periods))
+    match periods {
+        // Of minutes it is only known that there are others.
+        1 => "and earlier periods that were not read".to_owned(),
+        periods => format!("and {} earlier periods that were not read", number(periods)),
+    }
 }
 
 fn interval_of(of: &cli::Statistics) -> queueable::report::Interval {

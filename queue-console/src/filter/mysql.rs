@@ -8,14 +8,14 @@ use diesel::query_builder::AstPass;
 use diesel::result::QueryResult;
 use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{Bool, Date, Datetime, Double, Numeric, Time};
-use queue_core::internals::backend::Binds;
+use queue_core::internals::backend::{Binds, Holds};
 
 use super::sql::FilterSql;
 use super::value::{Decimal, Value};
 
 impl FilterSql for Mysql {
     // An enumeration is sorted by the numbers of its values, and compares with a text as a text.
-    const ORDERS_OTHERS: bool = false;
+    const UNORDERED: &'static [Holds] = &[Holds::Others];
 
     fn bind_value<'b>(out: &mut AstPass<'_, 'b, Self>, value: &'b Value) -> QueryResult<()> {
         match value {

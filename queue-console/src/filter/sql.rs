@@ -24,8 +24,9 @@ pub(crate) trait FilterSql: QueueBackend {
     /// The SQL before and after a time with its offset that makes it comparable with the queue's times.
     const WITHOUT_OFFSET: (&'static str, &'static str) = ("", "");
 
-    /// Whether values of types that the library does not know compare in the order in which the database sorts them.
-    const ORDERS_OTHERS: bool = true;
+    /// What columns hold whose values do not compare in the order in which the database sorts them. A parameter is the text of a value,
+    /// and sorted are the values themselves.
+    const UNORDERED: &'static [Holds] = &[Holds::Printed];
 
     /// Binds a value so that it compares with a column of its type, along an index if there is one.
     fn bind_value<'b>(out: &mut AstPass<'_, 'b, Self>, value: &'b Value) -> QueryResult<()>;
@@ -108,11 +109,7 @@ impl<'b, T: QueryFragment<DB>, DB: FilterSql> Writer<'_, 'b, T, DB> {
                 self.either(*is, " IS NULL", " IS NOT NULL")
             }
             Condition::Compares { column, operator, value } => {
-                match operator.is_order() && column.holds == Holds::Printed {
-                    // The database sorts pages in the order of the type, and not of the texts.
-                    true => self.column(column)?,
-                    false => self.compared(column)?,
-                }
+                self.compared(column)?;
                 self.within((" ", " "), |sql| sql.push(operator.as_sql()))?;
                 self.value(value)
             }

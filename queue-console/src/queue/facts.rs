@@ -98,8 +98,8 @@ impl Facts {
 
 /// Whether a condition can pick the rows that the database sorts after a key with these columns.
 fn is_ordered<C: Database>(columns: &Columns, key: &[String]) -> bool {
-    let is_known = |name: &String| columns.list.iter().any(|of| of.name == *name && of.holds != Holds::Others);
-    <C::Backend as FilterSql>::ORDERS_OTHERS || key.iter().all(is_known)
+    let holds = |name: &String| columns.list.iter().find(|of| of.name == *name).map_or(Holds::Others, |of| of.holds);
+    !key.iter().any(|name| <C::Backend as FilterSql>::UNORDERED.contains(&holds(name)))
 }
 
 /// The queue's own columns, with what they hold.

@@ -1,4 +1,4 @@
-//! What reports say of rows: with keys as people write them, and without the values of a column that nobody is to see.
+//! What reports say of rows: with keys as people write them, and without the values of hidden columns.
 
 use queueable::report::{Backlog, Explanations};
 use queueable::{Explanation, Paused};

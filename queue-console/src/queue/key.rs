@@ -20,6 +20,12 @@ impl Facts {
     pub(crate) fn key_of_poller(&self, text: &str) -> Option<String> {
         self.key_of(text).filter(|_| text.chars().count() < LONGEST_OF_POLLERS)
     }
+
+    /// Tells whether two keys are the same: some databases write the digits of bytes in upper case.
+    pub(crate) fn is_same_key(&self, one: &str, other: &str) -> bool {
+        let has_bytes = self.key_columns().iter().any(|column| matches!(column.holds, Holds::Bytes));
+        one == other || has_bytes && one.eq_ignore_ascii_case(other)
+    }
 }
 
 fn read(text: &str, holds: &[Holds]) -> Option<String> {

@@ -134,7 +134,7 @@ fn written<C: Database, F: File>(
         }
         let is_last = stopped_at.is_none();
         cursor = stopped_at.and_then(|line| facts.cursor(&line, order));
-        // After a row whose key has a null no page begins.
+        // After a row whose key has a null, or no order, no page begins.
         if is_last || cursor.is_none() || begun.elapsed() > PATIENCE {
             return Ok((file.end()?, is_cut || !is_last));
         }

@@ -187,7 +187,7 @@ fn table(
             @if visit.changes { (buttons(facts)) }
         }
         @if found.more && found.next.is_none() {
-            p.notice.warning { "There are more rows. No page can begin after the last one, because a part of its key is null." }
+            p.notice.warning { "There are more rows. No page can begin after the last one, because a part of its key is null, or has no order." }
         }
         nav.pager aria-label="Pages of rows" {
             @if search.after.is_some() { a href={ (base) "?" (fields) } { "First page" } }

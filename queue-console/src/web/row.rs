@@ -183,7 +183,7 @@ fn state<'l>(facts: &Facts, line: &'l Line) -> RowState<'l> {
 
 /// Who runs the row, if pollers say so.
 fn runner(visit: &Visit, facts: &Facts, line: &Line, pollers: Option<&Vec<PollerProcess>>) -> Markup {
-    let is_key = |key: &str| facts.key_of_poller(key).is_some_and(|key| key == line.key);
+    let is_key = |key: &str| facts.key_of_poller(key).is_some_and(|key| facts.is_same_key(&key, &line.key));
     let running = pollers.into_iter().flatten().find_map(|poller| {
         let is_it = |of: &&queueable::report::RunningMessage| of.queue == facts.queue && is_key(&of.key);
         Some((poller, poller.running.iter().find(is_it)?))

@@ -159,7 +159,7 @@ fn work<C: Database>(site: &Site<C>, order: Order, (expected, begun): (Expected,
     let mut begun = Some((expected, begun));
     let mut tell = |told| {
         let Some((expected, begun)) = begun.take() else { return };
-        // Whoever is told may send the form again.
+        // From now on the form may be sent again.
         drop(expected);
         // If the browser has gone, an operation goes on all the same: a person has confirmed it.
         let _ = begun.send(told);

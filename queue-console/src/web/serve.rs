@@ -39,7 +39,7 @@ pub(crate) fn run<C: Database>(parts: &Arc<Parts<C>>, global: &Global, of: &Serv
     Ok(())
 }
 
-/// The page as the program has set it up. Whether people may change something is for the command line alone to say.
+/// The page as the program has set it up. Only the command line decides whether people may change something.
 fn served(page: &Page, of: &Serve) -> Page {
     Page { changes: of.allow_changes, ..page.clone() }
 }

@@ -38,7 +38,7 @@ pub struct Page {
 
 impl Page {
     /// Lets people change rows, pauses and limits, unless [the visitor](Visitor::read_only) may not. The default is to show only.
-    /// The command `serve` does so by `--allow-changes` alone.
+    /// The command `serve` ignores this, and follows `--allow-changes`.
     pub fn allow_changes(self) -> Self {
         Page { changes: true, ..self }
     }

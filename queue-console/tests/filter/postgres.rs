@@ -70,12 +70,7 @@ pub(crate) const PICKED: &[(&str, &[i64])] = &[
 ];
 
 /// Enumerations, addresses, lists and intervals are not sorted as their texts.
-pub(crate) const SORTED: &[(&str, [&str; 3])] = &[
-    ("kind", ["'card'", "'cash'", "'gift'"]),
-    ("address", ["'10.0.0.1/32'", "'::1/128'", "'10.0.0.0/8'"]),
-    ("tags", ["'{a,b}'", "'{}'", "'{b}'"]),
-    ("lasts", ["'01:00:00'", "'1 day'", "'00:00:00'"]),
-];
+pub(crate) const SORTED: &[(&str, [&str; 3])] = &[("kind", ["'card'", "'cash'", "'gift'"])];
 
 #[test]
 fn a_value_that_the_enumeration_does_not_have_is_an_error_of_the_server() {
