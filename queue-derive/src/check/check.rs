@@ -5,7 +5,7 @@ use std::time::Duration;
 use syn::ext::IdentExt;
 use syn::{Data, Error, Fields};
 
-use super::kinds;
+use super::kinds::{self, same};
 use crate::model::{Field, Model};
 use crate::parse::{COLUMNS, MAX_NAME_BYTES, Retry};
 
@@ -158,11 +158,6 @@ fn column_names(model: &Model<'_>, errors: &mut Vec<Error>) {
         );
         errors.push(Error::new(prefix.span, message));
     }
-}
-
-/// MySQL and SQLite ignore the case of column names.
-pub(super) fn same(a: &str, b: &str) -> bool {
-    a.to_lowercase() == b.to_lowercase()
 }
 
 fn retry(model: &Model<'_>, errors: &mut Vec<Error>) {

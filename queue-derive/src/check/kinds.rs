@@ -3,7 +3,6 @@
 use proc_macro2::Span;
 use syn::Error;
 
-use super::check::same;
 use crate::model::{Model, OptionalColumn, named_columns, plain};
 use crate::parse::{Kinds, OPTIONAL_COLUMNS};
 
@@ -179,4 +178,9 @@ fn check_strict(kinds: &Kinds, refuse: &mut impl FnMut(Span, &str)) {
              help: remove one",
         );
     }
+}
+
+/// MySQL and SQLite ignore the case of column names.
+pub(super) fn same(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
 }

@@ -1,7 +1,7 @@
 //! Expand: the column module and the trait impls. No control flow, no SQL.
 //!
 //! `fallback.rs` writes what replaces an entity with mistakes, so that the user sees those mistakes and no others. For an enum
-//! of stages with wrong attributes `stage.rs` does the same; what is no enum of stages gets no impl.
+//! of stages with wrong attributes `stage.rs` does the same; another type gets no impl.
 
 mod crate_path;
 mod duration;
