@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::sources::rust_files;
 
 /// How many files the core may have, those of tests left out.
-const FILES: usize = 261;
+const FILES: usize = 259;
 
 /// How many lines of code the core may have.
-const LINES: usize = 38_630;
+const LINES: usize = 38_742;
 
 /// How many lines of code a file of the core may have.
 const LINES_OF_A_FILE: usize = 320;
