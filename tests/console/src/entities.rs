@@ -45,7 +45,7 @@ pub(crate) enum InvoiceStage {
 /// An invoice, with a key of two parts, stages, a priority and an archive.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(primary_key(site, number))]
-#[queue(stage = InvoiceStage, priority, archive(failed = invoices_failed))]
+#[queue(stage = InvoiceStage, priority, timeout = "30s", archive(failed = invoices_failed))]
 pub(crate) struct Invoice {
     #[allow(dead_code, reason = "only a handler reads it")]
     pub(crate) site: String,
