@@ -121,7 +121,8 @@ impl<K: Clone> PassedRows<K> {
 
     /// Notes that refused rows were not tried: the queue or their lane has no free place, or the lane is held back.
     pub(super) fn put_off(&self, keys: &[RowKey<K>]) {
-        self.with_refused(|refused| keys.iter().for_each(|key| refused.put_off(key.text())));
+        let now = Instant::now();
+        self.with_refused(|refused| keys.iter().for_each(|key| refused.retries.end(key.text(), now)));
     }
 
     /// Notes that the new state of a row is committed: it is no longer passed over.

@@ -59,7 +59,7 @@ pub(super) struct RefusedState<K> {
     by_due_time: BTreeSet<(Due, KeyText)>,
     /// Those in the lanes of a serial queue.
     by_lane: BTreeSet<(Arc<str>, KeyText)>,
-    retries: Retries,
+    pub(super) retries: Retries,
     pub(super) found: FoundRows<K>,
     pub(super) start: ClaimStart<K>,
     pub(super) survey: Survey,
@@ -74,7 +74,7 @@ pub(super) struct RefusedRow<K> {
 }
 
 /// When refused rows are tried again, one at a time.
-struct Retries {
+pub(super) struct Retries {
     by_time: BTreeSet<(Instant, KeyText)>,
     /// The row that is being tried again, and since when.
     running: Option<(KeyText, Instant)>,
@@ -261,15 +261,9 @@ impl<K: Clone> RefusedState<K> {
         self.start.put(floor, excepted);
     }
 
-    /// Notes that a refused row was not tried: the queue or its lane has no free place, or the lane is held back.
-    pub(super) fn put_off(&mut self, text: &KeyText) {
-        self.retries.end(text, Instant::now());
-    }
-
     /// Notes that a claim has not found a row, which others hold, or which is no longer due, unless it was put off.
     pub(super) fn end_unless_put_off(&mut self, text: &KeyText) {
-        let is_tried = self.retries.running.as_ref().is_some_and(|(retried, _)| retried == text);
-        if is_tried || !self.rows.contains_key(text) {
+        if !self.rows.contains_key(text) || self.retries.running.as_ref().is_some_and(|(of, _)| of == text) {
             self.end(text);
         }
     }
@@ -395,7 +389,7 @@ impl<K: Clone> RefusedState<K> {
 impl Retries {
     /// Notes that the row was written, or refused once more. If it was being tried again, the next try waits, in
     /// proportion to the time of this one.
-    fn end(&mut self, text: &KeyText, now: Instant) {
+    pub(super) fn end(&mut self, text: &KeyText, now: Instant) {
         if let Some((_, since)) = self.running.take_if(|(retried, _)| retried == text) {
             self.next = now + now.saturating_duration_since(since) * PAUSE_PER_TRY;
         }

@@ -230,11 +230,8 @@ pub fn lock_keys<DB: QueueBackend>(
 ) -> impl Statement<DB> {
     statement(condition.queue, (condition, passes_over, for_removal), |(condition, passes_over, for_removal), sql| {
         push_keys_of(sql, condition)?;
-        sql.push(match (passes_over, for_removal) {
-            (true, true) => "{removal_lock}",
-            (true, false) => "{claim_lock}",
-            (false, _) => "{row_lock}",
-        })
+        let passing = if *for_removal { "{removal_lock}" } else { "{claim_lock}" };
+        sql.push(if *passes_over { passing } else { "{row_lock}" })
     })
 }
 

@@ -209,7 +209,7 @@ fn a_row_that_finds_no_place_when_it_is_tried_again_stays_refused() {
     let later = now + FIRST_REFUSAL_PAUSE * 2;
     let Step::Only(keys) = step(&mut state, later) else { panic!("a pause is over") };
     let text = keys[0].text().clone();
-    state.put_off(&text);
+    state.retries.end(&text, now);
     state.end_unless_put_off(&text);
     assert_eq!((state.rows.len(), state.rows[&text].times), (2, 1));
     assert!(state.waits(&text, later).is_some());

@@ -102,17 +102,11 @@ impl<K> ErrorReport<K> {
     /// Shows the examples in another form.
     #[doc(hidden)]
     pub fn map_keys<T>(self, form: impl Fn(K) -> T) -> ErrorReport<T> {
-        let group = |group: ErrorGroup<K>| ErrorGroup {
-            pattern: group.pattern,
-            rows: group.rows,
-            retrying: group.retrying,
-            failed: group.failed,
-            texts: group.texts,
-            first: group.first,
-            last: group.last,
-            odd_times: group.odd_times,
-            examples: group.examples.into_iter().map(&form).collect(),
-            example_text: group.example_text,
+        let group = |of: ErrorGroup<K>| {
+            let ErrorGroup { pattern, rows, retrying, failed, texts, first, last, odd_times, examples, example_text } =
+                of;
+            let examples = examples.into_iter().map(&form).collect();
+            ErrorGroup { pattern, rows, retrying, failed, texts, first, last, odd_times, examples, example_text }
         };
         ErrorReport { groups: self.groups.into_iter().map(group).collect(), left_out: self.left_out }
     }
