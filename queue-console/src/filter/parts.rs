@@ -48,8 +48,8 @@ impl Condition {
         }
     }
 
-    /// The rows whose keys come after the one that these equations name, or before it if the order descends. Any type has the order in
-    /// which the database sorts it, also one whose values a person may not compare.
+    /// The rows whose keys come after the one that these equations name, or before it if the order descends. It also
+    /// compares what a person may not, such as enumerations. The caller asks only for keys that the database sorts in this order.
     pub(crate) fn beyond(key: &[Condition], descends: bool) -> Self {
         let (next, or_equal) = match descends {
             true => (Operator::Less, Operator::LessOrEqual),

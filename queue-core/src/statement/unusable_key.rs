@@ -228,7 +228,7 @@ impl<K: Key, C: QueueConnection> ErasedQueue<K, C> {
     }
 
     /// Changes a row whose key cannot be used, if it is still as it was found, and all that are alike because their keys are null.
-    /// Returns whether it has changed any, as a number. Run it in a transaction.
+    /// Returns 1 if it has changed any, else 0. Run it in a transaction.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ const MOST_KEYS_KEPT: usize = 128;
 ///
 /// In a text, `{table}` stands for the queue's table, `{key}` for the columns of its key, and `{status}` for the name of
 /// that column, like each of the five columns. With a dot, as in `{.status}`, the column has its table's name. `{now}`,
-/// `{statement_time}`, `{claim_lock}` and `{row_lock}` are the database's words.
+/// `{statement_time}`, `{claim_lock}`, `{removal_lock}` and `{row_lock}` are the database's words.
 pub(crate) struct Writer<'a, 'b, DB: QueueBackend> {
     pub(crate) queue: &'static QueueSql<DB>,
     pub(crate) out: AstPass<'a, 'b, DB>,
