@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
 use fail::FailScenario;
 use queueable::{ClaimStyle, Failure, HandlerResult, Lease, LeaseHandler, Message, Outcome, Queueable, Status, Tally};
 
@@ -138,7 +139,14 @@ fn end_the_lease(bank: &Bank, taken_over: &Mutex<Vec<(i64, i64)>>) {
         let ours = row
             .filter(payment_queue::status.eq(Status::InProgress))
             .filter(payment_queue::try_count.eq(i32::try_from(attempt).unwrap()));
-        let ended = diesel::update(ours).set(payment_queue::next_attempt_time.eq(long_ago())).execute(session).unwrap();
+        let end = diesel::update(ours).set(payment_queue::next_attempt_time.eq(long_ago()));
+        let ended = loop {
+            // It may meet a claim, which locks the same rows by another index.
+            match end.clone().execute(session) {
+                Err(Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _)) => {}
+                ended => break ended.unwrap(),
+            }
+        };
         // At most three of the eight workers wait, so that others are free to take over.
         let Some(_waiting) = Waiting::one_of(3) else { return };
         if ended == 0 {
