@@ -10,6 +10,8 @@ mod ended_group;
 mod ended_session;
 #[path = "only/linked.rs"]
 mod linked;
+#[path = "only/notified.rs"]
+mod notified;
 #[path = "only/silent.rs"]
 mod silent;
 

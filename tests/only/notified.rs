@@ -120,7 +120,8 @@ fn a_listener_whose_session_is_killed_listens_again() {
 fn enqueues_are_told_of_and_what_attempts_write_is_not() {
     let database = database();
     let mut connection = database.connect();
-    let mut listener = database.connect();
+    // Through libpq, whatever the poller's sessions are.
+    let mut listener = PgConnection::establish(database.url()).unwrap();
     let channel: String = sql::<Text>(
         "SELECT DISTINCT substring(prosrc from 'NOTIFY \"([^\"]+)\"') FROM pg_proc WHERE prosrc LIKE '%NOTIFY%' \
          AND proname LIKE 'zz_queueable_%'",

@@ -9,8 +9,10 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
+use futures_util::FutureExt;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 /// Runs the tasks of handlers in a process whose pollers were started outside of every runtime.
 static TASKS: LazyLock<Handle> = LazyLock::new(|| {
@@ -89,7 +91,11 @@ impl SessionRuntime {
             if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return answer;
             }
-            self.block_on(woken.0.notified());
+            match woken.0.notified().now_or_never() {
+                // It has woken itself and waits for nothing, but something may have come on its connection.
+                Some(()) => self.block_on(yield_now()),
+                None => self.block_on(woken.0.notified()),
+            }
         }
     }
 }
