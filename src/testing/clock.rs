@@ -13,8 +13,8 @@ use crate::bounds::AsQueueConnection;
 /// windows, leases, reports and [`explain`](crate::Queueable::explain). The rows stay as they are. The application's own SQL
 /// and `SystemTime::now()` in a handler know nothing of it.
 ///
-/// It ends with the connection's outermost transaction, and with the connection, or with [`travel_back`]. Tests on other threads
-/// never notice it. To know when the transaction ends, it takes the connection's
+/// All connections of a thread follow one clock. It ends with [`travel_back`], and with the connection that has moved it first; if
+/// that one has moved it in a transaction, it ends with the transaction too. Tests on other threads never notice it. To know when the transaction ends, it takes the connection's
 /// [instrumentation](diesel::connection::Instrumentation).
 ///
 /// ```

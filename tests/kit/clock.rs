@@ -61,3 +61,22 @@ fn the_clock_goes_back_with_the_transaction_and_with_the_connection() {
     let mut other = Shop::open();
     assert!(testing::now(&mut other.connection).unwrap() - real < minutes(60));
 }
+
+#[test]
+fn all_connections_of_a_test_follow_one_clock() {
+    let (mut shop, mut other) = (Shop::open(), Shop::open());
+    let real = testing::now(&mut shop.connection).unwrap();
+    testing::travel(&mut shop.connection, hours(1));
+    testing::travel(&mut other.connection, hours(1));
+    testing::freeze(&mut other.connection).unwrap();
+    let frozen = testing::now(&mut shop.connection).unwrap();
+    assert!(frozen - real >= hours(2) && frozen - real < hours(3), "{real} {frozen}");
+    // The first one has moved it, so it ends with nothing that the other one does.
+    let id = other.enqueue(1, 100);
+    testing::torment::<Payment>(id).run(&mut other.connection, &charge).unwrap();
+    assert_eq!(testing::now(&mut shop.connection).unwrap(), frozen);
+    drop(other);
+    assert_eq!(testing::now(&mut shop.connection).unwrap(), frozen);
+    testing::travel_back();
+    assert!(testing::now(&mut shop.connection).unwrap() - real < hours(1));
+}

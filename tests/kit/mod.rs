@@ -2,6 +2,7 @@
 //! all on one database where the server can do that.
 
 mod assertions;
+mod async_calls;
 mod attempt;
 mod clock;
 mod drain;

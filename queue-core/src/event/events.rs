@@ -20,6 +20,7 @@ use super::trace::{SPAN_TARGET, link};
 use crate::error::Error;
 use crate::log::{Redact, redacted};
 use crate::sync::Mutex;
+use crate::sync::in_test::note_begun;
 
 /// The listeners of a poller that is not started yet.
 #[derive(Default)]
@@ -218,6 +219,7 @@ impl Watch {
     /// each message.
     pub(crate) fn begin(&self) {
         let Some(watched) = &self.0 else { return };
+        note_begun(&watched.key);
         let waited = watched.due.and_then(|due| watched.events.clock()?.since(due));
         let is_first = {
             let mut progress = watched.progress.lock();

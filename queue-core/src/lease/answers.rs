@@ -17,7 +17,8 @@ use crate::batch::{AsItIsNow, BatchBody, BatchRow};
 use crate::entity::Key;
 use crate::handler::{Answered, HandlerResult, Message};
 use crate::row::idempotency_key;
-use crate::sync::{Mutex, fail_point};
+use crate::sync::in_test::note_begun;
+use crate::sync::{InTurn, Mutex, fail_point};
 
 /// How long a transaction takes up more answers.
 const TAKES_UP_FOR: Duration = Duration::from_millis(20);
@@ -171,6 +172,8 @@ impl<K: Key, C: QueueConnection> BatchBody<K, C> for Applying<'_, '_, K, C> {
 
     fn call(&self, next: &NextAnswer<K>, message: &mut Message<'_, C>) -> HandlerResult {
         let answered = next.ended.answer().expect("only calls with an answer are taken");
+        note_begun(next.ended.row.key.text());
+        let _in_turn = InTurn::begin();
         self.runner.handler.apply(&answered.message.0, &answered.answer, message)
     }
 

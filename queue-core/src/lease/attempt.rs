@@ -23,8 +23,8 @@ use crate::handler::{
 };
 use crate::row::{ErrorText, Fence, Settlement, literal, time_literal};
 use crate::statement::Claimed;
-use crate::sync::in_test::{offer_second_call, wants_second_call};
-use crate::sync::{ErasedEntity, fail_point};
+use crate::sync::in_test::{note_begun, offer_second_call, wants_second_call};
+use crate::sync::{ErasedEntity, InTurn, fail_point};
 
 /// How often, and after which pause, an attempt asks for the lock of its queue while other workers check whose turn it
 /// is.
@@ -274,7 +274,11 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             C::TransactionManager::rollback_transaction(&mut **session)?;
             return Ok(Written::Ended(turn));
         }
-        let apply = |entity: &ErasedEntity, message: &mut Message<'_, C>| self.handler.apply(entity, answer, message);
+        note_begun(held.key.text());
+        let apply = |entity: &ErasedEntity, message: &mut Message<'_, C>| {
+            let _in_turn = InTurn::begin();
+            self.handler.apply(entity, answer, message)
+        };
         let plan = Plan { served: &self.served, handler: &apply, slot, claim: ClaimPlan::none() };
         let LeasedRow { key, fence, before, tries, details, .. } = &*held.held;
         let (fence, before, tries, watch) = (*fence, *before, *tries, &held.watch);

@@ -67,10 +67,14 @@ pub fn end_listening<C: QueueConnection>(connection: &mut C) {
     }
 }
 
-/// Returns the clock that a connection keeps, which this thread follows from now on. A connection that keeps none gets one.
+/// Returns the clock that this thread follows from now on: the one that it follows, if another connection has moved it, or else
+/// the one that the connection keeps. A connection that keeps none gets one.
 fn clock_of<C: QueueConnection>(connection: &mut C) -> SharedClock {
-    let is_held = |clock: &SharedClock| clock.lock().unwrap_or_else(PoisonError::into_inner).is_held;
-    let clock = kept_by(connection).or_else(|| clock().filter(is_held)).unwrap_or_else(|| {
+    let is_in_use = |clock: &SharedClock| {
+        let clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+        clock.is_held || clock.moved.is_some()
+    };
+    let clock = clock().filter(is_in_use).or_else(|| kept_by(connection)).unwrap_or_else(|| {
         let clock = SharedClock::default();
         connection.set_instrumentation(Listens::new(Some(Arc::clone(&clock)), None));
         clock
@@ -87,9 +91,12 @@ fn moved_on<C: QueueConnection>(connection: &mut C) -> Option<MovedClock> {
 /// Sets how the clock of a connection differs from the database's.
 fn set_on<C: QueueConnection>(connection: &mut C, moved: MovedClock) {
     let clock = clock_of(connection);
+    let is_its_own = kept_by(connection).is_some_and(|kept| Arc::ptr_eq(&kept, &clock));
     let status = C::TransactionManager::transaction_manager_status_mut(connection);
-    let ends_with_transaction = matches!(status.transaction_depth(), Ok(Some(_)));
+    let is_in_transaction = matches!(status.transaction_depth(), Ok(Some(_)));
     let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+    // The clock of another connection ends with that one's transaction.
+    let ends_with_transaction = if is_its_own { is_in_transaction } else { clock.ends_with_transaction };
     *clock = TestClock { moved: Some(moved), ends_with_transaction, ..*clock };
 }
 
@@ -130,26 +137,34 @@ pub fn freeze<C: QueueConnection>(connection: &mut C) -> QueryResult<()> {
 }
 
 /// The clock of a test whose connection has another instrumentation meanwhile.
-pub struct HeldClock(SharedClock, TestClock);
+pub struct HeldClock {
+    clock: SharedClock,
+    was: TestClock,
+    /// The clock that the connection itself has kept.
+    kept: Option<SharedClock>,
+}
 
 impl HeldClock {
     /// Moves the clock to where it was when it was taken, relative to the database's.
     pub fn restore(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = TestClock { is_held: true, ..self.1 };
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = TestClock { is_held: true, ..self.was };
     }
 
-    /// Has the connection keep the clock again.
+    /// Has the connection keep its clock again.
     pub fn give_back<C: QueueConnection>(self, connection: &mut C) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = self.1;
-        connection.set_instrumentation(Listens::new(Some(self.0), None));
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = self.was;
+        match self.kept {
+            Some(kept) => connection.set_instrumentation(Listens::new(Some(kept), None)),
+            None => connection.set_instrumentation(get_default_instrumentation()),
+        }
     }
 }
 
 /// Takes the clock from the connection that keeps it, so that the connection can have another instrumentation.
 pub fn hold_clock<C: QueueConnection>(connection: &mut C) -> HeldClock {
     let clock = clock_of(connection);
-    let moved = *clock.lock().unwrap_or_else(PoisonError::into_inner);
-    let held = HeldClock(clock, moved);
+    let was = *clock.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = HeldClock { clock, was, kept: kept_by(connection) };
     held.restore();
     held
 }

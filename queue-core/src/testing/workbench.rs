@@ -23,13 +23,16 @@ use crate::event::{Event, Events, Listeners, Measure};
 use crate::poller::{HandlerFor, PollerSettings, window_of};
 use crate::row::{Instant, RowKey, TimestampUtc};
 use crate::statement::next_time;
-use crate::sync::in_test::{NextTime, Noted, is_in_turn, note_begun, set_noted, set_outer_transactions, set_wanted};
+use crate::sync::in_test::{NextTime, Noted, is_in_turn, note_warning, set_noted, set_outer_transactions, set_wanted};
 
 /// The savepoint that shows whether a handler has ended the transaction of the test.
 const TEST: &str = "queueable_test";
 
-/// How long calls beside the worker may take to give a sign of life.
+/// How long calls beside the worker may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the worker waits before it looks for their answers again.
+const PACE: Duration = Duration::from_millis(1);
 
 /// A worker's session, handlers and slot, on the connection of a test.
 pub struct Workbench<'t, C: QueueConnection> {
@@ -98,9 +101,6 @@ thread_local! {
 /// Keeps an event for the test.
 fn hear(measure: &Measure<'_>) {
     if let Measure::Event(event) = measure {
-        if let Event::Begun(attempt) = event {
-            note_begun(&attempt.key);
-        }
         HEARD.with_borrow_mut(|heard| heard.push((*event).clone()));
     }
 }
@@ -192,6 +192,7 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
                 expected: "one that serves both entities: what a handler enqueues is worked after it",
             });
         }
+        self.check_calls(number)?;
         if self.outer > 0 {
             self.connection()?.batch_execute(&format!("SAVEPOINT {TEST}"))?;
         }
@@ -202,10 +203,12 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
             (turn, set_noted(None).unwrap_or_default())
         };
         let events = HEARD.take();
-        if self.outer > 0 && self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}")).is_err() {
+        if self.outer > 0
+            && let Err(error) = self.connection()?.batch_execute(&format!("RELEASE SAVEPOINT {TEST}"))
+        {
             return Err(Error::Setting {
                 setting: "the transaction of the test",
-                found: format!("ended by {}{}", self.blamed(&events), listed(&warnings)),
+                found: format!("ended by {}: {error}{}", self.blamed(&events), listed(&warnings)),
                 expected: "a handler that leaves the test's transaction open: no COMMIT, no ROLLBACK, and on MySQL and MariaDB no \
                            statement that commits, as DDL does; test such a handler on a database of its own, by `run_until_idle`. \
                            On these two a deadlock with a parallel test ends it too: `SET SESSION TRANSACTION ISOLATION LEVEL READ \
@@ -221,6 +224,19 @@ impl<'t, C: QueueConnection> Workbench<'t, C> {
         let enqueued = enqueued.map(|(by, queue, type_name)| Enqueued { by, entity: self.name_of(queue), type_name });
         let enqueued = enqueued.collect();
         Ok(Turned { is_idle: matches!(turn, Turn::Idle), events, next, enqueued, is_trouble, warnings })
+    }
+
+    /// Refuses to wait for async calls that cannot run, because the test waits on the thread that would run them.
+    fn check_calls(&self, number: usize) -> Result<(), Error> {
+        if self.served[number].runner.0.calls().is_none_or(|calls| calls.respond_within(PATIENCE)) {
+            return Ok(());
+        }
+        Err(Error::Setting {
+            setting: "a drain",
+            found: format!("blocking the tokio runtime that has to run the async calls of {}", self.entity(number)),
+            expected: "`#[tokio::test(flavor = \"multi_thread\")]`, or a drain inside `tokio::task::spawn_blocking`, or calls on \
+                       another runtime: `AsyncCalls::runtime(handle)`",
+        })
     }
 
     /// Returns times by the clock of the test.
@@ -314,12 +330,13 @@ fn take_turn<C: QueueConnection>(
     loop {
         let turn = runner.turn(&mut worker);
         match runner.calls() {
-            Some(calls) if matches!(turn, Turn::Idle | Turn::Group(_)) && calls.counts().unsettled() > 0 => {
+            Some(calls) if !matches!(turn, Turn::Trouble | Turn::GivenUp) && calls.counts().unsettled() > 0 => {
                 one_turn.has_claimed.set(true);
-                if begun.elapsed() > PATIENCE || !calls.respond_within(PATIENCE) {
+                if begun.elapsed() > PATIENCE {
+                    note_warning(|| format!("async calls have not ended within {PATIENCE:?}"));
                     return Turn::Trouble;
                 }
-                thread::yield_now();
+                thread::sleep(PACE);
             }
             _ => return turn,
         }
@@ -379,6 +396,7 @@ impl WorkerCalls for OneTurn {
     }
 
     fn stop(&self, why: &str) {
+        note_warning(|| why.to_owned());
         tracing::warn!("{why}");
     }
 
