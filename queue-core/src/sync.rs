@@ -2,7 +2,7 @@
 //! and what a test has changed on its thread.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{self, Arc, MutexGuard, PoisonError};
 
@@ -97,8 +97,58 @@ mod runtime {
 
 pub(crate) use self::runtime::{TasksOf, is_in_runtime};
 
+/// Notes until it is dropped that this thread is in a turn for whose end others wait: those who want its row, on a database with
+/// one writer everybody, and a suspect row that is to run alone, behind which all other messages of the process wait.
+pub(crate) struct InTurn;
+
+impl InTurn {
+    pub(crate) fn begin() -> Self {
+        IN_TURN.set(true);
+        InTurn
+    }
+
+    pub(crate) fn is_taken() -> bool {
+        IN_TURN.get()
+    }
+
+    /// Returns what makes another thread, for which this one waits, count as being in this thread's turn.
+    pub(crate) fn inherited() -> impl FnOnce() + Send + 'static {
+        let in_turn = IN_TURN.get();
+        move || IN_TURN.set(in_turn)
+    }
+}
+
+impl Drop for InTurn {
+    fn drop(&mut self) {
+        IN_TURN.set(false);
+    }
+}
+
+/// A process's turn to write, on a database with one writer: the database does not serve those who wait in their order.
+#[derive(Debug, Default)]
+pub(crate) struct TurnToWrite {
+    /// Held by who is to be the next.
+    next: Mutex<()>,
+    turn: Mutex<()>,
+}
+
+impl TurnToWrite {
+    /// Waits for the turn. A thread that has just given it back mostly has it again, without a change of threads.
+    pub(crate) fn take(&self) -> MutexGuard<'_, ()> {
+        drop(self.next.lock());
+        self.turn.lock()
+    }
+
+    /// Waits for it, and lets nobody pass who comes later.
+    pub(crate) fn take_next(&self) -> MutexGuard<'_, ()> {
+        let _next = self.next.lock();
+        self.turn.lock()
+    }
+}
+
 thread_local! {
     static MARK: RefCell<ThreadMark> = RefCell::default();
+    static IN_TURN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What tells whether the thread that holds something for the time being is still at work. A thread that never returns,

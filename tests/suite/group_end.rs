@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -169,7 +170,8 @@ fn what_a_handler_has_committed_of_its_group_is_nobody_elses_to_repeat() {
                     committed?;
                 }
                 // Another process, whose worker comes at the worst moment.
-                Payment::poller(pool.clone(), book).workers(1).run_until_idle()?;
+                let others = || Payment::poller(pool.clone(), book).workers(1).run_until_idle();
+                thread::scope(|scope| scope.spawn(others).join()).unwrap()?;
                 if ignores && REFUSES_COMMITS {
                     assert!(book(&payment, message).is_err(), "nothing is written beside the group");
                 }

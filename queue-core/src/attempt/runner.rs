@@ -19,7 +19,7 @@ use crate::error::{Error, Finding};
 use crate::event::Events;
 use crate::row::{FailureTexts, Leaving};
 use crate::statement::{ErasedKey, NextRows};
-use crate::sync::Mutex;
+use crate::sync::TurnToWrite;
 
 /// One entity in a poller on connections of type `C`, as its workers use it.
 pub(crate) trait Runner<C: QueueConnection>: Send + Sync {
@@ -214,7 +214,7 @@ pub struct RunnerSettings {
     /// The listeners that hear what becomes of the rows.
     pub(crate) events: Events,
     /// The process's turn to write, if the database has one writer.
-    pub(crate) writer: Arc<Mutex<()>>,
+    pub(crate) writer: Arc<TurnToWrite>,
 }
 
 /// A runner to be added to a poller.

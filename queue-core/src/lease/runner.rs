@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::handler::{Answer, Background, Failure, HandlerResult, Lease, LeaseHandler, Message};
 use crate::row::{QueueState, Settlement, idempotency_key};
 use crate::statement::{ErasedQueue, QueueOn};
-use crate::sync::{ErasedEntity, Mutex, opened};
+use crate::sync::{ErasedEntity, Mutex, TurnToWrite, opened};
 
 /// A leased row, for the thread that records that its handler is late.
 pub(crate) struct LateRow<K> {
@@ -36,7 +36,7 @@ pub(crate) struct LeaseRunner<'h, K: Key, C: QueueConnection> {
     pub(crate) size: ClaimSize,
     pub(crate) statements: LeaseStatements,
     pub(crate) ready: Mutex<VecDeque<(Instant, Ready<K>)>>,
-    pub(crate) writer: Arc<Mutex<()>>,
+    pub(crate) writer: Arc<TurnToWrite>,
 }
 
 impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
@@ -67,7 +67,12 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
 
     /// Waits for the process's turn to write, if the database has one writer, because the database's lock is unfair.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
-        C::Backend::ONE_WRITER.then(|| self.writer.lock())
+        C::Backend::ONE_WRITER.then(|| self.writer.take())
+    }
+
+    /// Waits for it before all who come later: a lease would end meanwhile.
+    pub(super) fn next_turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
+        C::Backend::ONE_WRITER.then(|| self.writer.take_next())
     }
 
     /// Tells whether the queue limits how many rows are processed at a time.

@@ -13,11 +13,10 @@ use super::handle::{Controls, PollerHandle, Shutdown};
 use super::poller::Poller;
 use super::start::start;
 use super::work_board::WorkBoard;
-use super::worker::inherit_turn;
 use crate::attempt::Tally;
 use crate::backend::QueueConnection;
 use crate::error::Error;
-use crate::sync::{Mutex, TasksOf};
+use crate::sync::{InTurn, Mutex, TasksOf};
 
 impl<C: QueueConnection> Poller<C> {
     /// Does what [`start`](Poller::start) does, on a thread of its own, so that a task of an asynchronous application can
@@ -136,7 +135,7 @@ impl<C: QueueConnection> Poller<C> {
     /// }
     /// ```
     pub async fn run_until_idle_async(self) -> Result<Tally, Error> {
-        let (inherit, poller) = (inherit_turn(), self.of_this_runtime());
+        let (inherit, poller) = (InTurn::inherited(), self.of_this_runtime());
         let handle = on_thread(move || {
             inherit();
             start(poller, true)
@@ -254,5 +253,47 @@ impl<T: Send + 'static> Drop for OnThread<T> {
         if let Some(answer) = self.0.lock().answer.take() {
             thread::spawn(move || drop(answer));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// An executor of one future, which polls it on the thread that wakes it.
+    struct AtOnce {
+        future: std::sync::Mutex<OnThread<u8>>,
+        answer: mpsc::Sender<u8>,
+    }
+
+    impl AtOnce {
+        fn poll(self: &Arc<Self>) {
+            let mut future = self.future.lock().unwrap();
+            if let Poll::Ready(answer) = Pin::new(&mut *future).poll(&mut Context::from_waker(&self.clone().into())) {
+                self.answer.send(answer).unwrap();
+            }
+        }
+    }
+
+    impl Wake for AtOnce {
+        fn wake(self: Arc<Self>) {
+            self.poll();
+        }
+    }
+
+    #[test]
+    fn a_future_may_be_polled_on_the_thread_that_wakes_it() {
+        let ((go, waits), (answer, answers)) = (mpsc::channel(), mpsc::channel());
+        let future = on_thread(move || waits.recv().map_or(0, |()| 7));
+        let executor = Arc::new(AtOnce { future: future.into(), answer });
+        executor.poll();
+        go.send(()).unwrap();
+        assert_eq!(answers.recv_timeout(PATIENCE), Ok(7), "the thread waits for itself");
     }
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::log::Redact;
 use crate::row::{FailureTexts, HORIZON};
-use crate::sync::Mutex;
+use crate::sync::TurnToWrite;
 
 /// The poller's settings, with every default in one place.
 ///
@@ -132,7 +132,7 @@ impl Default for PollerSettings {
 
 impl PollerSettings {
     /// Returns what a runner takes.
-    pub(crate) fn for_runner(&self, events: Events, writer: Arc<Mutex<()>>) -> RunnerSettings {
+    pub(crate) fn for_runner(&self, events: Events, writer: Arc<TurnToWrite>) -> RunnerSettings {
         RunnerSettings {
             texts: FailureTexts { limit: self.error_text_limit, redact: self.redact.clone() },
             stages: None,

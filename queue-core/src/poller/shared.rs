@@ -22,7 +22,7 @@ use crate::gauges::{Gauges, Shown};
 use crate::log::RateLimitedLog;
 use crate::minutes::Minutes;
 use crate::row::failure_text;
-use crate::sync::{Mutex, TasksOf, fail_point};
+use crate::sync::{Mutex, TasksOf, TurnToWrite, fail_point};
 
 /// How long a shutdown waits until the sessions of handlers that do not return have ended.
 pub(super) const ENDING: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub(crate) struct PollerShared<C: QueueConnection> {
     pub(crate) log: RateLimitedLog,
     pub(crate) events: Events,
     pub(crate) health: HealthBoard,
-    pub(super) writer: Arc<Mutex<()>>,
+    pub(super) writer: Arc<TurnToWrite>,
     pub(super) gauges: Gauges,
     pub(super) shown: Mutex<Shown>,
     pub(super) minutes: Option<Minutes>,
@@ -90,7 +90,7 @@ impl<C: QueueConnection> PollerShared<C> {
 
     /// Waits for the process's turn to write, if the database has one writer.
     pub(crate) fn turn_to_write(&self) -> Option<MutexGuard<'_, ()>> {
-        C::Backend::ONE_WRITER.then(|| self.writer.lock())
+        C::Backend::ONE_WRITER.then(|| self.writer.take())
     }
 
     /// Takes the transactions away from all running attempts and ends their sessions. Returns how many.

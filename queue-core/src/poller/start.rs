@@ -71,10 +71,10 @@ impl<C: QueueConnection> Poller<C> {
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler whose end the call would wait for: a
-    /// handler of the same queue, on SQLite of any queue in the same file, except in a call under a lease. Also on the
-    /// only thread of the runtime that would run the calls of an `AsyncCalls`: there, await
-    /// [`run_until_idle_async`](Poller::run_until_idle_async).
+    /// Those of [`start`](Poller::start), and [`Error::Setting`] inside a handler, except in a call under a lease. The handler's row
+    /// is due and locked until the handler returns. A suspect row that is to run alone waits for it too, and all other messages
+    /// of the process wait for that row. Also on the only thread of the runtime that would run the calls of an `AsyncCalls`: there,
+    /// await [`run_until_idle_async`](Poller::run_until_idle_async).
     pub fn run_until_idle(self) -> Result<Tally, Error> {
         Ok(start(self, true)?.wait_until_idle())
     }
@@ -121,6 +121,7 @@ fn prepare<C: QueueConnection>(
     let shares = workers_of(&runners, settings.workers, &shares)?;
     check_connections(&runners, &settings, &gauges, connections.max_size())?;
     if until_idle {
+        check_reentrance(&runners)?;
         check_calls(&runners)?;
     }
     let gates = gates_of(&runners, &settings)?;
@@ -128,9 +129,6 @@ fn prepare<C: QueueConnection>(
     let (runners, Checked { database, process_start }) =
         check_in_time(&connections, &settings, limits, runners, || stop.is_stopped())?;
     let columns = ColumnsInUse::enter(&database, &runners)?;
-    if until_idle {
-        check_reentrance(&database, &runners)?;
-    }
     let crashes = Crashes::new(settings.crash_accounting, probation(&runners, process_start));
     let sessions = PollerSessions::new(connections, &database, limits, settings.pool_timeout, events);
     let presence = running.map(|running| presence_of(&runners, &settings, running));

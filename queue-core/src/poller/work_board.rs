@@ -433,3 +433,28 @@ impl WorkBoard {
         self.board.lock().tally
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_turn_that_is_given_up_makes_room_for_a_waiting_worker() {
+        let board = Arc::new(WorkBoard::new([(1, false, None)]));
+        board.signal_work(0);
+        assert_eq!(board.wait_for_work().map(|permit| permit.runner), Some(0));
+        let (found, finds) = mpsc::channel();
+        let waiting = board.clone();
+        // It waits until the only permit comes back, or finds it.
+        let waits = thread::spawn(move || found.send(waiting.wait_for_work().map(|permit| permit.runner)));
+        assert!(board.find_work().is_none());
+        board.give_up_turn(0);
+        assert_eq!(finds.recv_timeout(PATIENCE), Ok(Some(0)), "the waiting worker sleeps on");
+        waits.join().unwrap().unwrap();
+    }
+}

@@ -1,7 +1,6 @@
 //! One worker: a thread with its own session that takes turns for the runners that have work.
 
-use std::any::TypeId;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -11,12 +10,13 @@ use super::post::{Duty, Post};
 use super::shared::{PollerShared, spawn};
 use super::work_board::TurnPermit;
 use crate::attempt::{Runner, Slot, Turn, WorkerCalls, WorkerTurn};
-use crate::backend::{Dialect, QueueConnection, SessionHolder};
+use crate::backend::{QueueConnection, SessionHolder};
 use crate::crash::GATE;
 use crate::entity::{Retry, RetryPolicy, jittered};
 use crate::error::{Error, panic_text};
 use crate::event::ThreadConnection;
 use crate::row::failure_text;
+use crate::sync::InTurn;
 
 /// How a worker backs off from a database in trouble: for 25 to 400 milliseconds, at random up to twice as long. So it
 /// is back within a second after the database.
@@ -144,8 +144,7 @@ impl<C: QueueConnection> Worker<C> {
             let Some(permit) = GATE.enter(alone, || shared.board.is_stopping()) else { return Turn::Idle };
             slot.recorder().set_concurrency(permit.concurrency);
             slot.set_gate_number(permit.number);
-            let in_turn = InTurn::of(&shared.sessions.database, runner.info().queue);
-            Some((shared.turn_to_write(), permit, in_turn))
+            Some((shared.turn_to_write(), permit, InTurn::begin()))
         } else {
             None
         };
@@ -219,50 +218,12 @@ impl<C: QueueConnection> WorkerCalls for CallsOfTurn<'_, C> {
     }
 }
 
-thread_local! {
-    /// The database and the queue of the turn that this thread takes, whose transaction is open while its handler runs.
-    static TURN: RefCell<Option<(Arc<str>, TypeId)>> = const { RefCell::new(None) };
-}
-
-/// Notes until it is dropped that this thread takes a turn.
-pub(crate) struct InTurn;
-
-impl InTurn {
-    pub(crate) fn of(database: &Arc<str>, queue: TypeId) -> Self {
-        TURN.with_borrow_mut(|turn| *turn = Some((database.clone(), queue)));
-        InTurn
-    }
-}
-
-impl Drop for InTurn {
-    fn drop(&mut self) {
-        TURN.with_borrow_mut(|turn| *turn = None);
-    }
-}
-
-/// Returns what makes another thread, for which this one waits, count as being in this thread's turn.
-pub(crate) fn inherit_turn() -> impl FnOnce() + Send + 'static {
-    let turn = TURN.with_borrow(Clone::clone);
-    move || TURN.with_borrow_mut(|inherited| *inherited = turn)
-}
-
-/// Refuses to process queues until nothing is due, if that cannot be before the calling handler has returned: its own
-/// row is due and locked until then. If the database has one writer, every row is.
-pub(crate) fn check_reentrance<C: QueueConnection>(
-    database: &str,
-    runners: &[Box<dyn Runner<C>>],
-) -> Result<(), Error> {
-    TURN.with_borrow(|turn| {
-        let waits = turn.as_ref().filter(|(in_database, _)| **in_database == *database).and_then(|(_, queue)| {
-            runners.iter().find(|runner| C::Backend::ONE_WRITER || runner.info().queue == *queue)
-        });
-        match waits {
-            None => Ok(()),
-            Some(runner) => Err(Error::Setting {
-                setting: "run_until_idle",
-                found: format!("called for {} inside a handler whose end it would wait for", runner.info().entity),
-                expected: "a call outside of handlers; what a handler enqueues is worked when its transaction is committed",
-            }),
-        }
+/// Refuses to process queues until nothing is due inside a handler, which may have to return before that can be.
+pub(crate) fn check_reentrance<C: QueueConnection>(runners: &[Box<dyn Runner<C>>]) -> Result<(), Error> {
+    let Some(runner) = runners.first().filter(|_| InTurn::is_taken()) else { return Ok(()) };
+    Err(Error::Setting {
+        setting: "run_until_idle",
+        found: format!("called for {} inside a handler whose end it would wait for", runner.info().entity),
+        expected: "a call outside of handlers; what a handler enqueues is worked when its transaction is committed",
     })
 }
