@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -18,7 +19,7 @@ use crate::backend::{ErrorClass, QueueConnection, SessionHolder};
 use crate::crash::{CrashAction, CrashMark, as_it_was};
 use crate::entity::Key;
 use crate::handler::{Failure, drop_safely};
-use crate::row::{ErrorText, Fence, QueueState, RowKey, Settlement, Status};
+use crate::row::{Details, ErrorText, Fence, QueueState, RowKey, STOPPED, Settlement, Status};
 use crate::statement::{Change, Claimed, Next};
 use crate::sync::{ErasedEntity, fail_point};
 
@@ -115,7 +116,8 @@ fn crash_mark<K: Key, C: QueueConnection>(
         ..fence.at_any_time()
     };
     let before = before.map_or(ErrorText::Clear, ErrorText::Set);
-    (change, CrashMark { text, fence: marked, before: (fence, row.due, before) })
+    let due = if is_serial { row.due.map(DateTime::from) } else { None };
+    (change, CrashMark { text, fence: marked, due, before: (fence, row.due, before) })
 }
 
 /// Marks the row, commits, and claims the row again in a new transaction.
@@ -147,19 +149,27 @@ fn mark_and_commit<K: Key, C: QueueConnection>(
         }
     }
     plan.slot.recorder().set_mark(mark);
-    let retaken = connection.begin().and_then(|()| match is_still_its_turn(connection, plan, &row.key)? {
-        true => Ok(marked_so(plan.served.queue.retake_if_claimable(connection, &row.key, marked)?, &text)),
-        false => Ok(None),
+    fail_point("marked");
+    let retaken = connection.begin().and_then(|()| {
+        if !is_still_its_turn(connection, plan, &row.key)? {
+            return Ok(None);
+        }
+        let retaken = plan.served.queue.retake_if_claimable(connection, &row.key, marked)?;
+        Ok(marked_so(retaken, &text).filter(|claimed| due_of(claimed) != Some(None)))
     });
     match retaken {
         // The entity as it is now, because the application may have changed it. The state as it was without the mark.
-        Ok(Some(Claimed { message, fence: retaken, .. })) => {
-            row.fence.due = retaken.due;
+        Ok(Some(claimed)) => {
+            plan.slot.recorder().note_due(due_of(&claimed).flatten());
+            let Claimed { message, fence: retaken, details, .. } = claimed;
+            (row.fence.due, row.fence.change_count) = (retaken.due, retaken.change_count);
+            row.details = Details { lane: row.details.lane.take(), ..details };
             let kept = as_it_was(state.last_attempt_error_message.as_deref());
             Ok((message.map(|(entity, _)| (entity, state)), kept))
         }
-        // Another session has stopped, resent or removed the row, or its condition no longer holds: nothing is left to
-        // do here. Or a trigger has put the old values back, which shows if the row is claimed again as it was.
+        // Another session has stopped, resent or removed the row, it is no longer its turn, or its condition no longer
+        // holds: nothing is left to do here. Or a trigger has put the old values back, which shows if the row is claimed again
+        // as it was.
         Ok(None) => {
             row.claimed_as.inspect(|claimed| _ = plan.served.due_rows.passed_rows.record_written(*claimed));
             Err(unsettled(row, Rest::Leave))
@@ -173,9 +183,14 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// the row as it was. Returns the state in which the row is now.
     pub(super) fn unmarked(&self, holder: &mut SessionHolder<C>, slot: &Slot, key: &RowKey<K>, fence: Fence) -> Fence {
         let Some(mark) = slot.recorder().take_mark() else { return fence };
+        fail_point("unmarking");
         let unmarked = self.insist(holder, "a row cannot be unmarked", |session| self.unmark(session, key, &mark));
         // The commit of the mark may have failed.
-        if unmarked == Some(true) { mark.before.0 } else { fence.at_any_time() }
+        if unmarked == Some(true) {
+            Fence { change_count: fence.change_count, ..mark.before.0 }
+        } else {
+            fence.at_any_time()
+        }
     }
 
     /// Removes the mark of a row whose handler a shutdown does not wait for. If that fails, the row waits, and runs alone.
@@ -189,13 +204,24 @@ impl<K: Key, C: QueueConnection> ServedQueue<K, C> {
     /// Removes the mark from a row whose attempt ended without writing on it. The row is as it was afterwards. `false`: it has
     /// no such mark.
     fn unmark(&self, connection: &mut C, key: &RowKey<K>, mark: &CrashMark) -> QueryResult<bool> {
-        let (before, due, error) = mark.before.clone();
-        let next = due.map_or(Next::In(Duration::ZERO), Next::At);
+        let (before, due_before, error) = mark.before.clone();
+        let next = due_before.map_or(Next::In(Duration::ZERO), Next::At);
         let (status, try_count) = (Some(before.status), Some(before.try_count));
         let change = Change { status, try_count, next: Some(next), error, ..Change::default() };
         in_transaction(connection, |connection| {
-            let is_marked = marked_so(self.queue.retake(connection, key, mark.fence)?, &mark.text).is_some();
-            Ok(is_marked && self.queue.settle(connection, key, mark.fence, &change)? == 1)
+            let Some(marked) = marked_so(self.queue.retake(connection, key, mark.fence)?, &mark.text) else {
+                return Ok(false);
+            };
+            // Another session may have stopped or postponed the row.
+            let (due, mut change) = (due_of(&marked), change);
+            let is_stopped = due == Some(None);
+            if is_stopped || mark.due.is_some_and(|left| due != Some(Some(left))) {
+                change.next = None;
+            }
+            if is_stopped && change.error == ErrorText::Clear {
+                change.error = ErrorText::Set(STOPPED.to_owned());
+            }
+            Ok(self.queue.settle(connection, key, mark.fence, &change)? == 1)
         })
     }
 
@@ -225,6 +251,11 @@ fn is_still_its_turn<K: Key, C: QueueConnection>(
     };
     connection.end_kept_locks()?;
     Ok(still)
+}
+
+/// Returns when the row is due, if it is pending; `None` if that is not known.
+fn due_of<K>(claimed: &Claimed<K>) -> Option<Option<DateTime<Utc>>> {
+    claimed.message.as_ref().ok().map(|(_, state)| state.next_attempt_time)
 }
 
 /// Returns the row that was claimed again, if it still bears this mark.

@@ -236,6 +236,13 @@ impl Recorder {
         self.state.lock().mark = Some(mark);
     }
 
+    /// Notes when the row that has the mark is due.
+    pub(crate) fn note_due(&self, due: Option<DateTime<Utc>>) {
+        if let Some(mark) = &mut self.state.lock().mark {
+            mark.due = due.or(mark.due);
+        }
+    }
+
     /// Takes the mark of the last claimed row, if its attempt has not written on the row.
     pub(crate) fn take_mark(&self) -> Option<CrashMark> {
         self.state.lock().mark.take()
@@ -259,6 +266,8 @@ pub(crate) struct CrashMark {
     pub(crate) text: String,
     /// The state of the row that bears it.
     pub(crate) fence: Fence,
+    /// When that row is due, if that is known.
+    pub(crate) due: Option<DateTime<Utc>>,
     /// What the row was without it: its state, when it was due, and its text.
     pub(crate) before: (Fence, Option<Instant>, ErrorText),
 }
