@@ -1,5 +1,6 @@
 //! The worker leases rows with one statement, which is its own transaction.
 
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -65,6 +66,31 @@ fn a_row_that_a_trigger_keeps_is_told_from_its_neighbours() {
     let mut written: Vec<_> = rows.iter().map(|(row, began)| (*row.key, began.is_some())).collect();
     written.sort_unstable();
     assert_eq!(written, [(ids[0], true), (ids[1], false), (ids[2], true)]);
+}
+
+#[test]
+fn a_row_that_a_rule_at_the_commit_keeps_does_not_stop_its_neighbours() {
+    let bank = Bank::new();
+    let ids = bank.enqueue([1, 7, 3]);
+    bank.connect()
+        .batch_execute(
+            "CREATE FUNCTION keep_seven_at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF NEW.amount_cents = 7 THEN RAISE EXCEPTION 'seven stays'; END IF; RETURN NULL; END $$; \
+             CREATE CONSTRAINT TRIGGER keep_seven_at_commit AFTER UPDATE ON payments DEFERRABLE INITIALLY DEFERRED \
+             FOR EACH ROW EXECUTE FUNCTION keep_seven_at_commit()",
+        )
+        .unwrap();
+    let (called, calls) = mpsc::channel();
+    let called = Mutex::new(called);
+    let call = move |charge: &Charge, _: &Lease| -> Result<i64, Failure> {
+        called.lock().unwrap().send(charge.id)?;
+        Ok(charge.amount_cents)
+    };
+    let handle = Charge::poller(bank.pool(1), (call, apply)).workers(1).start().unwrap();
+    let called: Vec<_> = [(); 2].map(|()| calls.recv_timeout(LEASE)).into();
+    assert_eq!(called, [Ok(ids[0]), Ok(ids[2])]);
+    assert_eq!(handle.shutdown(LEASE).tally.succeeded, 2);
+    assert_eq!(bank.state(ids[1]).status, Status::NotAttempted);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::claimed::{ClaimedBatch, GivenUp, LeaseClaim, due, expect, expired_in, held_as, nothing, panic_safe};
 use super::leased_rows::{DecidedLease, LeasedRow};
 use super::runner::LeaseRunner;
-use crate::attempt::{UnsettledRow, in_transaction, stored, tries_before};
+use crate::attempt::{UnsettledRow, in_transaction, record, stored, tries_before};
 use crate::backend::{ErrorClass, QueueConnection, Session};
 use crate::claim::{ClaimTerms, LeaseWay, claim, update_then_select};
 use crate::entity::Key;
@@ -67,7 +67,7 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
         let sent = LocalTime::now();
         session.begin_claim()?;
         let connection = &mut **session;
-        let batch = match way(self, connection, claim, sent) {
+        let mut batch = match way(self, connection, claim, sent) {
             Ok(batch) => batch,
             // If the row was claimed alone, it is left to its pause.
             Err(GivenUp::Unwritable(row, error)) => {
@@ -79,16 +79,34 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
                 return Err(error);
             }
         };
-        if batch.as_ref().is_some_and(|batch| !batch.leased.is_empty() || !batch.settled.is_empty()) {
-            C::TransactionManager::commit_transaction(connection)?;
-        } else {
+        if batch.as_ref().is_none_or(|batch| batch.leased.is_empty() && batch.settled.is_empty()) {
             C::TransactionManager::rollback_transaction(connection)?;
+        } else if let Err(error) = C::TransactionManager::commit_transaction(connection) {
+            if claim.limit > 1 || C::classify(&error) != ErrorClass::Other {
+                return Err(error);
+            }
+            batch = batch.and_then(|batch| self.unwritten(connection, batch, error));
         }
         self.served.queue.end_exclusion(connection)?;
         if let Some(places) = claim.places {
             places.leave(connection)?;
         }
         Ok(batch)
+    }
+
+    /// Returns what a claim of one row comes to whose COMMIT was refused, because of a rule that the database checks there. A row
+    /// that has failed stays in its table.
+    fn unwritten(&self, connection: &mut C, mut batch: ClaimedBatch<K>, error: DieselError) -> Option<ClaimedBatch<K>> {
+        let row = batch.written.pop()?;
+        let settle = |connection: &mut C, change: &Change| {
+            self.served.queue.settle_anew(connection, &row.key, row.fence, change)
+        };
+        if let Some((key, new)) = batch.settled.pop()
+            && matches!(record(connection, &new.change, &settle), Ok(1))
+        {
+            return Some(ClaimedBatch { settled: vec![(key, new)], ..nothing() });
+        }
+        Some(ClaimedBatch { unwritable: vec![(row, Some(error))], ..nothing() })
     }
 
     /// Writes the lease on rows with one statement. Only then does it see rows that are not to be called; the workers
@@ -184,6 +202,7 @@ impl<'h, K: Key, C: QueueConnection> LeaseRunner<'h, K, C> {
             let row = UnsettledRow::new(key.clone(), fence, due(&message), details.clone());
             let before = tries_before(fence);
             let expired = fence.status == Status::InProgress;
+            batch.written.push(row.clone());
             match self.decide(fence, message, &details) {
                 Err(new) => {
                     self.write_claimed(connection, &row, &new.change)?;

@@ -43,6 +43,8 @@ pub(crate) struct ClaimedBatch<K> {
     pub(crate) unwritable: Vec<(UnsettledRow<K>, Option<DieselError>)>,
     /// Whether the database refused the one statement for rows that could then be written in steps.
     pub(crate) refuses_one_statement: bool,
+    /// The rows that a claim in steps has written, as they were before.
+    pub(super) written: Vec<UnsettledRow<K>>,
 }
 
 impl<K> ClaimedBatch<K> {
@@ -135,6 +137,7 @@ pub(super) fn nothing<K>() -> ClaimedBatch<K> {
         set_aside: 0,
         unwritable: Vec::new(),
         refuses_one_statement: false,
+        written: Vec::new(),
     }
 }
 
