@@ -20,11 +20,11 @@ use crate::backend::{
 use crate::claim::DueRows;
 use crate::entity::{Entity, GroupMode, IsKey, Key, QueueSql, QueueTable};
 use crate::error::{Error, Finding};
-use crate::log::RateLimitedLog;
+use crate::log::{RateLimitedLog, redacted};
 use crate::row::{
-    ErrorText, Fence, Lanes, Leaving, OrderColumn, RowKey, Settlement, ascii_only, failure_text, queue_name,
+    ErrorText, Fence, Lanes, Leaving, OrderColumn, RowKey, Settlement, Status, ascii_only, failure_text, queue_name,
 };
-use crate::statement::{Change, ErasedKey, ErasedQueue, NextRows, QueueOn};
+use crate::statement::{Change, ErasedKey, ErasedQueue, NextRows, QueueOn, REASON_BYTES, that_it_stays};
 use crate::sync::{Mutex, fail_point};
 
 /// How many times the heartbeat extends a lease within its length. It passes over a row that is locked at that moment,
@@ -340,6 +340,19 @@ pub(crate) fn record<C: QueueConnection>(
                 tracing::debug!(%error, "a failure cannot be recorded with this text");
             }
             _ => break,
+        }
+    }
+    if let Err(error) = &result
+        && C::classify(error) == ErrorClass::Other
+        && change.status == Some(Status::Failed)
+        && !change.stays
+    {
+        // A rule that the database checks at the COMMIT keeps the row in its table.
+        let reason = redacted(&failure_text(error, REASON_BYTES), change.redact.as_ref());
+        let change = Change { stays: true, error: that_it_stays(&change.error, &reason), ..change.clone() };
+        result = in_transaction(connection, |connection| settle(connection, &change));
+        if matches!(result, Ok(1)) {
+            tracing::error!(reason, "a row that has failed cannot leave the table");
         }
     }
     if matches!(result, Ok(1)) {

@@ -66,6 +66,7 @@ pub use self::report::{
     texts_after,
 };
 pub use self::settle::Settle;
+pub(crate) use self::settle::{REASON_BYTES, that_it_stays};
 pub use self::statistics::{FinishedRow, FinishedRowType, count_finished};
 pub use self::texts::{Figure, TextColumn};
 pub(crate) use self::texts::{read_figures, read_texts};

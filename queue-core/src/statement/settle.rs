@@ -148,7 +148,7 @@ fn is_plain_success(change: &Change, fence: Fence) -> bool {
 }
 
 /// How many bytes of the reason why a row could not be moved are written on it.
-const REASON_BYTES: usize = 500;
+pub(crate) const REASON_BYTES: usize = 500;
 
 impl Change {
     /// Returns what happens to a row with this change.
@@ -205,15 +205,20 @@ fn settle<C: QueueConnection>(
             connection.batch_execute("ROLLBACK TO SAVEPOINT queueable_fate; RELEASE SAVEPOINT queueable_fate")?;
             let reason = redacted(&failure_text(&error, REASON_BYTES), change.redact.as_ref());
             tracing::error!(entity = queue.entity, reason, "a row that has failed cannot leave the table");
-            let text = if let ErrorText::Set(text) = &change.error { text.as_str() } else { "" };
-            let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
-            let note = Change { error: ErrorText::Set(text.trim_start().to_owned()), ..Change::default() };
+            let note = Change { error: that_it_stays(&change.error, &reason), ..Change::default() };
             let condition = Condition::of_keys(queue, &keys);
             execute(connection, &change_all(condition, &note, false))?;
         }
         Err(error) => return Err(error),
     }
     Ok(written)
+}
+
+/// Adds to a failure's text why the row stays in its table.
+pub(crate) fn that_it_stays(text: &ErrorText, reason: &str) -> ErrorText {
+    let text = if let ErrorText::Set(text) = text { text.as_str() } else { "" };
+    let text = format!("{text}\n(the row stays here, because it cannot leave the table: {reason})");
+    ErrorText::Set(text.trim_start().to_owned())
 }
 
 /// Changes rows that are still as they were claimed.

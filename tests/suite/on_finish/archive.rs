@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use queueable::{Error, Message, Outcome, Queueable, Status};
 
 use super::{MODES, Mode, Moved, MovedInGroups, bank, done, execute, failed, ids, live, until};
-use crate::db::{BIGINT, Conn, TEXT};
+use crate::db::{BIGINT, Conn, NAME, TEXT};
 use crate::suite::bank::{Bank, ledger, payments};
 
 #[test]
@@ -196,6 +196,27 @@ fn a_row_whose_key_is_in_the_archive_stays_and_keeps_no_others() {
     let Err(Error::Interrupted { rows: 19, source }) = archived else { panic!("{archived:?}") };
     assert!(matches!(*source, Error::Refused { rows: 1, .. }), "{source:?}");
     assert_eq!((live(&bank), done(&bank).len(), failed(&bank).len()), (vec![rows[0]], 16, 4));
+}
+
+#[test]
+fn a_row_that_a_rule_keeps_in_its_table_fails_all_the_same() {
+    if NAME == "sqlite" {
+        return; // It asks for foreign keys only in sessions that want it.
+    }
+    for mode in MODES {
+        let bank = bank();
+        let id = bank.enqueue([-3])[0];
+        // Where the database can do that, it finds the child at the COMMIT.
+        let deferred = if NAME == "postgres" { "DEFERRABLE INITIALLY DEFERRED" } else { "" };
+        let key = format!("FOREIGN KEY (payment_id) REFERENCES payments (id) {deferred}");
+        execute(&bank, &format!("CREATE TABLE children (payment_id {BIGINT} NOT NULL, {key})"));
+        execute(&bank, &format!("INSERT INTO children VALUES ({id})"));
+        assert_eq!(mode.run(&bank).failed, 1, "{mode:?}");
+        let state = bank.state(id);
+        let text = state.last_attempt_error_message.unwrap();
+        assert_eq!((state.status, state.next_attempt_time), (Status::Failed, None), "{mode:?}: {text}");
+        assert!(text.starts_with("no such account\n(the row stays here"), "{mode:?}: {text}");
+    }
 }
 
 #[test]
