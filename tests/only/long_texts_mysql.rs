@@ -84,6 +84,14 @@ fn texts_without_limit_are_refused() {
 }
 
 #[test]
+fn a_shorter_column_keeps_its_default_and_its_comment() {
+    let database = database_with(&format!("VARCHAR(500) {COLLATE}"), "BLOB");
+    let rest = format!("{COLLATE} NOT NULL DEFAULT 'nobody' COMMENT 'its author'");
+    database.connect().batch_execute(&format!("ALTER TABLE notes MODIFY author VARCHAR(500) {rest}")).unwrap();
+    refused!(Ordered, database, [("author", "varchar(500)", format!("VARCHAR(191) {rest}"))]);
+}
+
+#[test]
 fn bytes_without_limit_are_refused() {
     let columns = [("seal", "blob", "VARBINARY(191) NOT NULL")];
     refused!(Fair, database_with(&format!("TEXT {COLLATE}"), "BLOB"), columns);

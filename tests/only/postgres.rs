@@ -30,6 +30,7 @@ use crate::db::{Conn, Database, quote};
 use crate::suite::bank::{Bank, Payment, book, payments};
 use crate::suite::names::a_table_elsewhere_works;
 use crate::suite::rerun_on_change::{Document, Library};
+use crate::suite::warnings::{await_warning, keep_warnings};
 
 #[test]
 fn an_infinite_time_is_an_error_value_and_never_due() {
@@ -70,11 +71,31 @@ fn held_rows_that_the_filter_does_not_pick_are_not_waited_for() {
 
 #[test]
 fn a_column_whose_name_differs_by_case_is_another_column() {
+    mod cased {
+        diesel::table! { payments (id) { id -> BigInt, #[sql_name = "Status"] own_status -> Text, } }
+    }
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = cased::payments)]
+    #[queue(module = cased_queue)]
+    #[allow(dead_code, reason = "only its table is compared")]
+    struct Cased {
+        id: i64,
+    }
     let bank = Bank::before_the_queue();
     bank.connect().batch_execute("ALTER TABLE payments ADD COLUMN \"Status\" TEXT NOT NULL DEFAULT 'active'").unwrap();
     bank.connect().run_pending_migrations(Migrations::new().entity::<Payment>()).unwrap();
     bank.enqueue([1]);
     assert_eq!(bank.run(book).succeeded, 1);
+    assert_eq!(Cased::check_schema(&mut bank.connect()).unwrap(), []);
+}
+
+#[test]
+fn a_poller_warns_of_tables_that_inherit_from_the_queues() {
+    keep_warnings();
+    let bank = Bank::new();
+    bank.connect().batch_execute("CREATE TABLE late_payments () INHERITS (payments)").unwrap();
+    assert_eq!(bank.run(book).succeeded, 0);
+    await_warning(&["other tables inherit from", "payments", "do not reach their rows"]);
 }
 
 #[test]
@@ -86,6 +107,7 @@ fn an_index_whose_build_was_cut_short_is_named_and_mended() {
     connection.batch_execute(cut_short).unwrap();
     let Err(Error::Unsafe(found)) = bank.poller(book).start() else { panic!("it started") };
     assert_eq!(found.len(), 1);
+    assert!(found[0].mend.contains("as a text of its own, and outside a transaction"), "{found:?}");
     for statement in found[0].mend.split("; ") {
         connection.batch_execute(statement).unwrap();
     }

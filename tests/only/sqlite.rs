@@ -200,6 +200,19 @@ fn a_strict_table_is_any_kind_of_queue() {
     works!(Plain Periodic Rerun Occasional Urgent Staged Serial Archived);
 }
 
+#[test]
+fn what_a_check_recommends_for_a_strict_table_can_be_run() {
+    let database = Database::new();
+    let mut connection = database.connect();
+    let table =
+        "CREATE TABLE reports (id INTEGER PRIMARY KEY NOT NULL, team INTEGER NOT NULL, body TEXT NOT NULL) STRICT";
+    connection.batch_execute(table).unwrap();
+    for finding in Periodic::check_schema(&mut connection).unwrap() {
+        connection.batch_execute(&finding.mend).unwrap_or_else(|error| panic!("{finding:?}: {error}"));
+    }
+    assert_eq!(Periodic::check_schema(&mut connection).unwrap(), []);
+}
+
 diesel::table! { parcels (id) { id -> BigInt, zip -> Text, } }
 
 #[derive(Debug, Queryable, Selectable, Queueable)]

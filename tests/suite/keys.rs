@@ -12,7 +12,8 @@ use diesel::sql_types;
 use diesel_migrations::MigrationHarness;
 use queueable::{Failure, Message, Migrations, Outcome, QueueState, Queueable, Status};
 
-use crate::db::{BIGINT, BYTES, Conn, Database, NAME, TEXT};
+use crate::db::{AUTO_KEY, BIGINT, BYTES, Conn, Database, NAME, TEXT};
+use crate::suite::warnings::{keep_warnings, times_told};
 
 type Backend = <Conn as diesel::Connection>::Backend;
 
@@ -159,4 +160,50 @@ fn a_key_may_have_several_columns() {
     goes_through!(ByBoth, by_both, id, [row("a", 1, 1), row("a", 2, 2), row("b", 1, 3)], |row| {
         format!(":{},{}", row.company, row.number)
     });
+}
+
+diesel::table! { unkeyed (id) { id -> BigInt, amount -> BigInt, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = unkeyed)]
+struct Unkeyed {
+    #[allow(dead_code, reason = "no row is loaded")]
+    id: i64,
+}
+
+diesel::table! { numbered (id) { id -> BigInt, } }
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = numbered)]
+struct Numbered {
+    #[allow(dead_code, reason = "no row is loaded")]
+    id: i64,
+}
+
+#[test]
+fn a_poller_warns_of_a_key_that_several_rows_may_have() {
+    keep_warnings();
+    let database = Database::new();
+    let mut connection = database.connect();
+    let table = format!("CREATE TABLE unkeyed (id {BIGINT} NOT NULL, amount {BIGINT} NOT NULL)");
+    connection.batch_execute(&table).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Unkeyed>()).unwrap();
+    let warnings = || {
+        let done = |_: &Unkeyed, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+        let texts = ["no unique index of", "unkeyed", "has only columns of the key (id)"];
+        let before = times_told(&texts);
+        Unkeyed::poller(database.pool(3), done).workers(1).run_until_idle().unwrap();
+        times_told(&texts) - before
+    };
+    assert!(warnings() > 0);
+    connection.batch_execute("CREATE UNIQUE INDEX wide ON unkeyed (id, amount)").unwrap();
+    assert!(warnings() > 0, "two rows may have one id");
+    connection.batch_execute("CREATE UNIQUE INDEX narrow ON unkeyed (id)").unwrap();
+    assert_eq!(warnings(), 0);
+    // A key that is the row's id has no index on SQLite.
+    connection.batch_execute(&format!("CREATE TABLE numbered (id {AUTO_KEY} NOT NULL)")).unwrap();
+    connection.run_pending_migrations(Migrations::new().entity::<Numbered>()).unwrap();
+    let done = |_: &Numbered, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    Numbered::poller(database.pool(3), done).workers(1).run_until_idle().unwrap();
+    assert_eq!(times_told(&["no unique index of", "numbered"]), 0);
 }

@@ -259,10 +259,12 @@ fn columns_that_were_made_for_the_queue_are_adopted_by_a_word() {
 #[test]
 fn a_column_that_the_queue_could_not_use_is_not_adopted() {
     let adopted = || Migrations::<Backend>::new().adopt::<Payment>();
+    let kept = if db::NAME == "sqlite" { "VIRTUAL" } else { "STORED" };
     for (own, problem) in [
         ("try_count CHAR(10)".to_owned(), "the column try_count is of type char"),
         (format!("status {TEXT} NOT NULL DEFAULT 'active'"), "another default than NOT_ATTEMPTED"),
         (format!("next_attempt_time {TIME} NOT NULL DEFAULT '2026-03-01 00:00:00.000'"), "null means `not queued`"),
+        (format!("try_count INTEGER GENERATED ALWAYS AS (1) {kept}"), "the column try_count is generated"),
     ] {
         let bank = with_own(&[own]);
         let mut connection = bank.connect();
@@ -350,6 +352,39 @@ fn a_column_of_the_applications_own_is_not_taken_for_one_that_an_option_asks_for
     connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
     connection.run_pending_migrations(worded()).unwrap();
     assert_eq!(shape(&mut connection), complete);
+}
+
+/// Queues of the payments with indexes and computed columns that the plain one has not.
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = laned_queue, order_by = amount_cents, serial_by(company_id, strict), report_index = company_id)]
+struct Laned {
+    #[allow(dead_code)]
+    id: i64,
+}
+
+#[derive(Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = alone_queue, order_by = amount_cents, exclusive)]
+struct Alone {
+    #[allow(dead_code)]
+    id: i64,
+}
+
+/// Their records are deleted first, as the FAQ says, because the program no longer knows them. Another queue of the table stays.
+#[test]
+fn a_revert_takes_what_options_of_before_have_added() {
+    let bank = with_history();
+    let mut connection = bank.connect();
+    connection.run_pending_migrations(Migrations::new().entity::<Mailed>()).unwrap();
+    let before = shape(&mut connection);
+    for with_options in [Migrations::<Backend>::new().entity::<Laned>(), Migrations::new().entity::<Alone>()] {
+        connection.run_pending_migrations(with_options).unwrap();
+        connection.batch_execute("DELETE FROM __diesel_schema_migrations").unwrap();
+        connection.run_pending_migrations(queue()).unwrap();
+        connection.revert_last_migration(queue()).unwrap();
+        assert_eq!(shape(&mut connection), before);
+    }
 }
 
 /// A second queue on the payments.

@@ -237,6 +237,26 @@ fn a_queue_column_that_table_lists_as_never_null_is_named() {
 }
 
 #[test]
+fn a_generated_column_that_table_lists_is_not_lacking() {
+    mod with_generated {
+        diesel::table! { payments (id) { id -> BigInt, doubled -> Nullable<BigInt>, } }
+    }
+    #[derive(Queryable, Selectable, Queueable)]
+    #[diesel(table_name = with_generated::payments)]
+    #[queue(module = with_generated_queue)]
+    #[allow(dead_code)]
+    struct WithGenerated {
+        id: i64,
+    }
+    let bank = Bank::new();
+    let connection = &mut bank.connect();
+    let kept = if db::NAME == "sqlite" { "VIRTUAL" } else { "STORED" };
+    let column = format!("doubled {BIGINT} GENERATED ALWAYS AS (amount_cents * 2) {kept}");
+    execute(connection, &format!("ALTER TABLE payments ADD COLUMN {column}"));
+    assert_schema!(connection, WithGenerated);
+}
+
+#[test]
 fn a_missing_table_and_a_view_are_one_sentence_each() {
     let bank = Bank::before_the_queue();
     let connection = &mut bank.connect();

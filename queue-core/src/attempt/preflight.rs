@@ -8,8 +8,8 @@ use diesel::{Connection, Expression};
 
 use super::served_queue::ServedQueue;
 use crate::backend::{
-    DeclaredColumn, DeclaredTypes, Dialect, ErrorClass, Holds, QueueBackend, QueueConnection, TableName, Target,
-    TriggerMigration, check_rights, column_names,
+    DeclaredColumn, DeclaredTypes, Dialect, ErrorClass, Holds, QueueBackend, QueueConnection, Target, TriggerMigration,
+    check_rights, column_names,
 };
 use crate::entity::{Entity, Key, QueueTable};
 use crate::error::Finding;
@@ -69,7 +69,7 @@ fn check_queue<K: Key, C: QueueConnection>(queue: &ErasedQueue<K, C>, connection
             "let the account run the functions of that lock, or leave `exclusive`, `serial_by` and `at_most` out",
         ));
     }
-    findings.extend(check_stages(queue, connection, &target.table)?);
+    findings.extend(check_stages(queue, connection, &target)?);
     Ok(findings)
 }
 
@@ -107,7 +107,7 @@ fn mend_of_claim(error: &DieselError) -> &'static str {
 fn check_stages<K: Key, C: QueueConnection>(
     queue: &ErasedQueue<K, C>,
     connection: &mut C,
-    table: &TableName,
+    target: &Target,
 ) -> QueryResult<Vec<Finding>> {
     let Some(stages) = queue.sql.options.stages else { return Ok(Vec::new()) };
     let findings = queue.unknown_stages(connection)?.into_iter().map(|stage| Finding {
@@ -116,7 +116,7 @@ fn check_stages<K: Key, C: QueueConnection>(
             "rows are pending in the stage `{stage}`, which is none of its stages {}: no worker would process them",
             stages.names.join(", "),
         ),
-        mend: table.replacing(stages.column, &stage, stages.names.first().copied().unwrap_or_default()),
+        mend: target.replacing::<C::Backend>(stages.column, &stage, stages.names.first().copied().unwrap_or_default()),
     });
     Ok(findings.collect())
 }

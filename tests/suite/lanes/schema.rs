@@ -12,6 +12,7 @@ use crate::db::{Conn, Database, SHAPE};
 use crate::suite::keyed::erased;
 
 job!(Serial, serial_queue, serial_by = company_id);
+job!(Fair, fair_queue, fair_by = company_id);
 
 fn indexes_of_lanes(database: &Database) -> Vec<String> {
     let rows: Vec<Option<String>> =
@@ -36,6 +37,13 @@ fn the_migration_adds_the_index_and_its_revert_drops_it() {
     assert_eq!(indexes_of_lanes(&database).len(), 1, "a second time changes nothing");
     connection.remove_queue(&target).unwrap();
     assert_eq!(indexes_of_lanes(&database), Vec::<String>::new());
+}
+
+/// That of serial lanes may end with the key.
+#[test]
+fn the_indexes_of_serial_and_of_fair_lanes_have_names_of_their_own() {
+    let (serial, fair) = (erased::<Serial>().target().unwrap(), erased::<Fair>().target().unwrap());
+    assert_ne!(Conn::index_names(&serial), Conn::index_names(&fair));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Which columns an index takes as a whole: MySQL refuses one that is too long, and MariaDB may make it of the beginnings of the
-//! values, along which no claim can walk.
+//! values, along which no claim can walk. And which indexes of the queue a table has.
 
 use diesel::deserialize::QueryableByName;
 use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 
 use super::clients::MysqlSession;
-use crate::backend::schema::{IndexKey, Target, finding, indexes};
+use crate::backend::schema::{IndexKey, Target, finding, indexes, literal};
+use crate::backend::statement::One;
 use crate::error::Finding;
 
 use diesel::prelude::*;
@@ -86,7 +87,12 @@ fn indexable(connection: &mut impl MysqlSession, target: &Target) -> QueryResult
          ELSE COALESCE(CHARACTER_OCTET_LENGTH, 8) END AS SIGNED) AS bytes, \
          CAST(CONCAT(CASE WHEN DATA_TYPE LIKE '%char' OR DATA_TYPE LIKE '%text' THEN CONCAT('VARCHAR(191) COLLATE ', COLLATION_NAME) \
          WHEN DATA_TYPE LIKE '%binary' OR DATA_TYPE LIKE '%blob' THEN 'VARBINARY(191)' END, \
-         IF(IS_NULLABLE = 'YES', '', ' NOT NULL')) AS CHAR) AS shorter, \
+         IF(IS_NULLABLE = 'YES', '', ' NOT NULL'), \
+         CASE WHEN COLUMN_DEFAULT IS NULL OR VERSION() LIKE '%MariaDB%' AND COLUMN_DEFAULT = 'NULL' THEN '' \
+         WHEN VERSION() LIKE '%MariaDB%' OR DATA_TYPE LIKE '%binary' THEN CONCAT(' DEFAULT ', COLUMN_DEFAULT) \
+         WHEN EXTRA LIKE '%DEFAULT_GENERATED%' THEN CONCAT(' DEFAULT (', REPLACE(COLUMN_DEFAULT, CHAR(92, 39 USING utf8mb4), ''''), ')') \
+         ELSE CONCAT(' DEFAULT ', QUOTE(COLUMN_DEFAULT)) END, \
+         IF(COLUMN_COMMENT = '', '', CONCAT(' COMMENT ', QUOTE(COLUMN_COMMENT)))) AS CHAR) AS shorter, \
          COALESCE(t.ROW_FORMAT, '') IN ('Compact', 'Redundant') AS is_old \
          FROM information_schema.COLUMNS JOIN information_schema.TABLES t USING (TABLE_SCHEMA, TABLE_NAME) \
          WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?",
@@ -94,4 +100,41 @@ fn indexable(connection: &mut impl MysqlSession, target: &Target) -> QueryResult
     .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
     .bind::<Text, _>(&target.table.name)
     .load(connection)
+}
+
+/// Finds the queue's indexes: those with a name of today, and those on columns of the queue that serve only it.
+pub(super) fn live_indexes(
+    connection: &mut impl MysqlSession,
+    target: &Target,
+    computed: &[String],
+) -> QueryResult<Vec<One<Text, String>>> {
+    let of_today: Vec<_> = indexes::<Mysql>(target).iter().map(|index| literal(&index.name)).collect();
+    let next = target.columns.next_attempt_time;
+    let columns: Vec<_> = computed.iter().map(String::as_str).chain([next]).map(literal).collect();
+    diesel::sql_query(format!(
+        "SELECT DISTINCT CAST(INDEX_NAME AS CHAR) AS name FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND (INDEX_NAME IN ({}) \
+         OR LEFT(INDEX_NAME, 10) = 'queueable_' AND COLUMN_NAME IN ({}))",
+        of_today.join(", "),
+        columns.join(", ")
+    ))
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .load(connection)
+}
+
+/// Writes the statement after which the planner may use an index again; nothing if it may already.
+pub(super) fn shown(connection: &mut impl MysqlSession, target: &Target, index: &str) -> QueryResult<Vec<String>> {
+    let hidden: One<BigInt, i64> = diesel::sql_query(
+        "SELECT COUNT(*) AS hidden FROM information_schema.STATISTICS \
+         WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND INDEX_NAME = ? \
+         AND (FALSE /*!80000 OR IS_VISIBLE = 'NO' */ /*M!100600 OR IGNORED = 'YES' */)",
+    )
+    .bind::<Nullable<Text>, _>(target.table.schema.as_deref())
+    .bind::<Text, _>(&target.table.name)
+    .bind::<Text, _>(index)
+    .get_result(connection)?;
+    let alter = format!("ALTER TABLE {} ALTER INDEX {}", target.table, target.table.quoted(index));
+    let show = (hidden.0 > 0).then(|| format!("{alter} /*!80000 VISIBLE */ /*M!100600 NOT IGNORED */"));
+    Ok(show.into_iter().collect())
 }

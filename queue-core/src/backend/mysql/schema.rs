@@ -5,21 +5,22 @@
 
 use diesel::deserialize;
 use diesel::mysql::Mysql;
+use diesel::result::Error;
 use diesel::row::{NamedRow, Row};
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
 use super::control_table::CREATE_CONTROL;
-use super::indexable::too_long;
-use super::settings::Variable;
+use super::indexable::{live_indexes, shown, too_long};
+use super::settings::binary_log;
 use crate::backend::connection::message_of;
 use crate::backend::schema::{
     ArchiveSchema, ColumnType, Computed, Ddl, Index, IndexKey, IndexedRows, KeyOrder, LiveColumn, LiveTable, MARK,
-    NeededColumn, OtherKind, Step, TableName, Target, Types, UniqueColumn, add_together, drop_together, find_column,
-    finding, indexes, patiently,
+    Named, NeededColumn, OtherKind, Step, TableName, Target, Types, UniqueColumn, add_together, drop_together,
+    find_column, finding, indexes, patiently,
 };
 use crate::backend::statement::One;
-use crate::error::Finding;
+use crate::error::{Finding, refused};
 
 use diesel::prelude::*;
 
@@ -98,12 +99,21 @@ impl<C: MysqlSession> LiveTable<Mysql> for C {
         .load(self)
     }
 
-    /// Waits for the table's metadata lock only for a short time, and tries again. Every other session queues behind a
-    /// waiting DDL statement.
+    /// Waits for the table's metadata lock only for a short time, and tries again: every other session queues behind a
+    /// waiting DDL statement. After a long attempt it waits for up to 30 seconds, because the build of an index ends with one more
+    /// lock, without which the server throws away all that it has built.
     fn alter(&mut self, ddl: &str) -> QueryResult<()> {
         let before: i64 = diesel::select(diesel::dsl::sql::<BigInt>("@@SESSION.lock_wait_timeout")).get_result(self)?;
-        self.batch_execute("SET SESSION lock_wait_timeout = 1")?;
-        let result = patiently(self, |connection| connection.batch_execute(ddl));
+        let result = patiently(self, |connection, longest| {
+            let wait = (longest.as_secs() / 10).clamp(1, 30);
+            connection.batch_execute(&format!("SET SESSION lock_wait_timeout = {wait}"))?;
+            let is_killed =
+                |error: &Error| message_of(error).is_some_and(|why| why.contains("execution was interrupted"));
+            // Whoever ends a build that takes long does not want another one.
+            connection
+                .batch_execute(ddl)
+                .map_err(|error| if is_killed(&error) { refused(error.to_string()) } else { error })
+        });
         let put_back = self.batch_execute(&format!("SET SESSION lock_wait_timeout = {before}"));
         result.and(put_back)
     }
@@ -159,7 +169,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         let name = if index.rows == IndexedRows::Pending { "pending" } else { "reported" };
         let first = |width| target.table.quoted_all(index.keys[..width].iter().map(|key| &key.name));
         let columns = index.widened.map_or_else(|| index.columns.clone(), |(_, width, _)| first(width));
-        let create = (vec![create_index(target, index, &columns)], vec![drop_index(target, index)]);
+        let create = (vec![create_index(target, index, &columns)], vec![drop_index(target, &index.name)]);
         let compute = |computed: &[Computed]| match computed {
             [] => (Vec::new(), Vec::new()),
             _ => (vec![add_computed(target, computed.iter())], vec![drop_computed(target, computed.iter())]),
@@ -177,7 +187,7 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
         let usable = index_is_usable(self, target, index)?;
         if usable == Some(true) {
-            return Ok(Vec::new());
+            return shown(self, target, &index.name);
         }
         let live = self.live_columns(target)?;
         let missing = index.computed.iter().filter(|column| find_column(&live, &column.name).is_none());
@@ -195,19 +205,19 @@ impl<C: MysqlSession> Ddl<Mysql> for C {
         Ok(add.into_iter().chain([create]).collect())
     }
 
+    /// Drops what belongs to options that the entity no longer has too: a column from which another is computed cannot be dropped.
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
-        // The ordered index first: its pending flag is computed from a column that the other steps drop.
-        for index in indexes::<Mysql>(target).iter().rev() {
-            if index_is_usable(self, target, index)?.is_some() {
-                self.alter(&drop_index(target, index))?;
-            }
-            let live = self.live_columns(target)?;
-            let computed = index.computed.iter().filter(|column| find_column(&live, &column.name).is_some());
-            if computed.clone().next().is_some() {
-                self.alter(&drop_computed(target, computed))?;
-            }
+        let names = target.columns;
+        let reported = [names.status, names.last_attempt_time, names.next_attempt_time].map(Named::Reported);
+        let computed: Vec<_> =
+            [Named::PendingFlag].into_iter().chain(reported).map(|named| target.name_of(named)).collect();
+        for index in live_indexes(self, target, &computed)? {
+            self.alter(&drop_index(target, &index.0))?;
         }
-        Ok(())
+        let live = self.live_columns(target)?;
+        let computed: Vec<_> =
+            computed.iter().map(String::as_str).filter(|name| find_column(&live, name).is_some()).collect();
+        if computed.is_empty() { Ok(()) } else { self.alter(&drop_together(target, "DROP COLUMN", &computed)) }
     }
 
     fn too_long(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
@@ -261,8 +271,8 @@ fn create_index(target: &Target, index: &Index, columns: &str) -> String {
     format!("CREATE INDEX {} ON {} ({columns})", target.table.quoted(&index.name), target.table)
 }
 
-fn drop_index(target: &Target, index: &Index) -> String {
-    format!("DROP INDEX {} ON {}", target.table.quoted(&index.name), target.table)
+fn drop_index(target: &Target, name: &str) -> String {
+    format!("DROP INDEX {} ON {}", target.table.quoted(name), target.table)
 }
 
 fn replace_index(target: &Target, index: &Index, columns: &str) -> String {
@@ -311,20 +321,6 @@ fn ascending(connection: &mut impl MysqlSession, target: &Target, index: &Index)
     }))
 }
 
-/// Finds a binary log of statements: InnoDB refuses every write in READ COMMITTED if the server keeps one (1665).
-fn binary_log(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
-    // A server that keeps no other log any more has no such variable.
-    let found: Vec<Variable> = diesel::sql_query(
-        "SHOW SESSION VARIABLES WHERE (Variable_name = 'log_bin' AND Value = 'ON') \
-         OR (Variable_name = 'binlog_format' AND Value = 'STATEMENT')",
-    )
-    .load(connection)?;
-    let problem =
-        "the server's binlog_format is STATEMENT, with which it refuses every write of a transaction in READ COMMITTED";
-    let mend = "SET GLOBAL binlog_format = 'ROW'";
-    Ok((found.len() == 2).then(|| finding(target, problem.to_owned(), mend.to_owned())))
-}
-
 /// Finds an index under another name on the same columns, as a copy of a table has it.
 fn same_index(connection: &mut impl MysqlSession, target: &Target, index: &Index) -> QueryResult<Option<String>> {
     let key = |key: &IndexKey| {
@@ -349,7 +345,7 @@ impl<C: MysqlSession> ArchiveSchema<Mysql> for C {
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
         diesel::sql_query(
             "SELECT CAST(INDEX_NAME AS CHAR) AS index_name, CAST(COLUMN_NAME AS CHAR) AS column_name, \
-             FALSE AS is_constraint FROM information_schema.STATISTICS \
+             FALSE AS is_constraint, FALSE AS is_partial FROM information_schema.STATISTICS \
              WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ? AND NON_UNIQUE = 0 \
              ORDER BY INDEX_NAME, SEQ_IN_INDEX",
         )

@@ -11,9 +11,11 @@ use diesel::mysql::Mysql;
 use diesel::sql_types::{BigInt, Nullable, Text};
 
 use super::clients::MysqlSession;
+use crate::backend::schema::{Target, finding};
 use crate::backend::setup::{SessionSettings, Watch};
 use crate::backend::statement::execute;
 use crate::backend::transactions::Transactions;
+use crate::error::Finding;
 use crate::sync::Mutex;
 
 use diesel::prelude::*;
@@ -51,6 +53,20 @@ pub(crate) struct Variable {
     pub(crate) name: String,
     #[diesel(sql_type = Text, column_name = "Value")]
     pub(crate) value: String,
+}
+
+/// Finds a binary log of statements: InnoDB refuses every write in READ COMMITTED if the server keeps one (1665).
+pub(super) fn binary_log(connection: &mut impl MysqlSession, target: &Target) -> QueryResult<Option<Finding>> {
+    // A server that keeps no other log any more has no such variable.
+    let found: Vec<Variable> = diesel::sql_query(
+        "SHOW SESSION VARIABLES WHERE (Variable_name = 'log_bin' AND Value = 'ON') \
+         OR (Variable_name = 'binlog_format' AND Value = 'STATEMENT')",
+    )
+    .load(connection)?;
+    let problem =
+        "the server's binlog_format is STATEMENT, with which it refuses every write of a transaction in READ COMMITTED";
+    let mend = "SET GLOBAL binlog_format = 'ROW'";
+    Ok((found.len() == 2).then(|| finding(target, problem.to_owned(), mend.to_owned())))
 }
 
 /// The original settings, and how to compare them with the session's.

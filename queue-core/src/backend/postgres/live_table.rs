@@ -85,7 +85,7 @@ impl<C: PgSession> LiveTable<Pg> for C {
         }
         // One text is one transaction: SET LOCAL holds for the DDL and no longer.
         let text = format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {ddl}; COMMIT");
-        patiently(self, |connection| {
+        patiently(self, |connection, _| {
             let done = connection.batch_execute(&text);
             if done.is_err() {
                 connection.batch_execute("ROLLBACK")?;
@@ -106,7 +106,8 @@ impl<C: PgSession> ArchiveSchema<Pg> for C {
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
         diesel::sql_query(
             "SELECT c.relname::text AS index_name, a.attname::text AS column_name, \
-             EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = c.oid) AS is_constraint \
+             EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = c.oid) AS is_constraint, \
+             i.indpred IS NOT NULL OR NOT i.indisvalid AS is_partial \
              FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
              CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n \
              LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] \
@@ -149,6 +150,7 @@ pub(super) fn check_server(connection: &mut impl PgSession, target: &Target) -> 
     let mut findings = check_row_security(connection, target)?;
     findings.extend(check_padded_keys(connection, target)?);
     tell_of_overridden(connection, target)?;
+    tell_of_heirs(connection, target)?;
     if diesel::select(pg_is_in_recovery()).get_result::<bool>(connection)? {
         let mend = "connect to the primary, for example with target_session_attrs=read-write in the URL".to_owned();
         findings.push(finding(target, "the server is a standby, which takes no writes".to_owned(), mend));
@@ -271,6 +273,25 @@ fn tell_of_overridden(connection: &mut impl PgSession, target: &Target) -> Query
         tracing::warn!(
             entity = target.entity,
             "the role's or the database's own {name} is {value}; the workers' sessions use another value"
+        );
+    }
+    Ok(())
+}
+
+/// Logs that other tables inherit from the queue's. It is no finding, because the tables of an extension such as TimescaleDB look the
+/// same.
+fn tell_of_heirs(connection: &mut impl PgSession, target: &Target) -> QueryResult<()> {
+    let has_heirs: One<Bool, bool> = diesel::sql_query(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_inherits JOIN pg_catalog.pg_class c ON c.oid = inhparent \
+         WHERE c.oid = pg_catalog.to_regclass($1) AND c.relkind = 'r') AS has_heirs",
+    )
+    .bind::<Text, _>(target.table.to_string())
+    .get_result(connection)?;
+    if has_heirs.0 {
+        tracing::warn!(
+            entity = target.entity,
+            "other tables inherit from {}: unless an extension sees to it, the queue's indexes and triggers do not reach their rows",
+            target.table
         );
     }
     Ok(())

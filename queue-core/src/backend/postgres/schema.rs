@@ -102,7 +102,13 @@ impl<C: PgSession> Ddl<Pg> for C {
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
         let concurrently = concurrently(self, target)?;
-        lacking(self, target, index, concurrently)
+        let mut left = lacking(self, target, index, concurrently)?;
+        if let [first, _] = &mut left[..]
+            && !concurrently.is_empty()
+        {
+            first.insert_str(0, "-- each of the two as a text of its own, and outside a transaction\n");
+        }
+        Ok(left)
     }
 
     fn add_indexes(&mut self, target: &Target) -> QueryResult<()> {

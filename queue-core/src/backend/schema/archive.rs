@@ -24,12 +24,20 @@ pub(crate) struct UniqueColumn {
     #[diesel(sql_type = Bool)]
     #[allow(dead_code, reason = "MySQL drops a constraint as it drops an index")]
     pub(crate) is_constraint: bool,
+    /// Whether the index leaves out rows, or is not built yet.
+    #[diesel(sql_type = Bool)]
+    is_partial: bool,
 }
 
 /// A database's answers about archives.
 pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB> {
     /// Returns the columns of a table's unique indexes, those of each one together.
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>>;
+
+    /// Tells whether the database keeps two rows from having one key.
+    fn key_is_unique(&mut self, target: &Target) -> QueryResult<bool> {
+        Ok(has_unique_key(&self.unique_columns(&target.table)?, target))
+    }
 
     /// Writes the statements that create an archive. A script does not know the live table's columns, so it gets the
     /// statements that come closest.
@@ -50,6 +58,13 @@ pub(crate) trait ArchiveSchema<DB = <Self as Connection>::Backend>: LiveTable<DB
     fn same_type(live: &str, archive: &str) -> bool {
         live.eq_ignore_ascii_case(archive)
     }
+}
+
+/// Tells whether a unique index of all rows has only columns of the key.
+pub(crate) fn has_unique_key(columns: &[UniqueColumn], target: &Target) -> bool {
+    let is_key = |name: &String| target.key.iter().any(|key| key.eq_ignore_ascii_case(name));
+    let is_of_key = |column: &UniqueColumn| !column.is_partial && column.column_name.as_ref().is_some_and(is_key);
+    columns.chunk_by(|one, other| one.index_name == other.index_name).any(|index| index.iter().all(is_of_key))
 }
 
 /// Returns the archives that the entity's options name.

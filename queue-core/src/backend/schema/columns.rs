@@ -105,6 +105,9 @@ pub(crate) trait Ddl<DB = <Self as Connection>::Backend>: Triggers<DB> + Archive
         Ok(findings)
     }
 
+    /// Adapts the definitions of needed columns to what the table takes.
+    fn suit(&mut self, _target: &Target, _needed: &mut [NeededColumn]) {}
+
     /// Returns the findings that only this database has, about the table and the server's settings.
     fn check_own(&mut self, _target: &Target) -> QueryResult<Vec<Finding>> {
         Ok(Vec::new())
@@ -192,6 +195,13 @@ pub(crate) fn needed_columns<D: Ddl>(target: &Target) -> Vec<NeededColumn> {
     columns
 }
 
+/// Returns them with definitions that the live table takes.
+pub(crate) fn suited_columns<D: Ddl>(connection: &mut D, target: &Target) -> Vec<NeededColumn> {
+    let mut needed = needed_columns::<D>(target);
+    connection.suit(target, &mut needed);
+    needed
+}
+
 /// The number of columns that every queue has.
 pub(crate) const OWN: usize = 5;
 
@@ -201,9 +211,13 @@ pub(crate) const OWN: usize = 5;
 ///
 /// If the table has a column of such a name that is the application's own, or, where the queue adopts it, one that the
 /// queue could not use.
-pub(crate) fn missing<D: Ddl>(target: &Target, live: &[LiveColumn]) -> QueryResult<Option<Vec<NeededColumn>>> {
+pub(crate) fn missing<D: Ddl>(
+    target: &Target,
+    needed: Vec<NeededColumn>,
+    live: &[LiveColumn],
+) -> QueryResult<Option<Vec<NeededColumn>>> {
     let mut missing = Vec::new();
-    for column in needed_columns::<D>(target) {
+    for column in needed {
         match find_column(live, column.name) {
             None => missing.push(column),
             Some(live) if live.marked => {}
@@ -233,8 +247,8 @@ pub(crate) fn present<D: Ddl>(target: &Target, live: &[LiveColumn]) -> QueryResu
             Some(live) if !live.marked && !target.adopts => {
                 return Err(refused(not_the_queues(target, column.name)));
             }
-            Some(_) => present.push(column.name),
-            None => {}
+            Some(live) if live.marked || !live.computed => present.push(column.name),
+            _ => {}
         }
     }
     Ok(present)
@@ -332,6 +346,11 @@ pub(crate) fn foreign<'a, D: Ddl>(
 /// Says why a live column cannot hold what the queue writes, and the mend; `None` if it can.
 fn unfit<D: Ddl>(target: &Target, column: &NeededColumn, live: &LiveColumn) -> Option<(String, String)> {
     let name = column.name;
+    if live.computed {
+        let drop = format!("ALTER TABLE {} DROP COLUMN {}", target.table, target.table.quoted(name));
+        let problem = format!("the column {name} is generated, so no worker can write it");
+        return Some((problem, format!("{drop} -- and run the entity's migration again")));
+    }
     let accepts = |sql_type: &str| column.accepted.contains(&sql_type.to_ascii_lowercase().as_str());
     let problem = if !accepts(&live.data_type) {
         format!("the column {name} is of type {}, expected {}", live.sql_type(), column.wanted())

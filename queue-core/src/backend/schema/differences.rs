@@ -5,7 +5,7 @@
 
 use diesel::result::QueryResult;
 
-use super::columns::{Ddl, NeededColumn, OTHER_NAMES, foreign, needed_columns};
+use super::columns::{Ddl, NeededColumn, OTHER_NAMES, foreign, suited_columns};
 use super::declared::DeclaredColumn;
 use super::index::stage_index;
 use super::live_table::{LiveColumn, find_column};
@@ -28,20 +28,21 @@ pub(crate) fn differences<D: Ddl>(
     if live.is_empty() {
         return Ok(Vec::new());
     }
-    let needed = needed_columns::<D>(target);
+    let needed = suited_columns(connection, target);
     let mut findings = Vec::new();
     let has_queue = foreign::<D>(target, &needed, &live).is_none();
     if has_queue {
         findings.extend(needed.iter().filter_map(|column| unmarked::<D>(target, column, &live, declared)));
     }
     findings.extend(needed.iter().filter_map(|column| other_nullability(target, column.name, &live, declared)));
+    let all = connection.columns(&target.table)?;
     let lacks = |column: &&DeclaredColumn| {
         let is_same = |live: &LiveColumn| match D::NAMES_HAVE_CASE {
             true => live.name == column.name,
             false => live.name.eq_ignore_ascii_case(&column.name),
         };
         // The check of a start has named the queue's own.
-        !live.iter().any(is_same) && needed.iter().all(|needed| needed.name != column.name)
+        !all.iter().any(is_same) && needed.iter().all(|needed| needed.name != column.name)
     };
     findings.extend(declared.iter().filter(lacks).map(|column| lacking(target, &column.name)));
     if has_queue {

@@ -162,19 +162,24 @@ pub(crate) fn until_done<C>(
 /// How long the change of a table waits for other transactions.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tries a change of a table again as long as another transaction holds the table.
+/// Tries a change of a table again as long as another transaction holds the table. The attempt learns how long the longest one
+/// before it has taken.
 #[allow(dead_code, reason = "on SQLite the session waits")]
 pub(crate) fn patiently<C: ErrorClasses>(
     connection: &mut C,
-    attempt: impl Fn(&mut C) -> QueryResult<()>,
+    attempt: impl Fn(&mut C, Duration) -> QueryResult<()>,
 ) -> QueryResult<()> {
-    let started = Instant::now();
+    let (started, mut longest) = (Instant::now(), Duration::ZERO);
     loop {
-        match attempt(connection) {
+        let began = Instant::now();
+        match attempt(connection, longest) {
             Err(error) if C::classify(&error) == ErrorClass::Conflict => {
-                if started.elapsed() > PATIENCE {
+                longest = longest.max(began.elapsed());
+                // It may have built an index before it waited.
+                if started.elapsed() > PATIENCE + 3 * longest {
+                    let seconds = started.elapsed().as_secs();
                     return Err(refused(format!(
-                        "another transaction has held the table for {PATIENCE:?}: end it and run the migration again ({error})"
+                        "other transactions have held the table, for {seconds} s: end them and run the migration again ({error})"
                     )));
                 }
                 thread::sleep(Duration::from_millis(fastrand::u64(50..250)));

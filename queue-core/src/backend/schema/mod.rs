@@ -29,7 +29,7 @@ pub(crate) use self::target::Named;
 // The traits that a database implements, and what it does so with.
 #[allow(unused_imports, reason = "no database needs all of it")]
 pub(crate) use self::{
-    archive::{ArchiveSchema, UniqueColumn},
+    archive::{ArchiveSchema, UniqueColumn, has_unique_key},
     bystanders::{compares_nothing, has_no_columns, with_columns},
     columns::{ColumnType, Ddl, NeededColumn, Types, needed_columns},
     index::{Computed, Index, IndexKey, IndexedRows, KeyOrder, indexes},

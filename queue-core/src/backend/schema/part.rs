@@ -7,7 +7,9 @@ use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 
-use super::columns::{Ddl, NeededColumn, OWN, compare, missing, needed_columns, present, tell_of_unmarked};
+use super::columns::{
+    Ddl, NeededColumn, OWN, compare, missing, needed_columns, present, suited_columns, tell_of_unmarked,
+};
 use super::declared::DeclaredColumn;
 use super::index::indexes;
 use super::live_table::{LiveTable, until_done};
@@ -74,7 +76,9 @@ impl<D: Ddl> Schema for D {
         if let Some(Finding { problem, mend, .. }) = self.too_long(target)? {
             return Err(refused(format!("{problem}; {mend}")));
         }
-        let missing = |connection: &mut D| missing::<D>(target, &connection.live_columns(target)?);
+        let missing = |connection: &mut D| {
+            missing::<D>(target, suited_columns(connection, target), &connection.live_columns(target)?)
+        };
         let left_to_do = |connection: &mut D| {
             Ok(missing(connection)?.map_or_else(Vec::new, |columns| D::add_columns(target, &columns)))
         };
@@ -119,7 +123,7 @@ impl<D: Ddl> Schema for D {
     }
 
     fn altered_columns(&mut self, target: &Target) -> QueryResult<Option<Finding>> {
-        let (live, needed) = (self.live_columns(target)?, needed_columns::<D>(target));
+        let (live, needed) = (self.live_columns(target)?, suited_columns(self, target));
         match compare::<D>(target, &needed, &live).into_iter().next() {
             None => differences::unknown_columns(self, target, &needed, &live),
             altered => Ok(altered),
@@ -211,12 +215,21 @@ fn check_queue<D: Ddl>(connection: &mut D, target: &Target) -> QueryResult<Vec<F
         return Ok(vec![finding(target, problem, mend.to_owned())]);
     }
     let live = connection.live_columns(target)?;
-    let needed = needed_columns::<D>(target);
+    let needed = suited_columns(connection, target);
     let findings = compare::<D>(target, &needed, &live);
     if !findings.is_empty() {
         return Ok(findings);
     }
     tell_of_unmarked(target, &needed, &live);
+    if !connection.key_is_unique(target)? {
+        tracing::warn!(
+            entity = target.entity,
+            "no primary key and no unique index of {} has only columns of the key ({}): if two rows have one key, neither can be \
+             settled; name the right columns with #[diesel(primary_key(..))], or add a unique index",
+            target.table,
+            target.key.join(", ")
+        );
+    }
     let mut findings = connection.check_indexes(target)?;
     findings.extend(differences::unknown_columns(connection, target, &needed, &live)?);
     if findings.is_empty() {

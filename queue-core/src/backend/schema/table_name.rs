@@ -44,12 +44,6 @@ impl TableName {
         identifiers.into_iter().map(|name| self.quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the SQL that puts one text of a column in the place of another: it mends rows with a value that means nothing.
-    pub(crate) fn replacing(&self, column: &str, from: &str, to: &str) -> String {
-        let (column, [from, to]) = (self.quoted(column), [from, to].map(literal));
-        format!("UPDATE {self} SET {column} = {to} WHERE {column} = {from}")
-    }
-
     /// Returns the name of another table in the same schema.
     pub fn beside(&self, name: &str) -> Self {
         TableName { schema: self.schema.clone(), name: name.to_owned(), sql: self.sibling(name), quote: self.quote }

@@ -5,6 +5,7 @@ use diesel::result::QueryResult;
 use super::declared::DeclaredColumn;
 use super::table_name;
 use super::table_name::TableName;
+use crate::backend::dialect::TextSql;
 use crate::error::Finding;
 use crate::event::Counts;
 use crate::row::{ColumnNames, Options, OrderColumn};
@@ -38,8 +39,17 @@ impl Target {
         self.name_of(Named::Index)
     }
 
-    pub(super) fn name_of(&self, named: Named<'_>) -> String {
+    pub(crate) fn name_of(&self, named: Named<'_>) -> String {
         named.of(&self.table, self.columns, &self.options)
+    }
+
+    /// Returns the SQL that puts one text of a column in the place of another: it mends pending rows with a value that means
+    /// nothing. Like a claim it compares exactly, so that it leaves other rows alone.
+    pub(crate) fn replacing<DB: TextSql>(&self, column: &str, from: &str, to: &str) -> String {
+        let [column, next] = [column, self.columns.next_attempt_time].map(|column| self.table.quoted(column));
+        let ((before, after), [from, to]) = (DB::EXACTLY, [from, to].map(table_name::literal));
+        let table = &self.table;
+        format!("UPDATE {table} SET {column} = {to} WHERE {before}{column}{after} = {from} AND {next} IS NOT NULL")
     }
 
     /// Returns the name of the channel for notifications of rows that become due: `queueable_<table>_<hash of table and
@@ -83,7 +93,11 @@ impl Named<'_> {
                 ("queueable_order_", format!("{next}\n{}\n{kind}", words_of(options)))
             }
             Named::Stages(stage) => ("queueable_stage_", format!("{next}\n{stage}{by_key}")),
-            Named::Lanes => ("queueable_lane_", format!("{next}\n{lane}\n{}", words_of(options))),
+            Named::Lanes => {
+                // It may have the key besides.
+                let serial = if options.lanes.is_some_and(|lanes| lanes.serial) { "\nserial" } else { "" };
+                ("queueable_lane_", format!("{next}\n{lane}\n{}{serial}", words_of(options)))
+            }
             Named::Strict => ("queueable_strict_", format!("{next}\n{lane}")),
             Named::PendingFlag => ("queueable_pending_", next.to_owned()),
             Named::Reports => ("queueable_report_", next.to_owned()),

@@ -4,10 +4,9 @@ use diesel::connection::SimpleConnection;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::{Sqlite, SqliteConnection};
 
-use crate::backend::connection::message_of;
 use crate::backend::schema::{
     ArchiveSchema, ColumnType, Ddl, Index, IndexedRows, LiveColumn, LiveTable, MARK, NeededColumn, OtherKind, Step,
-    TableName, Target, Triggers, Types, UniqueColumn, finding, indexes,
+    TableName, Target, Triggers, Types, UniqueColumn, finding, has_unique_key, indexes, needed_columns,
 };
 use crate::backend::statement::One;
 use crate::error::Finding;
@@ -55,19 +54,14 @@ impl LiveTable for SqliteConnection {
     }
 
     fn live_columns(&mut self, target: &Target) -> QueryResult<Vec<LiveColumn>> {
-        let mut live = self.columns(&target.table)?;
-        live.retain(|column| !column.computed);
+        let (mut live, needed) = (self.columns(&target.table)?, needed_columns::<Self>(target));
+        let is_needed = |live: &LiveColumn| needed.iter().any(|needed| needed.name.eq_ignore_ascii_case(&live.name));
+        live.retain(|column| !column.computed || is_needed(column));
         Ok(live)
     }
 
     fn alter(&mut self, ddl: &str) -> QueryResult<()> {
-        match self.batch_execute(ddl) {
-            // A STRICT table knows no BIGINT, and INTEGER has as many bits. Elsewhere Diesel reads it as 32 of them.
-            Err(error) if message_of(&error).is_some_and(|why| why.contains("unknown datatype for ")) => {
-                self.batch_execute(&ddl.replace(&format!("{} BIGINT", comment()), &format!("{} INTEGER", comment())))
-            }
-            altered => altered,
-        }
+        self.batch_execute(ddl)
     }
 }
 
@@ -136,7 +130,7 @@ impl Ddl for SqliteConnection {
                 || is_of_reports(index) && column.name == target.columns.last_attempt_error_message
         };
         for index in indexes::<Sqlite>(target).iter().filter(holds) {
-            statements.insert(0, drop_index(target, index));
+            statements.insert(0, drop_index(target, &index.name));
             statements.push(create_index(target, index));
         }
         // A trigger would follow the column to its new name, and keep it from being dropped.
@@ -146,7 +140,7 @@ impl Ddl for SqliteConnection {
     }
 
     fn index_steps(target: &Target, index: &Index) -> Vec<Step> {
-        vec![Self::step(index.step, vec![create_index(target, index)], vec![drop_index(target, index)])]
+        vec![Self::step(index.step, vec![create_index(target, index)], vec![drop_index(target, &index.name)])]
     }
 
     fn lacking(&mut self, target: &Target, index: &Index) -> QueryResult<Vec<String>> {
@@ -154,12 +148,45 @@ impl Ddl for SqliteConnection {
         if usable == Some(true) {
             return Ok(Vec::new());
         }
-        let drop = usable.map(|_| drop_index(target, index));
+        let drop = usable.map(|_| drop_index(target, &index.name));
         Ok(drop.into_iter().chain([create_index(target, index)]).collect())
     }
 
+    /// Drops those of options that the entity no longer has too: a column that an index names cannot be dropped. SQLite quotes a
+    /// renamed column differently.
     fn drop_indexes(&mut self, target: &Target) -> QueryResult<()> {
-        indexes::<Sqlite>(target).iter().try_for_each(|index| self.batch_execute(&drop_index(target, index)))
+        let names: Vec<One<Text, String>> = diesel::sql_query(format!(
+            "SELECT name FROM {} WHERE type = 'index' AND tbl_name = ?1 COLLATE NOCASE AND substr(name, 1, 10) = 'queueable_' \
+             AND (instr(replace(lower(sql), '\"', '`'), '`' || lower(?2) || '`') > 0 \
+             OR instr(replace(lower(sql), '\"', '`'), '`' || lower(?3) || '`') > 0)",
+            target.table.sibling("sqlite_master")
+        ))
+        .bind::<Text, _>(&target.table.name)
+        .bind::<Text, _>(target.columns.next_attempt_time)
+        .bind::<Text, _>(target.columns.last_attempt_error_message)
+        .load(self)?;
+        let of_today = indexes::<Sqlite>(target).into_iter().map(|index| index.name);
+        let mut names = names.into_iter().map(|name| name.0).chain(of_today);
+        names.try_for_each(|name| self.batch_execute(&drop_index(target, &name)))
+    }
+
+    /// A STRICT table knows no BIGINT, and INTEGER has as many bits. Elsewhere Diesel reads it as 32 of them. Versions of SQLite
+    /// without such tables have no list of tables either.
+    fn suit(&mut self, target: &Target, needed: &mut [NeededColumn]) {
+        let strict = diesel::sql_query(
+            "SELECT COUNT(*) AS strict FROM pragma_table_list \
+             WHERE name = ? COLLATE NOCASE AND schema = ? COLLATE NOCASE AND strict <> 0",
+        )
+        .bind::<Text, _>(&target.table.name)
+        .bind::<Text, _>(database_of(&target.table))
+        .get_result::<One<BigInt, i64>>(self);
+        if strict.is_ok_and(|strict| strict.0 != 0) {
+            for NeededColumn { definition, .. } in needed {
+                if let Some(rest) = definition.strip_prefix("BIGINT") {
+                    *definition = format!("INTEGER{rest}");
+                }
+            }
+        }
     }
 
     /// Texts that are not the same are several values here, whatever the column's collation calls equal.
@@ -218,8 +245,8 @@ fn create_index(target: &Target, index: &Index) -> String {
     )
 }
 
-fn drop_index(target: &Target, index: &Index) -> String {
-    format!("DROP INDEX IF EXISTS {}", target.table.sibling(&index.name))
+fn drop_index(target: &Target, name: &str) -> String {
+    format!("DROP INDEX IF EXISTS {}", target.table.sibling(name))
 }
 
 /// `None`: there is no index of that name; `Some(false)`: it does not begin with the right column.
@@ -264,13 +291,25 @@ fn has_same_index(connection: &mut SqliteConnection, target: &Target, index: &In
 impl ArchiveSchema for SqliteConnection {
     fn unique_columns(&mut self, table: &TableName) -> QueryResult<Vec<UniqueColumn>> {
         diesel::sql_query(
-            "SELECT l.name AS index_name, i.name AS column_name, l.origin <> 'c' AS is_constraint \
+            "SELECT l.name AS index_name, i.name AS column_name, l.origin <> 'c' AS is_constraint, l.partial AS is_partial \
              FROM pragma_index_list(?, ?) l, pragma_index_info(l.name, ?) i WHERE l.\"unique\" = 1",
         )
         .bind::<Text, _>(&table.name)
         .bind::<Text, _>(database_of(table))
         .bind::<Text, _>(database_of(table))
         .load(self)
+    }
+
+    /// A key that is the row's id has no index.
+    fn key_is_unique(&mut self, target: &Target) -> QueryResult<bool> {
+        let primary: Vec<One<Text, String>> =
+            diesel::sql_query("SELECT name FROM pragma_table_info(?, ?) WHERE pk > 0")
+                .bind::<Text, _>(&target.table.name)
+                .bind::<Text, _>(database_of(&target.table))
+                .load(self)?;
+        let is_key = |column: &One<Text, String>| target.key.iter().any(|key| key.eq_ignore_ascii_case(&column.0));
+        Ok(!primary.is_empty() && primary.iter().all(is_key)
+            || has_unique_key(&self.unique_columns(&target.table)?, target))
     }
 
     fn create_archive(target: &Target, archive: &TableName, columns: Option<&[LiveColumn]>) -> Vec<String> {
