@@ -118,14 +118,10 @@ macro_rules! kinds {
 kinds! {
     /// The columns, the triggers, the archive or `table!` are not what the queue needs, as `check_schema` finds.
     Schema = "schema",
-    /// An index of the queue is missing, is not valid, or has other columns.
+    /// An index of the queue is missing, is not valid, has other columns, or the planner may not use it.
     Index = "index",
-    /// The planner may not use an index of the queue.
-    HiddenIndex = "hidden-index",
     /// The account lacks a right.
     Rights = "rights",
-    /// A column of the queue is generated from others, so that no worker can write it.
-    GeneratedColumn = "generated-column",
     /// A crash of the server empties the table.
     UnloggedTable = "unlogged-table",
     /// A crash of the machine may undo commits, or damage the database.

@@ -559,7 +559,7 @@ pub trait Queueable: Entity {
     /// connection.batch_execute("INSERT INTO payments (status, next_attempt_time) VALUES ('WAITING', '2026-03-01 12:00:00.000')")?;
     /// let ills = Payment::examine(&mut connection)?;
     /// assert_eq!(ills[0].kind.to_string(), "unknown-status");
-    /// assert_eq!(ills[0].mend, "UPDATE `payments` SET `status` = 'NOT_ATTEMPTED' WHERE `status` = 'WAITING'");
+    /// assert!(ills[0].mend.starts_with("UPDATE `payments` SET `status` = 'NOT_ATTEMPTED' WHERE `status` = 'WAITING'"));
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///

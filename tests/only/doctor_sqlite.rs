@@ -30,7 +30,9 @@ fn is_found_and_mended(plant: &str, kind: IllKind, severity: Severity) {
 
 #[test]
 fn a_journal_without_wal_is_found_and_mended() {
-    is_found_and_mended("PRAGMA journal_mode = DELETE", IllKind::JournalMode, Severity::Warning);
+    for mode in ["DELETE", "MEMORY"] {
+        is_found_and_mended(&format!("PRAGMA journal_mode = {mode}"), IllKind::JournalMode, Severity::Warning);
+    }
 }
 
 #[test]

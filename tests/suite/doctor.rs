@@ -1,7 +1,10 @@
 //! The doctor: each planted ill is found, with what mends it, and a healthy queue has none.
 
+use chrono::{Timelike, Utc};
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use diesel_migrations::MigrationHarness;
 use queue_core::internals::by_name::{plans, settings, sizes, version};
 use queueable::bounds::QueueOn;
@@ -9,8 +12,8 @@ use queueable::report::{Ill, IllKind, Severity, examine};
 use queueable::{Migrations, Pause, Queueable, Status};
 
 use crate::db::{AUTO_KEY, Conn, NAME, TEXT};
-use crate::suite::bank::{Bank, Payment};
-use crate::suite::stages::Invoice;
+use crate::suite::bank::{Bank, Payment, payments};
+use crate::suite::stages::{Invoice, InvoiceStage, one_invoice};
 
 /// Long ago, as each database reads it.
 const LONG_AGO: &str = "'2020-01-01 00:00:00.000'";
@@ -22,6 +25,10 @@ fn execute(bank: &Bank, sql: &str) {
 /// Examines the payments, and returns the only ill of this kind.
 pub(crate) fn found(bank: &Bank, kind: IllKind) -> Ill {
     only(Payment::examine(&mut bank.connect()).unwrap(), kind)
+}
+
+fn has(ills: &[Ill], kind: IllKind) -> bool {
+    ills.iter().any(|ill| ill.kind == kind)
 }
 
 /// Returns the only ill of this kind.
@@ -70,15 +77,21 @@ fn a_healthy_queue_has_no_ill() {
 #[test]
 fn a_row_with_an_unknown_status_is_found_and_mended() {
     let bank = Bank::new();
-    bank.enqueue([1, 2]);
-    execute(&bank, "UPDATE payments SET status = 'WAITING'");
+    bank.enqueue([1, 2, 3, 4]);
+    // MySQL compares this text as equal to one of the queue's.
+    execute(&bank, "UPDATE payments SET status = 'ERROR '");
+    execute(&bank, "UPDATE payments SET next_attempt_time = NULL WHERE amount_cents = 3");
+    execute(&bank, "UPDATE payments SET status = 'ERROR' WHERE amount_cents = 4");
     let ill = found(&bank, IllKind::UnknownStatus);
     assert!(
-        ill.problem.starts_with("2 rows ") && ill.problem.contains(" such as 1, have the status `WAITING`"),
+        ill.problem.starts_with("2 rows ") && ill.problem.contains(" such as 1, have the status `ERROR `"),
         "{ill}"
     );
     assert_eq!(ill.severity, Severity::Error);
     is_mended(&bank, IllKind::UnknownStatus);
+    let statuses = payments::table.select(sql::<Text>("status")).order(payments::amount_cents);
+    let statuses: Vec<String> = statuses.load(&mut bank.connect()).unwrap();
+    assert_eq!(statuses, ["NOT_ATTEMPTED", "NOT_ATTEMPTED", "ERROR ", "ERROR"], "the other rows stay as they are");
 }
 
 #[test]
@@ -149,6 +162,60 @@ fn a_row_that_has_been_due_for_long_is_found_and_that_nobody_serves_its_queue() 
 }
 
 #[test]
+fn a_row_of_a_paused_stage_has_not_been_due_for_too_long() {
+    let database = one_invoice();
+    let mut connection = database.connect();
+    connection.run_pending_migrations(Migrations::new().control()).unwrap();
+    connection.batch_execute(&format!("UPDATE invoices SET next_attempt_time = {LONG_AGO}")).unwrap();
+    only(Invoice::examine(&mut connection).unwrap(), IllKind::OldDueRow);
+    let pause = |connection: &mut Conn, stage| {
+        Invoice::pause(connection, Pause::new("printer down", "ops").stage(stage)).unwrap();
+    };
+    let is_found = |connection: &mut Conn| has(&Invoice::examine(connection).unwrap(), IllKind::OldDueRow);
+    pause(&mut connection, InvoiceStage::Render);
+    assert!(!is_found(&mut connection));
+    let insert = format!("INSERT INTO invoices (id, stage, next_attempt_time) VALUES (2, 'SEND', {LONG_AGO})");
+    connection.batch_execute(&insert).unwrap();
+    assert!(is_found(&mut connection), "the other stage is not paused");
+    pause(&mut connection, InvoiceStage::Send);
+    pause(&mut connection, InvoiceStage::Book);
+    assert!(!is_found(&mut connection));
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(window = "00:00-12:00 UTC")]
+#[allow(dead_code, reason = "only its table is looked at")]
+struct BeforeNoon {
+    id: i64,
+}
+
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(window = "12:00-24:00 UTC")]
+#[allow(dead_code, reason = "only its table is looked at")]
+struct AfterNoon {
+    id: i64,
+}
+
+#[test]
+fn a_row_outside_the_window_has_not_been_due_for_too_long() {
+    let bank = Bank::new();
+    bank.enqueue([1]);
+    execute(&bank, &format!("UPDATE payments SET next_attempt_time = {LONG_AGO}"));
+    let mut connection = bank.connect();
+    // Repeats the look if the clock has passed noon or midnight meanwhile.
+    let (half, found) = loop {
+        let half = Utc::now().hour() / 12;
+        let ills = [BeforeNoon::examine(&mut connection).unwrap(), AfterNoon::examine(&mut connection).unwrap()];
+        if half == Utc::now().hour() / 12 {
+            break (half, ills.map(|ills| has(&ills, IllKind::OldDueRow)));
+        }
+    };
+    assert_eq!(found, [half == 0, half == 1]);
+}
+
+#[test]
 fn a_missing_index_is_found_and_mended() {
     let bank = Bank::new();
     let index = <Payment as QueueOn<Conn>>::QUEUE.target().unwrap().index();
@@ -175,11 +242,13 @@ fn a_generated_column_is_found() {
     execute(&bank, "ALTER TABLE payments DROP COLUMN try_count");
     let kept = if NAME == "sqlite" { "VIRTUAL" } else { "STORED" };
     execute(&bank, &format!("ALTER TABLE payments ADD COLUMN try_count INTEGER GENERATED ALWAYS AS (1) {kept}"));
-    let ill = found(&bank, IllKind::GeneratedColumn);
-    assert!(ill.problem.contains("try_count"), "{ill}");
-    if NAME == "postgres" {
-        is_mended(&bank, IllKind::GeneratedColumn);
-    }
+    let ills = Payment::examine(&mut bank.connect()).unwrap();
+    let ill =
+        ills.iter().find(|ill| ill.problem.contains("try_count is generated")).unwrap_or_else(|| panic!("{ills:#?}"));
+    assert_eq!((ill.kind, ill.severity), (IllKind::Schema, Severity::Error));
+    // The column is gone then, as one that the queue lacks.
+    execute(&bank, &ill.mend);
+    is_mended(&bank, IllKind::Schema);
 }
 
 diesel::table! {

@@ -1,6 +1,7 @@
 //! Looks at a bounded number of a queue's rows, along its index and along the primary key.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use diesel::result::QueryResult;
@@ -10,10 +11,10 @@ use super::add;
 use super::database::words;
 use crate::backend::{QueueConnection, Target, TextSql, load, load_first};
 use crate::control::{asked_of, unserved};
-use crate::entity::Key;
+use crate::entity::{Key, Window};
 use crate::ill::{Ill, IllKind, Severity};
 use crate::row::{GlanceRow, GlanceRowType, Status, printable};
-use crate::statement::{ErasedQueue, first_pending, longest_text, poison_among_last};
+use crate::statement::{ErasedQueue, first_pending, longest_text, poison_among_last, read_present};
 
 /// How many rows one look reads. A guess: it takes some milliseconds, and rows that no worker claims are among the oldest.
 const ROWS: i64 = 1_000;
@@ -25,10 +26,10 @@ const STUCK: TimeDelta = TimeDelta::minutes(5);
 const MANY_TRIES: i32 = 100;
 
 /// For how long a row is due before a queue without a poller stands still: as long as a poller that says nothing passes for alive.
-const UNSERVED: TimeDelta = TimeDelta::minutes(1);
+const UNSERVED: Duration = Duration::from_secs(60);
 
 /// For how long a row is due before its queue seems too slow. A guess.
-const OLD: TimeDelta = TimeDelta::hours(1);
+const OLD: Duration = Duration::from_secs(60 * 60);
 
 /// How many characters make a text long by which rows are ordered. A guess: fewer entries fit on a page of the index.
 const LONG: i64 = 200;
@@ -43,7 +44,8 @@ pub(super) fn examine_rows<K: Key, C: QueueConnection>(
     let pending = connection.bounded(|connection| {
         let mut rows = load::<GlanceRowType, GlanceRow, _>(connection, &first_pending(queue.sql, ROWS))?;
         rows.iter_mut().for_each(|row| row.0 = C::Backend::TEXT_FORM.read_key(&row.0, queue.sql.key_parts));
-        Ok(of_pending(&rows, queue.sql.options.stages.map(|stages| (stages.column, stages.names)), &queue.target()?))
+        let stages = queue.sql.options.stages.map(|stages| (stages.column, stages.names));
+        Ok(of_pending::<C::Backend>(&rows, stages, &queue.target()?))
     });
     add::<C>(ills, "the pending rows", pending)?;
     let waiting = connection.bounded(|connection| of_waiting(queue, connection, name));
@@ -67,7 +69,7 @@ fn rows((count, example): (usize, &str)) -> String {
     format!("{count} {rows} of the first {ROWS} that are pending, such as {},", printable(example, false))
 }
 
-fn of_pending(
+fn of_pending<DB: TextSql>(
     found: &[GlanceRow],
     stages: Option<(&'static str, &'static [&'static str])>,
     target: &Target,
@@ -95,7 +97,7 @@ fn of_pending(
     let of_status = statuses.into_iter().map(|(status, alike)| {
         let problem =
             format!("{} have the status `{}`, and no worker claims them", rows(alike), printable(status, false));
-        let mend = target.table.replacing(target.columns.status, status, Status::NotAttempted.as_str());
+        let mend = target.replacing::<DB>(target.columns.status, status, Status::NotAttempted.as_str());
         Ill::new(IllKind::UnknownStatus, Severity::Error, problem, mend)
     });
     let of_stage = unknown_stages.into_iter().filter_map(|(stage, alike)| {
@@ -106,7 +108,7 @@ fn of_pending(
             rows(alike),
             printable(stage, false)
         );
-        let mend = target.table.replacing(column, stage, names.first()?);
+        let mend = target.replacing::<DB>(column, stage, names.first()?);
         Some(Ill::new(IllKind::UnknownStage, Severity::Error, problem, mend))
     });
     let (of_lease, of_tries) = (stuck.into_values().map(of_lease), tried.into_values().map(of_tries));
@@ -131,7 +133,8 @@ fn of_waiting<K: Key, C: QueueConnection>(
     connection: &mut C,
     name: &str,
 ) -> QueryResult<Vec<Ill>> {
-    let oldest = queue.oldest_due(connection, None)?.and_then(|oldest| TimeDelta::from_std(oldest).ok());
+    let words = |time| words(TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX));
+    let oldest = queue.oldest_due(connection, None)?;
     let Some(oldest) = oldest.filter(|oldest| *oldest > UNSERVED) else { return Ok(Vec::new()) };
     if let Some(unserved) = unserved(connection, name)? {
         let problem = format!("{unserved}, and its oldest row has been due for {}", words(oldest));
@@ -142,13 +145,37 @@ fn of_waiting<K: Key, C: QueueConnection>(
             "start a poller of the entity, with `register`",
         )]);
     }
-    let is_paused = asked_of(connection, name)?.0.iter().any(|pause| pause.stage.is_none() && pause.value.is_none());
-    if oldest <= OLD || is_paused {
-        return Ok(Vec::new());
-    }
+    let oldest = if oldest > OLD { oldest_workable(queue, connection, name)? } else { None };
+    let Some(oldest) = oldest.filter(|oldest| *oldest > OLD) else { return Ok(Vec::new()) };
     let problem = format!("the oldest row has been due for {}", words(oldest));
     let mend = "call `explain` of the queue for the reason, and start a poller, or more workers";
     Ok(vec![Ill::new(IllKind::OldDueRow, Severity::Warning, problem, mend)])
+}
+
+/// Reads how long the oldest row has been due that does not wait by design, for the window to open or for the end of a pause.
+fn oldest_workable<K: Key, C: QueueConnection>(
+    queue: &ErasedQueue<K, C>,
+    connection: &mut C,
+    name: &str,
+) -> QueryResult<Option<Duration>> {
+    let options = queue.sql.options;
+    let (pauses, _) = asked_of(connection, name)?;
+    if pauses.iter().any(|pause| pause.stage.is_none() && pause.value.is_none()) {
+        return Ok(None);
+    }
+    // A poller refuses to start with a window that cannot be read.
+    if let Some(window) = options.window.and_then(|window| window.parse::<Window>().ok())
+        && read_present(connection)?.is_some_and(|now| !window.is_open(now.into()))
+    {
+        return Ok(None);
+    }
+    let is_paused = |stage: &str| pauses.iter().any(|pause| pause.stage.as_deref() == Some(stage));
+    let known = options.stages.map(|stages| stages.names).unwrap_or_default();
+    let served: Vec<_> = known.iter().copied().filter(|stage| !is_paused(stage)).collect();
+    if served.is_empty() && !known.is_empty() {
+        return Ok(None);
+    }
+    queue.oldest_due(connection, (served.len() < known.len()).then_some(&served[..]))
 }
 
 fn of_poison<K: Key, C: QueueConnection>(queue: &ErasedQueue<K, C>, connection: &mut C) -> QueryResult<Vec<Ill>> {

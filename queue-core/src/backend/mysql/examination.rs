@@ -120,9 +120,12 @@ const OF_DATABASE: &[Check] = &[
     Check {
         kind: IllKind::OldTransaction,
         severity: Severity::Warning,
-        sql: "SELECT CAST(trx_mysql_thread_id AS CHAR), CAST(TIMESTAMPDIFF(SECOND, trx_started, NOW()) AS CHAR) \
-              FROM information_schema.INNODB_TRX WHERE trx_started < NOW() - INTERVAL {old_seconds} SECOND AND trx_mysql_thread_id > 0 \
-              ORDER BY trx_started LIMIT 3",
+        // The server writes the beginning in the time zone of its process, whatever the session's.
+        sql: "SELECT CAST(trx_mysql_thread_id AS CHAR), \
+              CAST(TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00'), UTC_TIMESTAMP()) AS CHAR) \
+              FROM information_schema.INNODB_TRX \
+              WHERE CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') < UTC_TIMESTAMP() - INTERVAL {old_seconds} SECOND \
+              AND trx_mysql_thread_id > 0 ORDER BY trx_started LIMIT 3",
         problem: "the connection {1} has been in a transaction for {2} s, for which the server keeps old versions of all rows",
         mend: "KILL CONNECTION {1}",
     },
@@ -136,35 +139,17 @@ const OF_DATABASE: &[Check] = &[
     },
 ];
 
-const OF_TABLE: &[Check] = &[
-    Check {
-        kind: IllKind::HiddenIndex,
-        severity: Severity::Error,
-        sql: "SELECT DISTINCT CAST(INDEX_NAME AS CHAR) FROM information_schema.STATISTICS \
-              WHERE TABLE_SCHEMA = COALESCE({schema}, DATABASE()) AND TABLE_NAME = {name} AND INDEX_NAME IN ({indexes}) \
-              AND (FALSE /*!80000 OR IS_VISIBLE = 'NO' */ /*M!100600 OR IGNORED = 'YES' */)",
-        problem: "the planner may not use the index {1} of {table}, so each claim fails or reads the whole table",
-        mend: "ALTER TABLE {table} ALTER INDEX `{1}` /*!80000 VISIBLE */ /*M!100600 NOT IGNORED */",
-    },
-    Check {
-        kind: IllKind::GeneratedColumn,
-        severity: Severity::Error,
-        sql: "SELECT CAST(COLUMN_NAME AS CHAR), CAST(COLUMN_TYPE AS CHAR) FROM information_schema.COLUMNS \
-              WHERE TABLE_SCHEMA = COALESCE({schema}, DATABASE()) AND TABLE_NAME = {name} AND COLUMN_NAME IN ({columns}) \
-              AND EXTRA LIKE '%GENERATED%' AND EXTRA NOT LIKE '%DEFAULT_GENERATED%'",
-        problem: "the column {1} of {table} is generated, so no worker can write it",
-        mend: "ALTER TABLE {table} DROP COLUMN `{1}` -- and run the entity's migration again",
-    },
-    Check {
-        kind: IllKind::CharacterSet,
-        severity: Severity::Warning,
-        sql: "SELECT CAST(COLUMN_NAME AS CHAR), CAST(CHARACTER_SET_NAME AS CHAR) FROM information_schema.COLUMNS \
+const OF_TABLE: &[Check] = &[Check {
+    kind: IllKind::CharacterSet,
+    severity: Severity::Warning,
+    sql: "SELECT CAST(COLUMN_NAME AS CHAR), CAST(CHARACTER_SET_NAME AS CHAR), CAST(CONCAT(COLUMN_TYPE, \
+              ' CHARACTER SET utf8mb4 COLLATE utf8mb4_bin', IF(IS_NULLABLE = 'YES', '', ' NOT NULL'), \
+              IF(COLUMN_COMMENT = '', '', CONCAT(' COMMENT ', QUOTE(COLUMN_COMMENT)))) AS CHAR) FROM information_schema.COLUMNS \
               WHERE TABLE_SCHEMA = COALESCE({schema}, DATABASE()) AND TABLE_NAME = {name} AND COLUMN_NAME IN ({columns}) \
               AND DATA_TYPE LIKE '%text' AND CHARACTER_SET_NAME <> 'utf8mb4'",
-        problem: "the column {1} of {table} has the character set {2}: the text of a failure loses what is not in it",
-        mend: "ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4",
-    },
-];
+    problem: "the column {1} of {table} has the character set {2}: the text of a failure loses what is not in it",
+    mend: "ALTER TABLE {table} MODIFY COLUMN `{1}` {3}",
+}];
 
 const VERSION: &str = "SELECT CONCAT(VERSION(), ', ', @@version_comment)";
 

@@ -118,7 +118,8 @@ const OF_DATABASE: &[Check] = &[
         kind: IllKind::OldTransaction,
         severity: Severity::Warning,
         sql: "SELECT CAST(slot_name AS text), pg_catalog.quote_literal(slot_name) FROM pg_catalog.pg_replication_slots \
-              WHERE NOT active AND (restart_lsn IS NOT NULL OR xmin IS NOT NULL OR catalog_xmin IS NOT NULL) LIMIT 3",
+              WHERE NOT active AND NOT pg_catalog.pg_is_in_recovery() \
+              AND (restart_lsn IS NOT NULL OR xmin IS NOT NULL OR catalog_xmin IS NOT NULL) LIMIT 3",
         problem: "nobody reads the replication slot {1}, for which the server keeps its log and dead rows",
         mend: "SELECT pg_drop_replication_slot({2})",
     },
@@ -171,14 +172,6 @@ const OF_TABLE: &[Check] = &[
         sql: "SELECT 'unlogged' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass({literal}) AND relpersistence = 'u'",
         problem: "the table {table} is unlogged: a crash of the server empties it",
         mend: "ALTER TABLE {table} SET LOGGED",
-    },
-    Check {
-        kind: IllKind::GeneratedColumn,
-        severity: Severity::Error,
-        sql: "SELECT CAST(attname AS text) FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass({literal}) \
-              AND attname IN ({columns}) AND attgenerated <> '' AND NOT attisdropped",
-        problem: "the column {1} of {table} is generated, so no worker can write it",
-        mend: "ALTER TABLE {table} ALTER COLUMN {1} DROP EXPRESSION",
     },
     Check {
         kind: IllKind::Autovacuum,
