@@ -18,7 +18,7 @@ use crate::statement::{Claimable, Condition, FAILED, PENDING, SplitBy, count_by_
 pub(crate) const DESCRIPTIONS: &[(&str, &str)] = &[
     (ROWS, "Rows of the queue by state"),
     (OLDEST, "For how long the oldest due row has been due; 0 if none is"),
-    (PAUSES, "Pauses of the queue and of its stages that stand now"),
+    (PAUSES, "Pauses of the queue and of its stages that stand now, without those of single values"),
     (ROWS_BY_VALUE, "Rows of the queue by state, for each value of a column"),
     (SUM, "The sum of a column over the due and over the failed rows"),
     (SUM_BY_VALUE, "The same for each value of another column"),
@@ -122,7 +122,8 @@ impl<DB: QueueBackend> Measured<DB> {
             }
         }
         let (pauses, _) = asked_of(connection, &self.name)?;
-        read.gauges.push(self.gauge(PAUSES, Vec::new(), pauses.len() as f64));
+        let pauses = pauses.iter().filter(|pause| pause.value.is_none()).count();
+        read.gauges.push(self.gauge(PAUSES, Vec::new(), pauses as f64));
         Ok(read)
     }
 

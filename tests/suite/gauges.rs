@@ -269,6 +269,13 @@ fn a_pause_is_scraped_and_of_too_many_values_those_with_most_rows() {
     let bank = with_rows_in_each_state();
     bank.connect().run_pending_migrations(Migrations::new().control()).unwrap();
     GaugedManyValues::pause(&mut bank.connect(), Pause::new("bank down", "ops")).unwrap();
+    // A pause of one value is none of the queue's: an alert for the queue still rings.
+    bank.connect()
+        .batch_execute(
+            "INSERT INTO queueable_control (queue, scope, paused_at, paused_by, pause_reason) \
+             VALUES ('payments.status', 'value company_id 3345', '2026-01-01 00:00:00', 'ops', 'bankrupt')",
+        )
+        .unwrap();
     let handle = GaugedManyValues::poller(bank.pool(2), fail::<GaugedManyValues>)
         .workers(1)
         .control()

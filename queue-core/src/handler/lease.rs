@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt::{self, Debug};
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -266,14 +267,16 @@ struct ClockState {
     in_call: bool,
     /// Whether the handler has answered and its answer is being written.
     settling: bool,
+    /// Whether it was said to be late since it was confirmed.
+    is_late: bool,
     ended: Option<LeaseLost>,
 }
 
 impl LeaseClock {
     /// Starts the clock of a lease whose claim was sent at `claimed`. The row still waits for a worker.
     pub(crate) fn new(claimed: Instant, lease: Duration) -> Self {
-        let deadline = far_from(claimed, Duration::MAX);
-        let state = ClockState { confirmed: claimed, deadline, in_call: false, settling: false, ended: None };
+        let (confirmed, deadline) = (claimed, far_from(claimed, Duration::MAX));
+        let state = ClockState { confirmed, deadline, in_call: false, settling: false, is_late: false, ended: None };
         LeaseClock { lease, state: Mutex::new(state) }
     }
 
@@ -321,7 +324,7 @@ impl LeaseClock {
     /// Notes that a statement sent at `sent` has extended the lease.
     pub(crate) fn confirm(&self, sent: Instant) {
         let mut state = self.state.lock();
-        state.confirmed = state.confirmed.max(sent);
+        (state.confirmed, state.is_late) = (state.confirmed.max(sent), false);
     }
 
     /// Ends the lease, and returns whether this call ended it. A lease that was only unconfirmed counts as not ended
@@ -359,9 +362,11 @@ impl LeaseClock {
         wanted && !state.settling && state.confirmed.elapsed() >= self.lease / 8
     }
 
-    /// Tells whether its last confirmation is a quarter of its length ago, while the heartbeat renews it after an eighth.
-    pub(crate) fn is_late(&self) -> bool {
-        self.state.lock().confirmed.elapsed() >= self.lease / 4
+    /// Tells whether its last confirmation is a quarter of its length ago, while the heartbeat renews it after an eighth: once
+    /// until it is confirmed again.
+    pub(crate) fn becomes_late(&self) -> bool {
+        let mut state = self.state.lock();
+        state.confirmed.elapsed() >= self.lease / 4 && !mem::replace(&mut state.is_late, true)
     }
 
     /// Returns the earliest time at which the lease can end, by this process's clock.
@@ -441,12 +446,23 @@ mod tests {
         let lease = Duration::from_secs(60);
         let long_ago = Instant::now().checked_sub(lease / 2).expect("the machine has run for a minute");
         let clock = LeaseClock::new(long_ago, lease);
-        assert!(clock.is_due_for_renewal() && clock.is_late());
+        assert!(clock.is_due_for_renewal());
         assert_eq!(clock.ended(), Some(LeaseLost::Unconfirmed));
         clock.confirm(Instant::now());
-        assert!(!clock.is_late());
         assert_eq!(clock.ended(), Some(LeaseLost::Unconfirmed), "the handler may have given up already");
         assert_eq!(clock.extend(lease), Err(LeaseLost::Unconfirmed));
+    }
+
+    #[test]
+    fn a_lease_becomes_late_once_until_it_is_confirmed() {
+        let lease = Duration::from_secs(60);
+        let a_quarter_ago = || Instant::now().checked_sub(lease / 4).expect("the machine has run for a minute");
+        let clock = LeaseClock::new(a_quarter_ago(), lease);
+        assert_eq!([clock.becomes_late(), clock.becomes_late()], [true, false]);
+        clock.confirm(Instant::now());
+        assert!(!clock.becomes_late());
+        clock.state.lock().confirmed = a_quarter_ago();
+        assert_eq!([clock.becomes_late(), clock.becomes_late()], [true, false]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Extends the leases that were not confirmed lately.
     pub(crate) fn extend_leases(&self, holder: &mut SessionHolder<C>) {
         let held: Vec<_> = self.leased_rows.all().into_iter().filter(|held| held.clock.is_due_for_renewal()).collect();
-        let late = held.iter().filter(|held| held.clock.is_late()).count();
+        let late = held.iter().filter(|held| held.clock.becomes_late()).count();
         if late > 0 {
             let (info, late) = (&self.served.info, late.try_into().unwrap_or(u64::MAX));
             let measure = || Measure::LateHeartbeats(info.entity, &info.key_prefix, late);
@@ -66,7 +66,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         if held.is_empty() {
             return Ok(());
         }
-        let writing = self.turn_to_write();
+        let writing = self.next_turn_to_write();
         let session = holder.session()?;
         let sent = Instant::now();
         let mut held: Vec<_> = held.iter().collect();
@@ -108,7 +108,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
                 self.extend_in_turn(holder, held, change)?;
                 continue;
             }
-            let _writing = self.turn_to_write();
+            let _writing = self.next_turn_to_write();
             let session = holder.session()?;
             let sent = Instant::now();
             match in_transaction(&mut **session, |connection| {
@@ -133,7 +133,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         held: &Arc<LeasedRow<K>>,
         change: &Change,
     ) -> Result<(), Error> {
-        let _writing = self.turn_to_write();
+        let _writing = self.next_turn_to_write();
         let session = holder.session()?;
         let sent = Instant::now();
         let places = self.limits().map(Places::hold);
@@ -208,7 +208,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
         if held.is_empty() {
             return Ok(());
         }
-        let _writing = self.turn_to_write();
+        let _writing = self.next_turn_to_write();
         let session = holder.session()?;
         in_transaction(&mut **session, |connection| {
             held.iter().try_for_each(|held| {
