@@ -202,9 +202,9 @@ pub struct AttemptEvent {
     /// The number of the attempt, from 1.
     pub try_number: u32,
     /// How long the row waited from its due time to the call of its handler, by the database's clock. The poller reads that
-    /// clock every ten seconds and counts on from there, so the time may be off by some milliseconds. `None`: the handler
-    /// was not called, the due time is not known (lease mode on SQLite, and on a server without `SKIP LOCKED`), or the
-    /// clock could not be read.
+    /// clock every ten to twenty seconds and counts on from there, so the time may be off by some milliseconds. `None`: the
+    /// handler was not called, the due time is not known (lease mode on SQLite, and on a server without `SKIP LOCKED`),
+    /// or the clock could not be read.
     pub waited: Option<Duration>,
     /// How long the attempt took so far, from the call of its handler. At its end this includes the commit. `None`: the
     /// handler was not called.

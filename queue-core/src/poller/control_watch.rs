@@ -35,7 +35,8 @@ pub(super) struct ControlWatch<C: QueueConnection> {
     /// The limits of each runner.
     limits: Vec<Option<Limited>>,
     failures: u32,
-    told: HashSet<String>,
+    /// The runners and the problems of these rows.
+    told: HashSet<(usize, String)>,
 }
 
 /// A pause that is known, and when it ends.
@@ -137,7 +138,7 @@ impl<C: QueueConnection> ControlWatch<C> {
                     let Some(runner) = served(&paused.queue) else { continue };
                     let info = shared.runners[runner].info();
                     match unknown_scope(&paused, &info.target.options) {
-                        Some(problem) => self.tell(info.entity, problem),
+                        Some(problem) => self.tell(runner, problem),
                         None => {
                             pauses[runner].push(Known { paused, ends: left.and_then(|left| now.checked_add(left)) })
                         }
@@ -150,7 +151,7 @@ impl<C: QueueConnection> ControlWatch<C> {
                     match limited.at_most.filter(|rows| most.is_none_or(|most| *rows > most)) {
                         Some(rows) => {
                             let own = most.map_or("has no `at_most`".to_owned(), |most| format!("allows {most}"));
-                            self.tell(info.entity, format!("at_most is {rows}, and the entity {own}"));
+                            self.tell(runner, format!("at_most is {rows}, and the entity {own}"));
                         }
                         None => limits[runner] = Some(limited),
                     }
@@ -158,7 +159,7 @@ impl<C: QueueConnection> ControlWatch<C> {
                 Ok(Asked::Environment(name)) => self.compare_environment(&name),
                 Err(nonsense) => {
                     if let Some(runner) = served(&nonsense.queue) {
-                        self.tell(shared.runners[runner].info().entity, nonsense.problem);
+                        self.tell(runner, nonsense.problem);
                     }
                 }
             }
@@ -200,10 +201,10 @@ impl<C: QueueConnection> ControlWatch<C> {
     }
 
     /// Warns once of a row that is ignored.
-    fn tell(&mut self, entity: &str, problem: String) {
-        if self.told.len() < MOST_TOLD && !self.told.contains(&problem) {
+    fn tell(&mut self, runner: usize, problem: String) {
+        if self.told.len() < MOST_TOLD && self.told.insert((runner, problem.clone())) {
+            let entity = self.shared.runners[runner].info().entity;
             tracing::warn!(entity, "ignoring a row of the control table: {problem}");
-            self.told.insert(problem);
         }
     }
 

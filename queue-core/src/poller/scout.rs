@@ -25,8 +25,8 @@ const HELD_PAUSE: Duration = Duration::from_millis(50);
 /// The shortest time for which a window stays closed: a closure of no time would not say that nothing is due.
 const SHORTEST_CLOSURE: Duration = Duration::from_millis(1);
 
-/// The shortest time between two searches for another file of the database.
-const SHORTEST_SURVEY: Duration = Duration::from_secs(1);
+/// The shortest and the longest time between two searches for another file of the database, with a look at its clock.
+const SURVEYED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How often the scout looks for columns that another build of an entity has added. A look reads the catalogue.
 const COLUMNS_CHECKED: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl<C: QueueConnection> Scout<C> {
         if self.next_survey <= Instant::now() {
             self.shared.follow_file(&mut self.holder, &mut self.file);
             self.read_clock();
-            self.next_survey = Instant::now() + self.shared.settings.poll_interval.max(SHORTEST_SURVEY);
+            self.next_survey = Instant::now() + self.shared.settings.poll_interval.clamp(SURVEYED.0, SURVEYED.1);
         }
     }
 

@@ -289,13 +289,16 @@ fn the_table_refuses_what_can_be_no_limits_and_a_poller_ignores_what_its_entity_
         assert!(insert("q", "'many'", "NULL", "NULL", "'me'").is_err());
     }
     insert("payments.status", "NULL", "7", "NULL", "'me'").unwrap();
+    insert("companies.status", "NULL", "7", "NULL", "'me'").unwrap();
     let (poller, companies) = with_companies(serve(&bank, Mode::Transaction, Note::default()));
     let handle = poller.start().unwrap();
-    await_warning(&["WARN", "ignoring a row of the control table: at_most is 7, and the entity has no `at_most`"]);
+    let told = "ignoring a row of the control table: at_most is 7, and the entity has no `at_most`";
+    let of_each = ["Payment", "Company"].map(|entity| ["WARN", told, entity]);
+    of_each.iter().for_each(|texts| await_warning(texts));
     bank.enqueue([1]);
     await_successes(&bank, 1);
     await_company(&bank, &companies);
     handle.shutdown(PATIENCE);
-    assert_eq!(times_told(&["at_most is 7, and the entity has no"]), 1);
+    assert_eq!(of_each.map(|texts| times_told(&texts)), [1, 1]);
     assert!(!is_told(&["limited:", "by hand"]));
 }
