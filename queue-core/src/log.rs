@@ -214,13 +214,27 @@ fn hide_settings(text: &str) -> String {
         let value = after.trim_start().strip_prefix('=').map(str::trim_start);
         if let Some(value) = value {
             let end = match value.strip_prefix('\'') {
-                Some(quoted) => quoted.find('\'').map_or(value.len(), |end| end + 2),
+                Some(quoted) => 1 + quoted_length(quoted),
                 None => value.find(|c: char| c.is_whitespace() || "&\"';,)".contains(c)).unwrap_or(value.len()),
             };
             hidden = hidden + "=" + HIDDEN;
             rest = &value[end..];
         }
     }
+}
+
+/// Returns the length of what follows an opening quote, up to the end of the closing one. A quote inside is doubled, or follows a
+/// backslash.
+fn quoted_length(quoted: &str) -> usize {
+    let mut chars = quoted.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '\'' if chars.next_if(|(_, next)| *next == '\'').is_none() => return at + 1,
+            _ => {}
+        }
+    }
+    quoted.len()
 }
 
 #[cfg(test)]
@@ -250,6 +264,11 @@ mod tests {
             ("https://api.example:8080/x?to=a@b", "https://api.example:8080/x?to=a@b"),
             ("host=db password=secret user=me", "host=db password=*** user=me"),
             ("PASSWORD = 'two words' user=me", "PASSWORD=*** user=me"),
+            (r"password='a\'b ß' user=me", "password=*** user=me"),
+            (r"password='ends with \\' user='me'", "password=*** user='me'"),
+            ("password='it''s ß' user=me", "password=*** user=me"),
+            ("password='' user=me", "password=*** user=me"),
+            (r"password='never ends \", "password=***"),
             ("sslpassword=secret&x=1", "sslpassword=***&x=1"),
             ("password authentication failed for user \"me\"", "password authentication failed for user \"me\""),
             ("größer: pwd=ß;", "größer: pwd=***;"),
