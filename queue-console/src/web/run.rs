@@ -141,6 +141,10 @@ pub(super) async fn begin<C: Database>(site: &Site<C>, order: Order) -> Told<Str
     let Some(expected) = site.runs.expect(&order.once) else {
         return Err(Trouble::Wrong("This was sent already, and begins: see Operations.".to_owned()));
     };
+    // It may have begun, and be known, since it was looked for.
+    if let Some(run) = site.runs.find(&order.once) {
+        return Ok(run.id.clone());
+    }
     let (sender, begun) = oneshot::channel();
     let of = site.clone();
     let spawned = std::thread::Builder::new().name("queueable-page-run".to_owned()).spawn(move || {
