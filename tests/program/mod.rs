@@ -49,6 +49,15 @@ impl Program {
         Self::spawn(command.args(arguments).current_dir(directory).env("CARGO_MANIFEST_DIR", directory))
     }
 
+    /// Starts a program in `directory`, where it keeps its files.
+    pub(crate) fn start_at_path<A: AsRef<OsStr>>(
+        directory: &Path,
+        program: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        Self::spawn(Command::new(program).args(arguments).current_dir(directory))
+    }
+
     /// Starts an example with a wrong clock, given as an offset like `-1d`.
     pub(crate) fn start_at<A: AsRef<OsStr>>(
         offset: &str,

@@ -40,10 +40,16 @@ impl Project {
         lock.lock().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).display();
+        // Cargo warns of a patch that a project does not need.
+        let console = if manifest.contains("queueable-console") {
+            format!("queueable-console = {{ path = \"{root}/queue-console\" }}\n")
+        } else {
+            String::new()
+        };
         // The packages as they are here, with the versions of everything else that the tests have.
         let here = format!(
             "\n[patch.crates-io]\nqueueable = {{ path = \"{root}\" }}\nqueueable-core = {{ path = \"{root}/queue-core\" }}\n\
-             queueable-derive = {{ path = \"{root}/queue-derive\" }}\n\n[profile.dev]\ndebug = false\n"
+             queueable-derive = {{ path = \"{root}/queue-derive\" }}\n{console}\n[profile.dev]\ndebug = false\n"
         );
         fs::write(folder.path().join("Cargo.toml"), manifest.to_owned() + &here).unwrap();
         fs::copy(format!("{root}/Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
@@ -80,6 +86,12 @@ impl Project {
         assert!(!error.contains("warning"), "{error}");
         out
     }
+}
+
+/// One of the programs that cargo has built for a project.
+#[allow(dead_code, reason = "most projects have one program, which cargo runs")]
+pub(crate) fn built(program: &str) -> PathBuf {
+    target().join("debug").join(program)
 }
 
 /// The target directory of such projects: in that of the tests, which may be in use.
