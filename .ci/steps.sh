@@ -93,6 +93,20 @@ build_programs() {
     [ -s "$logs/programs" ]
 }
 
+# The compiler with clippy's lints: the tests are built and linted at once. Cargo counts the warnings of each program, also of those
+# that it has built before.
+build_and_lint() {
+    local status=0
+    CARGO_TERM_COLOR=never RUSTC_WORKSPACE_WRAPPER=clippy-driver build_programs "$@" 2>"$logs/diagnostics" || status=$?
+    cat "$logs/diagnostics"
+    [ $status = 0 ] && ! grep -q 'generated [0-9]* warning' "$logs/diagnostics"
+}
+
+# Through the same compiler, so that the libraries need not be built once more.
+documented_examples() {
+    RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --quiet --workspace --all-features --doc
+}
+
 # Runs one test program as cargo does, from its package's directory. `--report-time` shows how long each test takes; the standard
 # library's test runner has it behind this variable. The tests of compile errors go without: the variable changes the errors.
 run_program() {
@@ -104,7 +118,7 @@ run_program() {
 }
 export -f run_program
 
-# Three programs at a time, the longest first. Their tests mostly wait, for servers and for pollers, so each has twice as many
+# Three programs at a time, the longest first. Their tests often wait, for servers and for pollers, so each has twice as many
 # threads as there are processors.
 run_programs() {
     export logs databases skipped=$*
@@ -112,7 +126,7 @@ run_programs() {
     # The tests of a procedural macro need the compiler's own libraries.
     LD_LIBRARY_PATH=$(rustc --print target-libdir)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     local longest='suite_postgres suite_mysql suite_async_postgres suite_async_mysql suite_page_postgres suite_page_mysql'
-    longest+=' page_sqlite postgres mysql sqlite console_mysql console_postgres console_sqlite ui examples'
+    longest+=' page_sqlite postgres mysql sqlite async_mysql async_postgres console_mysql console_postgres console_sqlite ui examples harness'
     awk -v longest=" $longest " '{ place = index(longest, " " $1 " ") }
         { print (place ? place : 999), $0 }' "$logs/programs" | sort -n | cut -d ' ' -f 2- |
         xargs -P 3 -L 1 bash -c 'run_program "$@"' run
@@ -122,11 +136,12 @@ run_programs() {
 }
 
 # Runs one of the programs on the server that a variable names, after `run_programs`.
-on_server() { # VARIABLE URL PROGRAM NAME
-    local directory program
-    read -r _ directory program < <(grep "^$3 " "$logs/programs")
-    (export "$1=$2" && run_program "$3-on-$4" "$directory" "$program")
-    [ ! -e "$logs/failed-$3-on-$4" ] || { cat "$logs/test-$3-on-$4"; return 1; }
+on_server() { # VARIABLE URL PROGRAM NAME SKIPPED..
+    local variable=$1 url=$2 root=$3 name=$3-on-$4 directory program
+    shift 4
+    read -r _ directory program < <(grep "^$root " "$logs/programs")
+    (export "$variable=$url" skipped=${*/#/--skip } && run_program "$name" "$directory" "$program")
+    [ ! -e "$logs/failed-$name" ] || { cat "$logs/test-$name"; return 1; }
 }
 
 # Prints the twenty tests that took longest, and how many there were.

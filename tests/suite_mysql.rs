@@ -17,6 +17,8 @@ mod clock;
 mod committed;
 #[path = "only/doctor_mysql.rs"]
 mod doctor_only;
+#[path = "only/limited_session.rs"]
+mod limited_session;
 #[path = "only/long_texts_mysql.rs"]
 mod long_texts;
 #[path = "only/outage.rs"]

@@ -23,6 +23,10 @@ mod deferred;
 mod doctor_only;
 #[path = "only/leased_at_once.rs"]
 mod leased_at_once;
+#[path = "only/limited_session.rs"]
+mod limited_session;
+#[path = "only/long_texts.rs"]
+mod long_texts;
 #[path = "only/notified.rs"]
 mod notified;
 #[path = "only/outage.rs"]
@@ -55,5 +59,7 @@ mod silent;
 mod stuck;
 #[path = "only/turn_holder.rs"]
 mod turn_holder;
+#[path = "only/undecodable_lane.rs"]
+mod undecodable_lane;
 #[path = "only/upsert.rs"]
 mod upsert;
