@@ -31,7 +31,7 @@ const ACCOUNTS: i64 = 10;
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 // Groups that change the same balances hold each other up, unless all of them go in the order of the account.
-#[queue(group = 50, order_in_group = account_id, max_tries = 1)]
+#[queue(group = 50, order_in_group = account_id, max_tries = 1, timeout = "30s")]
 struct Payment {
     id: i64,
     account_id: i64,
@@ -41,7 +41,7 @@ struct Payment {
 /// The second queue on the payments, with columns of its own. Its handler fails seldom, so one savepoint will do.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(prefix = "receipt_", group(50, optimistic))]
+#[queue(prefix = "receipt_", group(50, optimistic), timeout = "30s")]
 struct Receipt {
     id: i64,
 }

@@ -40,7 +40,7 @@ enum InvoiceStage {
 }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(stage = InvoiceStage)]
+#[queue(stage = InvoiceStage, timeout = "30s")]
 struct Invoice {
     id: i64,
     customer: String,

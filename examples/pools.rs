@@ -45,7 +45,7 @@ const CLOSED_BY_MISTAKE: i64 = 7;
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 // The migration creates both tables.
-#[queue(archive(success = payments_finished, failed = payments_refused))]
+#[queue(archive(success = payments_finished, failed = payments_refused), timeout = "30s")]
 struct Payment {
     id: i64,
     account_id: i64,

@@ -28,7 +28,7 @@ diesel::table! {
 /// for as long as a call takes, and the timeout says how long that may be.
 #[derive(Debug, Clone, PartialEq, Eq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = webhooks)]
-#[queue(lease = "3s", timeout = "30s", retry = fixed("200ms"), max_tries = 6)]
+#[queue(lease = "6s", timeout = "30s", retry = fixed("200ms"), max_tries = 6)]
 pub(crate) struct Webhook {
     pub(crate) id: i64,
     pub(crate) url: String,
