@@ -39,7 +39,7 @@ struct Payment {
 /// The same rows, in groups and in other columns.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(prefix = "invoice_", module = invoice_queue, group = 10, traceparent = "trace_context")]
+#[queue(prefix = "invoice_", module = invoice_queue, group = 10, timeout = "30s", traceparent = "trace_context")]
 struct Invoice {
     id: i64,
 }

@@ -232,8 +232,9 @@ fn work_goes_on_after_all_connections_of_an_idle_poller_have_fallen_silent() {
         let mut ids = bank.enqueue(1..=3);
         await_booked(&bank, &handle, &ids);
         proxy.silence();
-        ids.extend(bank.enqueue(4..=8));
+        // Soon, because the wait ends by itself. An idle poller asks too.
         await_so("the wait shows", || !handle.health().is_well(Duration::from_millis(300)));
+        ids.extend(bank.enqueue(4..=8));
         await_booked(&bank, &handle, &ids);
         await_well(&handle);
         let lost = heard.try_iter().find_map(|event| match event {

@@ -13,13 +13,13 @@ use crate::suite::bank::{Bank, payments};
 /// A payment whose claim takes longer than its handler may, as beside an old snapshot.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = slow_queue, timeout = "2s", claim_if = "slowly()")]
+#[queue(module = slow_queue, timeout = "5s", claim_if = "slowly()")]
 struct Slow {
     id: i64,
 }
 
 fn slowly() -> diesel::expression::SqlLiteral<Bool> {
-    diesel::dsl::sql("(SELECT true FROM pg_sleep(2.5))")
+    diesel::dsl::sql("(SELECT true FROM pg_sleep(5.5))")
 }
 
 #[test]

@@ -23,7 +23,7 @@ entity!(Unmetered, unmetered_queue,);
 /// An entity whose name another one has too.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = first_twin_queue, retry = fixed("1h"))]
+#[queue(module = first_twin_queue, retry = fixed("1h"), timeout = "30s")]
 #[allow(dead_code, reason = "rows are only counted")]
 pub(crate) struct Twin {
     id: i64,
@@ -42,7 +42,7 @@ pub(crate) mod other {
     /// The other entity of this name.
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = refunds)]
-    #[queue(retry = fixed("1h"))]
+    #[queue(retry = fixed("1h"), timeout = "30s")]
     #[allow(dead_code, reason = "rows are only counted")]
     pub(crate) struct Twin {
         id: i64,

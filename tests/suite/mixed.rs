@@ -12,7 +12,7 @@ use super::modes::Grouped;
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, ledger, payment_queue, payments};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn book(id: i64, message: &mut Message<'_, Conn>) -> HandlerResult {
     let booked = (ledger::payment_id.eq(id), ledger::amount_cents.eq(1));

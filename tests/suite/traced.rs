@@ -15,7 +15,7 @@ macro_rules! payments {
     ($($name:ident($($key:tt)*);)*) => {$(
         #[derive(Debug, Queryable, Selectable, Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(retry = fixed("1h"), traceparent, $($key)*)]
+        #[queue(retry = fixed("1h"), traceparent, timeout = "30s", $($key)*)]
         #[allow(dead_code, reason = "it is decoded, not read")]
         struct $name {
             id: i64,

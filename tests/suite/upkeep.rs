@@ -26,7 +26,7 @@ macro_rules! payments {
     ($($name:ident $module:ident ($($key:tt)*);)*) => {$(
         #[derive(Debug, Queryable, Selectable, Queueable)]
         #[diesel(table_name = payments)]
-        #[queue(module = $module, retry = fixed("1h"), $($key)*)]
+        #[queue(module = $module, retry = fixed("1h"), timeout = "30s", $($key)*)]
         #[allow(dead_code, reason = "few of them run")]
         pub(super) struct $name {
             id: i64,
@@ -36,7 +36,7 @@ macro_rules! payments {
 }
 
 payments! {
-    KeptAlone kept_alone_queue (keep(success = "30d", failed = "1y", skipped = "7d"), timeout = "30s");
+    KeptAlone kept_alone_queue (keep(success = "30d", failed = "1y", skipped = "7d"));
     KeptInGroup kept_in_group_queue (group = 20, keep(success = "30d", failed = "1y", skipped = "7d"));
     KeptLeased kept_leased_queue (lease = "60s", keep(success = "30d", failed = "1y", skipped = "7d"));
     KeptInPart kept_in_part_queue (keep(failed = "1d"));
@@ -51,7 +51,7 @@ payments! {
     KeptExclusive kept_exclusive_queue (exclusive, keep(success = "1d"));
     KeptPeriodic kept_periodic_queue (periodic, keep(success = "1d", failed = "1d"));
     KeptArchived kept_archived_queue (
-        keep(success = "1d"), archive(success = payments_done, failed = payments_failed), timeout = "30s"
+        keep(success = "1d"), archive(success = payments_done, failed = payments_failed)
     );
 }
 

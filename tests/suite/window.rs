@@ -28,7 +28,7 @@ macro_rules! payments {
 payments! {
     Before(window = "00:00-12:00 UTC");
     After(window = "12:00-24:00 UTC");
-    InGroup(group(10));
+    InGroup(group(10), timeout = "30s");
     Nowhere(window = "22:00-06:00 Europe/Berlni");
 }
 

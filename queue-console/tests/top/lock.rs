@@ -10,7 +10,7 @@ fn keys_do_not_wait_for_a_database_that_does_not_answer() {
     let database = Database::new();
     let mut connection = set_up(&database);
     insert_due(&mut connection, 1..=3);
-    let mut top = Start::top(database.url()).argument("--timeout=5s").within(SMALL);
+    let mut top = Start::top(database.url()).argument("--timeout=12s").within(SMALL);
     top.shows_in_one_line(&["> payments", " 3 "]);
     connection.batch_execute("BEGIN; LOCK TABLE payments IN ACCESS EXCLUSIVE MODE").unwrap();
     top.shows("the database has not answered for");

@@ -258,6 +258,8 @@ mod tests {
         state.keys.reading.begin();
         state.arrive(self::keys(keys), None, true);
         state.keys.reading.end();
+        // However busy the machine is, they are fresh.
+        state.keys.read = Instant::now() + PREFETCHED_KEPT * 100;
     }
 
     fn keys(keys: impl IntoIterator<Item = u32>) -> Vec<RowKey<u32>> {
@@ -308,6 +310,7 @@ mod tests {
             state.keys.reading.begin();
             state.arrive(read, None, true);
             state.keys.reading.end();
+            state.keys.read = Instant::now() + PREFETCHED_KEPT * 100;
             state.taken = 1_000_000;
             state.appetite(50)
         };

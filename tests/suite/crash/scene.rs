@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use queueable::{CrashAccounting, HandlerResult, Message, PollerSettings, QueueState, Queueable, Status};
@@ -60,6 +61,9 @@ pub(super) fn work_as_ordered() {
         .build(ConnectionManager::<Conn>::new(&orders.url))
         .unwrap();
     let mut session = pool.get().unwrap();
+    if db::NAME == "sqlite" {
+        session.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
+    }
     let (settings, notes, leave, old) = (orders.settings.clone(), orders.notes.clone(), orders.leave, orders.old);
     let handler = Notary { barrier: Barrier::new(orders.company), orders, begun: AtomicUsize::new(0) };
     let poller = if handler.orders.grouped {

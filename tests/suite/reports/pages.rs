@@ -24,7 +24,7 @@ diesel::table! {
 /// A ticket whose failures have an index.
 #[derive(Debug, Clone, PartialEq, Queryable, Selectable, Queueable)]
 #[diesel(table_name = tickets)]
-#[queue(report_index)]
+#[queue(report_index, timeout = "30s")]
 pub(super) struct Ticket {
     pub(super) id: i64,
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::elements::Element;
-use fantoccini::error::CmdError;
+use fantoccini::error::{CmdError, NewSessionError};
 use fantoccini::key::Key;
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -40,12 +40,18 @@ impl Browser {
     fn start(has_scripts: bool) -> Self {
         let turn = Turn::take();
         let driver = driver::shared();
-        let profile = driver.profile();
-        let wanted = wanted(driver, &profile, has_scripts);
-        let Value::Object(wanted) = wanted else { unreachable!("it is an object") };
-        let client =
-            runtime().block_on(ClientBuilder::new(HttpConnector::new()).capabilities(wanted).connect(driver.address()));
-        let client = client.unwrap_or_else(|error| panic!("no browser: {error}\n{}", driver.log()));
+        let begin = || {
+            let profile = driver.profile();
+            let Value::Object(wanted) = wanted(driver, &profile, has_scripts) else { unreachable!("it is an object") };
+            let mut builder = ClientBuilder::new(HttpConnector::new());
+            let client = runtime().block_on(builder.capabilities(wanted).connect(driver.address()))?;
+            Ok::<_, NewSessionError>((client, profile))
+        };
+        // On a busy machine Chromium does not always come up.
+        let (client, profile) = begin()
+            .or_else(|_| begin())
+            .or_else(|_| begin())
+            .unwrap_or_else(|error| panic!("no browser: {error}\n{}", driver.log()));
         Browser { client, has_scripts, _profile: profile, _turn: turn }
     }
 
