@@ -274,9 +274,9 @@ mod tests {
 
     impl AtOnce {
         fn poll(self: &Arc<Self>) {
-            let mut future = self.future.lock().unwrap();
+            let mut future = self.future.lock().expect("no poll panics");
             if let Poll::Ready(answer) = Pin::new(&mut *future).poll(&mut Context::from_waker(&self.clone().into())) {
-                self.answer.send(answer).unwrap();
+                self.answer.send(answer).expect("the test waits");
             }
         }
     }
@@ -293,7 +293,7 @@ mod tests {
         let future = on_thread(move || waits.recv().map_or(0, |()| 7));
         let executor = Arc::new(AtOnce { future: future.into(), answer });
         executor.poll();
-        go.send(()).unwrap();
+        go.send(()).expect("the work waits");
         assert_eq!(answers.recv_timeout(PATIENCE), Ok(7), "the thread waits for itself");
     }
 }

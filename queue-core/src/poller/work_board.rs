@@ -455,6 +455,6 @@ mod tests {
         assert!(board.find_work().is_none());
         board.give_up_turn(0);
         assert_eq!(finds.recv_timeout(PATIENCE), Ok(Some(0)), "the waiting worker sleeps on");
-        waits.join().unwrap().unwrap();
+        waits.join().expect("it does not panic").expect("the test has waited");
     }
 }
