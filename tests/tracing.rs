@@ -131,9 +131,9 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     Payment::poller(pool.clone(), |payment: &Payment, _: &mut Message<'_, SqliteConnection>| match payment.id {
         7 => Ok(Outcome::Done),
         8 => Err(Failure::fatal("no route")),
-        _ => Err(Failure::retry("the card 4711 is refused by https://me:hunter2@bank.example/cards")),
+        _ => Err(Failure::retry("the card c-4711 is refused by https://me:hunter2@bank.example/cards")),
     })
-    .redact(|text| text.replace("4711", "####"))
+    .redact(|text| text.replace("c-4711", "####"))
     .workers(1)
     .run_until_idle()
     .unwrap();
@@ -161,7 +161,7 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     assert_eq!(log.lines().filter(|line| is_it(line)).count(), 1, "{log}");
     let served = "served=[\"Payment: one transaction each, timeout 1s, 20 tries\"] poll_interval=1s lock_timeout=5s";
     assert!(log.lines().any(|line| line.contains("INFO") && line.contains(served)), "{log}");
-    assert!(!log.contains("4711") && !log.contains("hunter2"), "{log}");
+    assert!(!log.contains("c-4711") && !log.contains("hunter2"), "{log}");
     let started = "the poller has started entities=[\"Payment\"] workers=1 \
                    connections=2: 1 for each worker, 1 looks for due rows database=";
     for text in [started, "the poller has stopped succeeded=1 retried=1 failed=1 rolled_back=0"] {
