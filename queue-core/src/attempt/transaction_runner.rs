@@ -156,7 +156,7 @@ impl<'h, K: Key, C: QueueConnection> TransactionRunner<'h, K, C> {
         Some(match attempted.end {
             End::Idle => {
                 self.prefetched_rows.forget();
-                if attempted.session_is_sound && self.served.due_rows.note_found_none(rows) {
+                if attempted.session_is_sound && self.served.due_rows.note_found_none(rows) && worker.calls.goes_on() {
                     return None;
                 }
                 Turn::Idle

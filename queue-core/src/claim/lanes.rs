@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::slice;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
@@ -39,8 +39,9 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         claim: ClaimTerms,
         scope: Scope<'_, K>,
     ) -> QueryResult<Vec<Claimed<K>>> {
+        let mut begun = Instant::now();
         let Some(entry) = self.enter(connection, &Lane::Queue, true)? else {
-            self.places.passed_rows.put_off(scope.only.unwrap_or_default());
+            self.places.passed_rows.put_off(scope.only.unwrap_or_default(), begun);
             return Ok(Vec::new());
         };
         let claim = ClaimTerms { limit: claim.limit.min(entry.rows), ..claim };
@@ -50,6 +51,7 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
         let (mut claimed, mut search) = (Vec::new(), Search::default());
         let mut only = scope.only.map(|keys| keys.iter());
         while claimed.len() < claim.limit as usize {
+            begun = Instant::now();
             let (lane, key) = match &mut only {
                 None => match self.places.turns.next_lane(connection, scope, &mut search)? {
                     Some(lane) => (lane, None),
@@ -67,10 +69,14 @@ impl<K: Key, C: QueueConnection> HeldPlaces<'_, K, C> {
             // Of one row it must be known whether the lane has a place.
             let enter = || self.enter(connection, &lane, key.is_none());
             let Some(entry) = may_enter.then(enter).transpose()?.flatten() else {
-                self.places.passed_rows.put_off(key.map_or(&[], slice::from_ref));
+                self.places.passed_rows.put_off(key.map_or(&[], slice::from_ref), begun);
                 continue;
             };
-            match self.claim_from(connection, claim, scope, (&lane, key, entry), &claimed)? {
+            let rows = self.claim_from(connection, claim, scope, (&lane, key, entry), &claimed)?;
+            if self.places.turns.is_held_back(&lane) {
+                self.places.passed_rows.put_off(key.map_or(&[], slice::from_ref), begun);
+            }
+            match rows {
                 Some(rows) if rows.is_empty() => self.places.turns.note_nothing_in(&lane),
                 Some(rows) => claimed.extend(rows),
                 None => break,

@@ -34,7 +34,7 @@ const WRITTEN_ROWS_REMEMBERED: usize = 16_384;
 /// that grow to an hour. Its neighbours must not pay for that, however many such rows there are: a claim that named them all
 /// would take longer the more they are. So claims begin behind them, at a floor. A survey finds the rows below the floor: it
 /// reads the keys of the rows that have been due longest. The more refused rows there are, the longer a survey takes, and the
-/// less often it is made.
+/// less often it is made. It is also made less often if it finds rows that cannot be tried.
 ///
 /// A row that no worker has tried yet may be refused as well, and next to many refused rows it probably is. So a claim
 /// that meets another refused row behind the floor leaps ahead, twice as far each time. The rows in between are tried
@@ -119,10 +119,10 @@ impl<K: Clone> PassedRows<K> {
         self.known.lock().passed_over(concluded)
     }
 
-    /// Notes that refused rows were not tried: the queue or their lane has no free place, or the lane is held back.
-    pub(super) fn put_off(&self, keys: &[RowKey<K>]) {
-        let now = Instant::now();
-        self.with_refused(|refused| keys.iter().for_each(|key| refused.retries.end(key.text(), now)));
+    /// Notes that a claim has looked at these rows since `begun` and could not try them: the queue or their lane has no free place,
+    /// or the lane is held back.
+    pub(super) fn put_off(&self, keys: &[RowKey<K>], begun: Instant) {
+        self.with_refused(|refused| refused.put_off(keys, begun, Instant::now()));
     }
 
     /// Notes that the new state of a row is committed: it is no longer passed over.

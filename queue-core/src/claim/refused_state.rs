@@ -168,6 +168,8 @@ pub(super) fn pause_after(times: u32) -> Duration {
 
 impl<K: Clone> RefusedState<K> {
     pub(super) fn new(turns: Turns, now: Instant) -> Self {
+        let start =
+            ClaimStart { floor: None, leap: FIRST_LEAP, only_found: false, excepted: Vec::new(), has_moved: false };
         RefusedState {
             turns,
             rows: HashMap::new(),
@@ -175,13 +177,7 @@ impl<K: Clone> RefusedState<K> {
             by_lane: BTreeSet::new(),
             retries: Retries { by_time: BTreeSet::new(), running: None, next: now },
             found: FoundRows { waiting: VecDeque::new(), tried: HashMap::new(), are_refused: false, next: now },
-            start: ClaimStart {
-                floor: None,
-                leap: FIRST_LEAP,
-                only_found: false,
-                excepted: Vec::new(),
-                has_moved: false,
-            },
+            start,
             survey: Survey { running: OneAtATime::default(), next: now, present: None, is_all_refused: false },
         }
     }
@@ -259,6 +255,18 @@ impl<K: Clone> RefusedState<K> {
             excepted.extend(timeless.take(ROWS_EXCEPTED + 1).map(|row| row.key.clone()));
         }
         self.start.put(floor, excepted);
+    }
+
+    /// Notes that a claim has looked at these rows since `begun` and could not try them. A survey finds them again, so the next one
+    /// waits, in proportion to the time of this look.
+    pub(super) fn put_off(&mut self, keys: &[RowKey<K>], begun: Instant, now: Instant) {
+        keys.iter().for_each(|key| self.retries.end(key.text(), now));
+        if keys.iter().any(|key| self.found.tried.contains_key(key.text())) {
+            // Where claims take only found rows, the other rows wait for the next survey.
+            let longest = if self.start.only_found { SURVEY_INTERVAL } else { FIRST_REFUSAL_PAUSE };
+            let next = self.survey.next.max(now) + now.saturating_duration_since(begun) * PAUSE_PER_TRY;
+            self.survey.next = next.min(now + longest).max(self.survey.next);
+        }
     }
 
     /// Notes that a claim has not found a row, which others hold, or which is no longer due, unless it was put off.
@@ -356,10 +364,10 @@ impl<K: Clone> RefusedState<K> {
         self.survey.is_all_refused = is_complete && sound_rows == 0;
         let now = Instant::now();
         self.survey.next = now + (now.saturating_duration_since(begun) * PAUSE_PER_TRY).max(SURVEY_INTERVAL);
-        let last = self.by_due_time.last().map(|(due, _)| *due);
         let by_due_time = self.turns == Turns::ByDueTime;
         // All due rows below the floor are known, if they are few.
         let are_few = is_complete && sound_rows <= FEW_ROWS_LEFT;
+        let last = self.by_due_time.last().map(|(due, _)| *due);
         let floor = if are_few { present.checked_sub_signed(COMMIT_DELAY).map(Due::from) } else { last };
         self.put_floor(floor.filter(|_| by_due_time));
         // A refused row that was not read is due later than all of these.
@@ -381,8 +389,7 @@ impl<K: Clone> RefusedState<K> {
 
     /// Returns how long this row is still left alone.
     pub(super) fn waits(&self, text: &KeyText, now: Instant) -> Option<Duration> {
-        let until = self.rows.get(text)?.until;
-        (until > now).then(|| until.saturating_duration_since(now))
+        Some(self.rows.get(text)?.until.saturating_duration_since(now)).filter(|waits| !waits.is_zero())
     }
 }
 
@@ -436,14 +443,11 @@ impl<K: Clone> ClaimStart<K> {
 
     /// Returns the rows that a claim is for that begins here.
     fn step(&mut self) -> Step<K> {
-        match self.only_found {
-            true => Step::Nothing,
-            false => Step::From {
-                floor: self.floor,
-                except: self.excepted.clone(),
-                is_new: std::mem::take(&mut self.has_moved),
-            },
+        if self.only_found {
+            return Step::Nothing;
         }
+        let is_new = std::mem::take(&mut self.has_moved);
+        Step::From { floor: self.floor, except: self.excepted.clone(), is_new }
     }
 }
 

@@ -82,7 +82,7 @@ impl<'h, K: Key, C: QueueConnection> GroupRunner<'h, K, C> {
             self.runner.served.note_answer();
         }
         let is_idle = matches!(grouped.end, GroupEnd::Idle) && grouped.session_is_sound;
-        if is_idle && self.runner.served.due_rows.note_found_none(rows) {
+        if is_idle && self.runner.served.due_rows.note_found_none(rows) && worker.calls.goes_on() {
             return None;
         }
         if !grouped.session_is_sound {

@@ -110,7 +110,7 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     /// Claims as many rows as there are places, and begins their calls.
     fn claim_and_begin(&self, worker: &mut WorkerTurn<'_, '_, C>, mut places: Reserved) -> Turn {
         let limit = u32::try_from(places.places).unwrap_or(u32::MAX);
-        let mut ready = match self.next(worker.holder, limit) {
+        let mut ready = match self.next(worker, limit) {
             Ok(ready) => Some(ready),
             Err(turn) => return turn,
         };

@@ -63,9 +63,8 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
             // Another worker was faster, and nothing new may begin.
             return Turn::Idle;
         }
-        let ready = match self
-            .next(worker.holder, if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() })
-        {
+        let limit = if self.served.queue.sql.options.exclusive { 1 } else { self.size.next() };
+        let ready = match self.next(worker, limit) {
             Ok(ready) => ready,
             Err(turn) => return turn,
         };
@@ -100,16 +99,17 @@ impl<K: Key, C: QueueConnection> LeaseRunner<'_, K, C> {
     }
 
     /// Returns the next claimed row, and claims up to `limit` rows if none is left. An error is the end of the turn.
-    pub(crate) fn next(&self, holder: &mut SessionHolder<C>, limit: u32) -> Result<Ready<K>, Turn> {
+    pub(crate) fn next(&self, worker: &mut WorkerTurn<'_, '_, C>, limit: u32) -> Result<Ready<K>, Turn> {
         if let Some(ready) = self.take_ready() {
             return Ok(ready);
         }
+        let (holder, calls) = (&mut *worker.holder, worker.calls);
         loop {
             let picked =
                 self.served.due_rows.pick(holder, limit).map_err(|error| self.served.end_unclaimed(holder, &error))?;
             let Some(rows) = picked else { return Err(Turn::Idle) };
             let batch = self.claim(holder, limit, &rows)?;
-            if !batch.is_empty() || !self.served.due_rows.note_found_none(&rows) {
+            if !batch.is_empty() || !self.served.due_rows.note_found_none(&rows) || !calls.goes_on() {
                 return self.take_up(holder, batch, &rows);
             }
         }

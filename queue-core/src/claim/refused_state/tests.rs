@@ -219,3 +219,29 @@ fn a_row_that_finds_no_place_when_it_is_tried_again_stays_refused() {
     state.end_unless_put_off(keys[0].text());
     assert_eq!(state.rows.keys().collect::<Vec<_>>(), [&text]);
 }
+
+#[test]
+fn rows_that_are_found_and_cannot_be_tried_make_surveys_rare() {
+    let now = Instant::now();
+    let mut state = state(0..2, now);
+    state.arrive(rows(0..10), 11, at(20), now);
+    state.survey.next = now;
+    // Others hold it, and may have done what is to do.
+    let Step::Only(keys) = step(&mut state, now) else { panic!("a row was found") };
+    state.end_unless_put_off(keys[0].text());
+    assert_eq!(state.survey.next, now);
+    let Step::Only(keys) = step(&mut state, now) else { panic!("another row was found") };
+    let (look, then) = (SURVEY_INTERVAL / 10, now + SURVEY_INTERVAL);
+    state.put_off(&keys, then, then + look);
+    assert_eq!(state.survey.next, then + look + look * PAUSE_PER_TRY);
+    for (only_found, longest) in [(false, FIRST_REFUSAL_PAUSE), (true, SURVEY_INTERVAL)] {
+        state.start.only_found = only_found;
+        // Also after a look that took very long.
+        let later = state.survey.next + FIRST_REFUSAL_PAUSE;
+        state.put_off(&keys, now, later);
+        assert_eq!(state.survey.next, later + longest);
+    }
+    let next = state.survey.next;
+    state.put_off(&keys, now, next - SURVEY_INTERVAL * 2);
+    assert_eq!(state.survey.next, next, "a pause is not shortened");
+}
