@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
-use diesel::connection::SimpleConnection;
+use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
+use diesel::r2d2::event::{AcquireEvent, TimeoutEvent};
+use diesel::r2d2::{ConnectionManager, HandleEvent, Pool};
 use diesel::result::DatabaseErrorKind;
 use diesel::result::Error::DatabaseError;
 use queueable::columns::Instant;
@@ -414,6 +416,43 @@ fn threads_without_a_connection_are_told_and_so_is_their_return() {
     let (last, losses) = told.split_last().expect("the poller's end is told");
     assert_eq!(last, "PollerStopped");
     assert!(losses.chunks(2).all(|pair| pair == ["ConnectionLost", "ConnectionRegained"]), "{told:?}");
+}
+
+/// Tells when a pool opens a connection, and when somebody has waited for one in vain.
+#[derive(Debug)]
+struct OfPool(mpsc::Sender<&'static str>);
+
+impl HandleEvent for OfPool {
+    fn handle_acquire(&self, _: AcquireEvent) {
+        let _ = self.0.send("opened");
+    }
+
+    fn handle_timeout(&self, _: TimeoutEvent) {
+        let _ = self.0.send("waits");
+    }
+}
+
+#[test]
+fn a_thread_that_waits_gets_the_place_of_a_connection_that_a_pool_without_idle_ones_closes() {
+    let bank = Bank::new();
+    let (of_pool, told) = mpsc::channel();
+    let pool = Pool::builder().max_size(2).min_idle(Some(0)).event_handler(Box::new(OfPool(of_pool)));
+    let pool = pool.build(ConnectionManager::<Conn>::new(bank.database.url())).unwrap();
+    let mut of_the_application = pool.get().unwrap();
+    let mut settings = PollerSettings::default();
+    (settings.workers, settings.pool_timeout) = (1, Duration::from_secs(600));
+    let (listener, heard) = listener();
+    let handler = |_: &Payment, _: &mut Message<'_, Conn>| Ok(Outcome::Done);
+    let poller = Poller::new(pool).settings(settings).serve::<Payment>(handler).on_event(listener);
+    // It waits until each of its two threads has tried to connect.
+    let start = std::thread::spawn(|| poller.start().unwrap());
+    while told.recv_timeout(PATIENCE).expect("one of two threads waits") != "waits" {}
+    // The pool closes what comes back with a transaction.
+    <Conn as Connection>::TransactionManager::begin_transaction(&mut *of_the_application).unwrap();
+    drop(of_the_application);
+    while told.recv_timeout(PATIENCE).expect("the pool opens another") != "opened" {}
+    start.join().unwrap().shutdown(PATIENCE);
+    assert_eq!(heard.iter().map(|event| name(&event)).collect::<Vec<_>>(), ["PollerStarted", "PollerStopped"]);
 }
 
 #[test]

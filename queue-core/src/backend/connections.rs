@@ -168,8 +168,8 @@ impl<C: QueueConnection> Connections<C> {
         let source = match self {
             Connections::Pool(pool) => {
                 wait.begin_connect(pool_timeout);
-                let pooled = pool.get_timeout(pool_timeout);
-                let mut pooled = pooled.map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
+                let mut pooled =
+                    take(pool, pool_timeout).map_err(|error| Error::Connect(ConnectFailure::new(&error)))?;
                 expect_no_transaction(&mut *pooled, "a connection of the pool")?;
                 Sourced::Pooled(pooled)
             }
@@ -212,6 +212,31 @@ impl<C: QueueConnection> Connections<C> {
         match self {
             Connections::Pool(pool) => Some(pool.max_size()),
             Connections::Source(_) => None,
+        }
+    }
+}
+
+/// How long a thread waits for a connection of a pool that keeps none idle before it asks again: a guess. Such a pool of r2d2 0.8
+/// does not replace a connection that it closes while a thread waits for one. Each question is a `TimeoutEvent` of the pool.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Waits for a connection of a pool. The error is the pool's text, with the cause if the pool has told one.
+fn take<C: R2D2Connection + 'static>(
+    pool: &Pool<ConnectionManager<C>>,
+    timeout: Duration,
+) -> Result<PooledConnection<ConnectionManager<C>>, String> {
+    let step = if pool.min_idle() == Some(0) { ASK_AGAIN } else { timeout };
+    let (begun, mut failure) = (Instant::now(), String::new());
+    loop {
+        let left = timeout.saturating_sub(begun.elapsed());
+        match pool.get_timeout(left.min(step)) {
+            Ok(pooled) => return Ok(pooled),
+            // Only the first answer after a failed connect has its cause.
+            Err(error) if error.to_string().len() > failure.len() => failure = error.to_string(),
+            Err(_) => {}
+        }
+        if left <= step {
+            return Err(failure);
         }
     }
 }
