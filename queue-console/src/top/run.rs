@@ -102,7 +102,10 @@ impl<C: Database> Live<C> {
         loop {
             self.model.now = Utc::now();
             let mut effects = Vec::new();
-            while let Some(news) = self.news()? {
+            // A waiting key was pressed before this news was seen, so it acts on the old screen.
+            while !event::poll(Duration::ZERO).unwrap_or(false)
+                && let Some(news) = self.news()?
+            {
                 effects.extend(self.model.told(news));
                 drawn_at = None;
             }

@@ -311,7 +311,6 @@ fn it_has_colours_unless_somebody_wants_none() {
         let mut top = start.within(SMALL);
         top.shows_in_one_line(&["> payments", " 1 "]);
         top.press("q");
-        top.shows("");
         let written = top.written();
         assert!(top.ended().success());
         ["\u{1b}[3", "\u{1b}[38;", "\u{1b}[9"].iter().any(|colour| {
