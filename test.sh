@@ -9,5 +9,5 @@ required_step 'format' cargo fmt --all --check
 required_step 'build and lint' build_and_lint --workspace
 step 'tests' run_programs --skip suite::readme --skip testing_page
 step 'examples of the documentation' documented_examples
-step 'chaos, in brief' "$target/debug/chaos" --brief --seed 20261121
+step 'chaos, in brief' run_chaos --brief --seed 20261121
 conclude

@@ -33,7 +33,8 @@ install_packages() {
     fi
     # RUNLEVEL=1 keeps the packages from starting servers: the tests start their own.
     local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get --quiet --yes)
-    "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "$@"
+    "${apt[@]}" update || echo 'some lists of packages are old' >&2
+    "${apt[@]}" install --no-install-recommends "$@"
 }
 
 # Tells whether there is plenty of memory for the tests' databases. On a disk, half of PostgreSQL's work is to create and
@@ -69,10 +70,11 @@ prepare() {
     done
     logs=$(mktemp -d)
     databases=${TMPDIR:-/tmp}
-    trap 'rm -rf "$logs"' EXIT
+    # A process that is just ending may still write there, and `rm` fails then.
+    trap 'rm -rf "$logs" || true' EXIT
     if [ -z "${TMPDIR:-}" ] && has_memory_for_databases; then
         databases=$(mktemp -d /dev/shm/queueable-XXXXXX)
-        trap 'rm -rf "$logs" "$databases"' EXIT
+        trap 'rm -rf "$logs" "$databases" || true' EXIT
         # The servers have accounts of their own.
         chmod 755 "$databases"
     fi
@@ -142,6 +144,11 @@ on_server() { # VARIABLE URL PROGRAM NAME SKIPPED..
     read -r _ directory program < <(grep "^$root " "$logs/programs")
     (export "$variable=$url" skipped=${*/#/--skip } && run_program "$name" "$directory" "$program")
     [ ! -e "$logs/failed-$name" ] || { cat "$logs/test-$name"; return 1; }
+}
+
+# Runs the chaos harness where the tests' databases are.
+run_chaos() {
+    TMPDIR=$databases "$target/debug/chaos" "$@"
 }
 
 # Prints the twenty tests that took longest, and how many there were.
