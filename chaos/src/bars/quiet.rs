@@ -46,6 +46,8 @@ fn run(run: &mut Run) -> Result<()> {
     run.expect(retried_at_once == 0, || format!("{retried_at_once} retries did not wait for their backoff"));
     let mut succeeded = 0;
     for one in &mut pair {
+        // Before that, the signal would kill it.
+        one.await_start(PATIENCE)?;
         succeeded += one.shut_down(PATIENCE)?.succeeded;
     }
     let on_rows = session.count("SELECT COUNT(*) AS n FROM payments WHERE status = 'SUCCESS'")?;
