@@ -327,18 +327,18 @@ fn a_killed_run_is_resumed() {
 fn without_a_database_named_a_run_begins_afresh_unless_the_last_one_was_cut_short() {
     let mut place = Place::new();
     place.database = place.directory.path().join("target/payments.sqlite").to_str().unwrap().to_owned();
-    let input = place.file("payments.csv", &program::payments(1000));
+    let input = place.file("payments.csv", &program::payments(5000));
     let arguments = ["--json", "--input", &input];
     let start = |more| Program::start_in(place.directory.path(), "payments", arguments.into_iter().chain(more));
     let first = report(start(None).end());
     assert_eq!(first["check"]["holds"], true);
     let mut second = start(None);
     second.await_answer("the second run has begun", || {
-        let first_is_gone = sql::<BigInt>("SELECT COUNT(*) FROM payments WHERE status = 'NOT_ATTEMPTED' AND id > 1000");
+        let first_is_gone = sql::<BigInt>("SELECT COUNT(*) FROM payments WHERE status = 'NOT_ATTEMPTED' AND id > 5000");
         first_is_gone.get_result::<i64>(&mut place.connect()).is_ok_and(|rows| rows > 0).then_some(())
     });
     second.kill();
-    refused(start(None).end(), &["holds a run that was cut short", "of 1000 payments", "--resume"]);
+    refused(start(None).end(), &["holds a run that was cut short", "of 5000 payments", "--resume"]);
     let resumed = report(start(Some("--resume")).end());
     assert_eq!((&resumed["check"], &resumed["statuses"]), (&first["check"], &first["statuses"]));
 }

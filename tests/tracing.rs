@@ -31,7 +31,7 @@ mod schema {
 }
 
 #[derive(Queryable, Selectable, Queueable)]
-#[queue(traceparent)]
+#[queue(traceparent, timeout = "30s", retry = fixed("1h"))]
 struct Payment {
     id: i64,
 }
@@ -159,7 +159,7 @@ fn claim_attempt_and_settle_are_told_with_entity_key_try_and_outcome() {
     let with_text = "error=\"the card #### is refused by https://me:***@bank.example/cards\" suppressed=0";
     let is_it = |line: &str| line.contains("INFO") && line.contains(retried) && line.contains(with_text);
     assert_eq!(log.lines().filter(|line| is_it(line)).count(), 1, "{log}");
-    let served = "served=[\"Payment: one transaction each, timeout 1s, 20 tries\"] poll_interval=1s lock_timeout=5s";
+    let served = "served=[\"Payment: one transaction each, timeout 30s, 20 tries\"] poll_interval=1s lock_timeout=5s";
     assert!(log.lines().any(|line| line.contains("INFO") && line.contains(served)), "{log}");
     assert!(!log.contains("c-4711") && !log.contains("hunter2"), "{log}");
     let started = "the poller has started entities=[\"Payment\"] workers=1 \

@@ -31,7 +31,7 @@ use self::watcher::Watcher;
 use super::Conn;
 
 /// How long a server may take to create its files, to answer, or to come back after a kill.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The server that this process's tests share: the one that the variable names, or a private one, which the first test starts.
 pub(super) fn shared_url() -> &'static str {

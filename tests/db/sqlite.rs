@@ -197,7 +197,7 @@ impl Database {
     }
 }
 
-const PATIENCE: &str = "PRAGMA busy_timeout = 5000";
+const PATIENCE: &str = "PRAGMA busy_timeout = 20000";
 
 #[derive(Debug)]
 struct Patient;

@@ -149,7 +149,7 @@ fn a_poller_stops_when_the_runtime_of_its_handlers_tasks_has_ended() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let poller = Payment::poller(bank.pool(3), Async(book)).workers(2);
     let handle = runtime.block_on(poller.start_async()).unwrap();
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(Duration::from_secs(60));
     let ids = bank.enqueue(1..=4);
     while handle.health().alive {
         thread::yield_now();

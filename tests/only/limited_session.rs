@@ -28,7 +28,7 @@ fn a_statement_that_takes_longer_than_its_session_allows_is_ended_and_known() {
     let bank = Bank::new();
     bank.enqueue([1]);
     let mut connection = bank.connect();
-    limit_session(&mut connection, Duration::from_millis(100), Duration::from_secs(60)).unwrap();
+    limit_session(&mut connection, Duration::from_secs(2), Duration::from_secs(60)).unwrap();
     let endless = Payment::queue().filter(sql::<Bool>(&endless()));
     let error = endless.count(&mut connection).unwrap_err();
     assert!(is_timeout::<Conn>(&error), "{error}");

@@ -140,7 +140,7 @@ fn work_in_batches_passes_over_rows_that_others_hold() {
 fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = brief_queue, lease = "16s", retry = fixed("1h"))]
+    #[queue(module = brief_queue, lease = "30s", retry = fixed("1h"))]
     struct Brief {
         id: i64,
         amount_cents: i64,
@@ -160,7 +160,7 @@ fn a_lease_is_extended_although_somebody_holds_its_neighbours() {
             }
             let begun = Instant::now();
             let (_nobody, pace) = std::sync::mpsc::channel::<()>();
-            while begun.elapsed() < Duration::from_secs(10) {
+            while begun.elapsed() < Duration::from_secs(16) {
                 let _ = pace.recv_timeout(Duration::from_millis(10));
             }
             let lost = lease.lease_lost();

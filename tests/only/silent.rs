@@ -47,7 +47,7 @@ struct BriefInGroup {
 
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = brief_call_queue, lease = "10s", timeout = "60s", retry = fixed("10ms"), max_tries = 100)]
+#[queue(module = brief_call_queue, lease = "20s", timeout = "60s", retry = fixed("10ms"), max_tries = 100)]
 struct BriefCall {
     id: i64,
     amount_cents: i64,

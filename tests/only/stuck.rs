@@ -27,7 +27,7 @@ struct Impatient {
     amount_cents: i64,
 }
 
-entity!(Together, together_queue, timeout = "6s", group = 20);
+entity!(Together, together_queue, timeout = "12s", group = 20);
 
 /// A poller with one worker, whose handlers the test observes.
 struct Stage {
@@ -170,7 +170,7 @@ fn a_handler_that_does_not_return_to_its_group_fails_alone_and_the_others_go_on(
     assert_eq!((tally.succeeded, tally.retried, tally.failed, tally.lost), (299, 1, 0, 0));
     let state = bank.state(endless);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 6s"));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 12s"));
     drop(release);
     // Its groups are given up or undone until the message has its own time. Another worker may begin it between the end
     // of an attempt's session and the record of its failure; that attempt is interrupted.

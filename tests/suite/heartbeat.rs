@@ -18,7 +18,7 @@ use queue_core::internals::backend::{Exclusion, SessionSetup};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A payment under a lease that is short enough for a test to see its extension, and longer than a machine may pause.
+/// A payment under a lease that is short enough for a test to see its end, and longer than a machine may pause.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
 #[queue(lease = "8s", retry = fixed("1h"))]
@@ -27,10 +27,19 @@ struct Brief {
     amount_cents: i64,
 }
 
+/// A payment under a lease that is extended every few seconds. It counts as lost after half its length.
+#[derive(Debug, Queryable, Selectable, Queueable)]
+#[diesel(table_name = payments)]
+#[queue(module = lasting_queue, lease = "24s", retry = fixed("1h"))]
+struct Lasting {
+    id: i64,
+    amount_cents: i64,
+}
+
 /// The same of a queue that processes one row at a time.
 #[derive(Debug, Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(lease = "8s", exclusive)]
+#[queue(lease = "32s", exclusive)]
 struct Alone {
     id: i64,
 }
@@ -49,8 +58,12 @@ fn brief(bank: &Bank, handler: impl LeaseHandler<Brief, Conn> + 'static) -> Poll
 }
 
 fn book(brief: &Brief, receipt: &i64, message: &mut Message<'_, Conn>) -> queueable::HandlerResult {
+    book_as(brief.id, *receipt, message)
+}
+
+fn book_as(id: i64, receipt: i64, message: &mut Message<'_, Conn>) -> queueable::HandlerResult {
     diesel::insert_into(ledger::table)
-        .values((ledger::payment_id.eq(brief.id), ledger::amount_cents.eq(receipt)))
+        .values((ledger::payment_id.eq(id), ledger::amount_cents.eq(receipt)))
         .execute(message.connection())?;
     Ok(Outcome::Done)
 }
@@ -76,25 +89,25 @@ fn the_lease_is_extended_for_as_long_as_the_call_runs() {
     let id = bank.enqueue([100])[0];
     let seen = bank.clone();
     let handler = (
-        move |brief: &Brief, lease: &Lease| {
+        move |lasting: &Lasting, lease: &Lease| {
             // Longer than a lease. Unless the call asks for more, that is also longer than the timeout, which is the
             // lease by default.
             lease.extend(Duration::from_secs(600))?;
             let mut reader = seen.connect();
             let mut end = || {
-                let state = payments::table.find(brief.id).select(Brief::queue_state());
+                let state = payments::table.find(lasting.id).select(Lasting::queue_state());
                 state.get_result::<QueueState>(&mut reader).unwrap().next_attempt_time.unwrap()
             };
             let first = end();
             until("the lease ends later than at first by more than its length", || {
-                end() > first + Duration::from_secs(8)
+                end() > first + Duration::from_secs(24)
             });
             assert!(!lease.lease_lost());
-            Ok(brief.amount_cents)
+            Ok(lasting.amount_cents)
         },
-        book,
+        |lasting: &Lasting, receipt: &i64, message: &mut Message<'_, Conn>| book_as(lasting.id, *receipt, message),
     );
-    let tally = brief(&bank, handler).run_until_idle().unwrap();
+    let tally = Lasting::poller(bank.pool(2), handler).workers(1).run_until_idle().unwrap();
     assert_eq!((tally.succeeded, tally.lost), (1, 0));
     assert_eq!(bank.booked(), [id]);
     assert_eq!(bank.state(id).try_count, 1);

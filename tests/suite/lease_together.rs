@@ -248,7 +248,7 @@ fn rows_whose_answers_wait_for_a_call_at_shutdown_are_settled_or_given_back() {
 /// A payment whose call has less time than its lease.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(module = hurried_queue, lease = "60s", timeout = "1s", retry = fixed("1h"))]
+#[queue(module = hurried_queue, lease = "60s", timeout = "5s", retry = fixed("1h"))]
 struct Hurried {
     id: i64,
     amount_cents: i64,
@@ -275,7 +275,7 @@ fn answers_before_a_call_that_does_not_return_are_applied_when_it_is_given_up() 
     until("all others are settled", || handle.tally().succeeded == 19);
     let state = bank.state(ids[9]);
     assert_eq!((state.status, state.try_count), (Status::Error, 1));
-    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 1s"));
+    assert!(state.last_attempt_error_message.unwrap().contains("longer than its timeout of 5s"));
     drop(release);
     handle.shutdown(PATIENCE);
     let others: Vec<_> = ids.iter().copied().filter(|id| *id != ids[9]).collect();

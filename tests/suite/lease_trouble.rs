@@ -275,7 +275,7 @@ fn a_shutdown_counts_what_it_rolled_back_in_every_mode() {
 fn a_lease_is_extended_although_another_queue_of_the_poller_writes_all_the_time() {
     #[derive(Debug, Queryable, Selectable, Queueable)]
     #[diesel(table_name = payments)]
-    #[queue(module = brief_queue, lease = "8s", retry = fixed("1h"))]
+    #[queue(module = brief_queue, lease = "16s", retry = fixed("1h"))]
     struct Brief {
         #[allow(dead_code, reason = "the key is selected with it")]
         id: i64,
@@ -288,7 +288,7 @@ fn a_lease_is_extended_although_another_queue_of_the_poller_writes_all_the_time(
         |_: &Brief, lease: &Lease| {
             lease.extend(PATIENCE)?;
             let begun = Instant::now();
-            until("a lease has passed", || lease.lease_lost() || begun.elapsed() > Duration::from_secs(10));
+            until("half a lease has passed", || lease.lease_lost() || begun.elapsed() > Duration::from_secs(10));
             assert!(!lease.lease_lost());
             Ok(())
         },

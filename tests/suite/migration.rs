@@ -217,7 +217,7 @@ fn a_poller_warns_of_a_column_beside_the_queues_that_no_migration_has_added() {
 /// The queue of the payments under other names.
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = payments)]
-#[queue(prefix = "renamed_")]
+#[queue(prefix = "renamed_", timeout = "30s")]
 struct Renamed {
     #[allow(dead_code)]
     id: i64,

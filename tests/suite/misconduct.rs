@@ -15,7 +15,7 @@ use crate::db::{Conn, KEEP_SEVEN};
 use crate::suite::bank::{Bank, Payment, book, payments};
 
 /// How long a test waits for an event before it fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Returns the text on the first of two rows. The second must not have suffered.
 fn text_of_the_first(bank: &Bank, ids: &[i64], tally: Tally) -> String {

@@ -14,7 +14,7 @@ use crate::db::Conn;
 use crate::suite::bank::{Bank, NewPayment, Payment, book, companies, ledger, payments};
 
 /// How long a test waits for an event before it fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn many_workers_of_two_pollers_handle_every_row_once() {

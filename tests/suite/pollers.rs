@@ -59,6 +59,16 @@ fn await_pollers(bank: &Bank, are_they: impl Fn(&[PollerProcess]) -> bool) -> Ve
     }
 }
 
+/// Waits for a poller's last word, for which a shutdown waits no longer than five seconds.
+fn await_stopped(bank: &Bank) {
+    let deadline = Instant::now() + PATIENCE;
+    let stopped = || queueable_pollers::table.filter(queueable_pollers::state.eq("stopped")).count();
+    while stopped().get_result::<i64>(&mut bank.connect()).unwrap() == 0 {
+        assert!(Instant::now() < deadline, "it does not say that it has stopped");
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
 fn execute(bank: &Bank, sql: &str) {
     bank.connect().batch_execute(sql).unwrap();
 }
@@ -106,6 +116,7 @@ fn a_poller_says_what_it_is_and_what_runs_and_explain_names_it() {
     go_on.send(()).unwrap();
     await_pollers(&bank, |found| found.iter().all(|poller| poller.running.is_empty()));
     handle.shutdown(PATIENCE);
+    await_stopped(&bank);
     assert_eq!(pollers(&bank), []);
 }
 
@@ -148,6 +159,7 @@ fn a_poller_that_drains_or_is_paused_says_so() {
     assert_eq!(found[0].running.len(), 1, "its handler still runs");
     go_on.send(()).unwrap();
     assert_eq!(stopped.join().unwrap().tally.succeeded, 1);
+    await_stopped(&bank);
     assert_eq!(pollers(&bank), []);
 }
 
@@ -161,6 +173,7 @@ fn the_last_poller_of_a_queue_is_remembered_until_another_serves_it() {
     assert!(never.to_string().starts_with("no registered poller serves payments.status\n"), "{never}");
     let register = || Payment::poller(bank.database.pool(4), book).workers(1).register();
     register().start().unwrap().shutdown(PATIENCE);
+    await_stopped(&bank);
     bank.enqueue([1]);
     let stopped = explain();
     let (host, ago) = stopped.unserved.clone().unwrap().last.unwrap();

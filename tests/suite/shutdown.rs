@@ -14,7 +14,7 @@ use queueable::{PollerHandle, Queueable, Status};
 use crate::db::Conn;
 use crate::suite::bank::{Bank, Payment, book};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Stops the first transaction that a worker begins.
 #[derive(Debug)]

@@ -132,10 +132,10 @@ fn counts(expired: &StatusCounts) -> [i64; 3] {
 /// Rows of every kind. Those with amounts below ten leave; 1, 2 and 3 have each status that ends.
 fn rows_of_every_kind() -> Bank {
     let bank = Bank::new();
-    let (minute, year) = (TimeDelta::minutes(1), DAY * 365);
+    let (hour, year) = (TimeDelta::hours(1), DAY * 365);
     for (amount, status, kept) in [(1, "SUCCESS", DAY * 30), (2, "FAILED", year), (3, "SKIPPED", DAY * 7)] {
-        insert(&bank, amount, status, Some(kept + minute));
-        insert(&bank, amount + 10, status, Some(kept - minute));
+        insert(&bank, amount, status, Some(kept + hour));
+        insert(&bank, amount + 10, status, Some(kept - hour));
         insert(&bank, amount + 20, status, None);
         // Made due again by the application's own SQL: pending work, however old it is.
         insert(&bank, amount + 30, status, Some(year * 2));
@@ -327,7 +327,7 @@ fn one_process_at_a_time_removes_rows_and_another_takes_over() {
 #[test]
 fn the_upkeep_waits_while_the_claims_are_behind() {
     let bank = Bank::new();
-    insert_old(&bank, 4_000);
+    insert_old(&bank, 8_000);
     bank.enqueue([-1, -2]);
     let due = payments::table.filter(payments::amount_cents.lt(0));
     diesel::update(due).set(KeptBehind::due_at(Utc::now() - DAY)).execute(&mut bank.connect()).unwrap();

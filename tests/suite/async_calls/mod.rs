@@ -404,7 +404,7 @@ fn a_runtime_that_is_gone_costs_no_row_a_try() {
         let id = charge.id;
         Box::pin(async move { Ok(id) })
     });
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(PATIENCE);
     keep_warnings();
     let (sender, interrupted) = mpsc::channel();
     let listener = move |event: &Event| {

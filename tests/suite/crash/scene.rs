@@ -13,6 +13,8 @@ use chrono::TimeDelta;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::DatabaseErrorKind::SerializationFailure;
+use diesel::result::Error::DatabaseError;
 use queueable::{CrashAccounting, HandlerResult, Message, PollerSettings, QueueState, Queueable, Status};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -206,8 +208,12 @@ impl Scene {
     /// Makes the rows due that wait after a crash, because they were marked.
     fn end_the_wait(&self) {
         let waits = payments::table.filter(payment_queue::next_attempt_time.gt(queueable::columns::Now));
-        let now = payment_queue::next_attempt_time.eq(queueable::columns::Now);
-        diesel::update(waits).set(now).execute(&mut self.bank.connect()).unwrap();
+        let end = diesel::update(waits).set(payment_queue::next_attempt_time.eq(queueable::columns::Now));
+        let connection = &mut self.bank.connect();
+        // The server may still run what the dead process has sent, and InnoDB finds a deadlock with that.
+        let mut tries = (0..100).map(|_| end.clone().execute(connection));
+        let is_conflict = |ended: &QueryResult<usize>| matches!(ended, Err(DatabaseError(SerializationFailure, _)));
+        tries.find(|ended| !is_conflict(ended)).expect("a conflict does not last").unwrap();
     }
 
     /// Runs one process after the other until one ends by itself. Returns how many crashed.

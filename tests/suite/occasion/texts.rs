@@ -69,6 +69,7 @@ accounts! {
 
 #[derive(Queryable, Selectable, Queueable)]
 #[diesel(table_name = bill_lines, primary_key(company, number))]
+#[queue(timeout = "30s")]
 #[expect(dead_code, reason = "nobody but the queue reads it")]
 pub(super) struct Line {
     company: String,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use chrono::Utc;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
@@ -158,12 +159,13 @@ fn in_all_states(connection: &mut Conn) {
     connection.batch_execute(&insert).unwrap();
 }
 
-/// The due, scheduled, running, held and failed rows of each value, and the age of the oldest in hours: it grows between two reports.
+/// The due, scheduled, running, held and failed rows of each value, and the hour at which the oldest was due: its age grows between
+/// two reports.
 fn backlogs(by: &By<Backlog>) -> HashMap<Option<String>, [Option<i64>; 6]> {
-    let hours = |age: Duration| (age.as_secs() as i64 + 600) / 3_600;
+    let hour_due = |age: Duration| (Utc::now().timestamp() - age.as_secs() as i64 + 1_800).div_euclid(3_600);
     let of = |backlog: &Backlog| {
         let Backlog { due, scheduled, running, held_back, failed, oldest_due, .. } = *backlog;
-        [Some(due), Some(scheduled), running, Some(held_back), Some(failed), oldest_due.map(hours)]
+        [Some(due), Some(scheduled), running, Some(held_back), Some(failed), oldest_due.map(hour_due)]
     };
     assert_eq!(by.left_out, 0);
     by.parts.iter().map(|part| (part.value.clone(), of(&part.report))).collect()
