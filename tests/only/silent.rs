@@ -390,7 +390,7 @@ fn a_lease_is_extended_although_the_connections_have_fallen_silent() {
     let until = |id| -> DateTime<Utc> { bank.state(id).next_attempt_time.expect("the end of the lease") };
     let first = until(ids[0]);
     // After this much, no extension of before can hold it.
-    await_so("extended", || until(ids[0]) > first + chrono::TimeDelta::seconds(10));
+    await_so("extended", || until(ids[0]) > first + chrono::TimeDelta::seconds(20));
     assert_eq!(bank.state(ids[0]).try_count, 1);
     assert!(barrier.entered.try_recv().is_err(), "it was called once");
     // Its worker's connection is silent too, so another worker settles it, after another call.
